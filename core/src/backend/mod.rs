@@ -1,0 +1,103 @@
+//! Stores: what keeps the locks. A store carries out single operations; it has no waiting loop, no deadline and no policy.
+//!
+//! A new store is one implementation of [`Store`]; nothing above it changes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Time};
+
+pub mod memory;
+pub mod redis;
+
+/// A boxed future, so that stores are trait objects.
+pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a waiter hears about one channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hearing {
+    /// Whether the subscription is confirmed right now.
+    pub subscribed: bool,
+    /// Whether it was refused for good (no channel permission): rely on the safety poll.
+    pub refused: bool,
+    /// Grows with every message, every new subscription and every loss of one. A change is a reason to look.
+    pub hints: u64,
+}
+
+/// A live subscription. Dropping it unsubscribes; nothing is awaited.
+pub struct Subscription {
+    /// The latest state; `changed()` wakes at every hint.
+    pub hearing: watch::Receiver<Hearing>,
+    /// Ends the subscription when dropped.
+    pub guard: Box<dyn Send + Sync>,
+}
+
+/// What a store found out about its server when it connected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// How strong fencing tokens of this store are.
+    pub grade: Grade,
+    /// Things that break locks, each a sentence for people (evicting policy, no persistence, replicas ...).
+    pub warnings: Vec<String>,
+    /// The server's name and version for people, such as `valkey 9.1.0`.
+    pub server: String,
+}
+
+/// Looks at the outside world while a blocking caller waits.
+pub trait Interrupt {
+    /// Called at least every 50 ms while a blocking call waits; `true` abandons the request (its outcome is then
+    /// indeterminate and the connection is closed).
+    fn interrupted(&self) -> bool;
+}
+
+/// Never interrupts.
+pub struct Uninterrupted;
+
+impl Interrupt for Uninterrupted {
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// Counters that a store keeps for `client.stats()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Requests handed to a connection.
+    pub commands_sent: u64,
+    /// Connections made after the first.
+    pub reconnects: u64,
+}
+
+/// A place that keeps locks. Every call is idempotent, none waits for a lock.
+///
+/// Stores are made without I/O; the first call connects. They must be shareable between threads.
+pub trait Store: Send + Sync + 'static {
+    /// Carries out one operation from an async caller. Finishes by `until` at the latest, connecting included, whatever
+    /// the network does. Dropping the future loses the answer, never the connection.
+    fn call(&self, op: Op, until: Time) -> Boxed<Answer>;
+
+    /// The same from a thread without a runtime, on a connection driven by this very thread.
+    fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer;
+
+    /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped.
+    /// Needs a runtime context for its background work, but does not wait.
+    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription;
+
+    /// Connects if need be and looks at the server.
+    fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>>;
+
+    /// What has been sent so far.
+    fn stats(&self) -> StoreStats;
+
+    /// Where this store is, without secrets: for messages.
+    fn address(&self) -> &str;
+
+    /// Ends connections and background work. Later calls answer not-applied `Closed`.
+    fn close(&self);
+}
+
+/// A shared store.
+pub type SharedStore = Arc<dyn Store>;

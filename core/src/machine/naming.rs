@@ -1,0 +1,68 @@
+//! Names on the server: companion keys and channels share the cluster slot of the lock they belong to.
+
+use crate::machine::op::Kind;
+
+/// The word of the fencing counter's key.
+pub const FENCE_WORD: &str = "onelock_fence";
+/// The word of the channel that announces the release of a mutex.
+pub const MUTEX_CHANNEL_WORD: &str = "onelock_channel";
+/// The word of the channel that announces the release of a reentrant lock; Redisson's own.
+pub const REENTRANT_CHANNEL_WORD: &str = "redisson_lock__channel";
+/// What is published on either channel. Redisson's listeners accept nothing but ASCII integers.
+pub const RELEASE_MESSAGE: &str = "0";
+/// The hash field that carries the fencing token of a reentrant hold.
+pub const FENCE_FIELD: &str = "onelock_fence";
+/// The hash field that carries the inspection text of a reentrant hold.
+pub const INFO_FIELD: &str = "onelock_info";
+/// How every value written by this library begins.
+pub const VALUE_PREFIX: &str = "onelock1:";
+/// How long a fencing counter lives at least after its last grant: seven days.
+pub const FENCE_TTL_MIN_MS: u64 = 7 * 24 * 3600 * 1000;
+
+/// `<word>:{key}`, or `<word>:key` when the key contains a `{`.
+fn companion(word: &str, key: &[u8]) -> Vec<u8> {
+    let tagged = key.contains(&b'{');
+    let mut name = Vec::with_capacity(word.len() + key.len() + 3);
+    name.extend_from_slice(word.as_bytes());
+    name.push(b':');
+    if !tagged {
+        name.push(b'{');
+    }
+    name.extend_from_slice(key);
+    if !tagged {
+        name.push(b'}');
+    }
+    name
+}
+
+/// The key of the fencing counter that belongs to the lock at `key`.
+pub fn fence_key(key: &[u8]) -> Vec<u8> {
+    companion(FENCE_WORD, key)
+}
+
+/// The channel on which the release of the lock at `key` is announced.
+pub fn channel(kind: Kind, key: &[u8]) -> Vec<u8> {
+    match kind {
+        Kind::Mutex => companion(MUTEX_CHANNEL_WORD, key),
+        Kind::Reentrant => companion(REENTRANT_CHANNEL_WORD, key),
+    }
+}
+
+/// The fencing counter's time to live: the larger of seven days and twice the lock's own.
+pub fn fence_ttl_ms(server_ttl_ms: u64) -> u64 {
+    FENCE_TTL_MIN_MS.max(server_ttl_ms.saturating_mul(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn companions_share_the_slot_of_their_lock() {
+        assert_eq!(fence_key(b"orders:42"), b"onelock_fence:{orders:42}");
+        assert_eq!(fence_key(b"{orders}:42"), b"onelock_fence:{orders}:42");
+        assert_eq!(channel(Kind::Mutex, b"a"), b"onelock_channel:{a}");
+        assert_eq!(channel(Kind::Reentrant, b"a"), b"redisson_lock__channel:{a}");
+        assert_eq!(channel(Kind::Reentrant, b"a{b"), b"redisson_lock__channel:a{b");
+    }
+}

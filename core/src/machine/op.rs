@@ -1,0 +1,163 @@
+//! What the machine room asks of a store, and what a store answers: operations, not bytes.
+//!
+//! Every operation is conditional on a token and idempotent: sending it twice is as good as sending it once.
+
+use std::sync::Arc;
+
+/// A key as it stands on the server: the client's prefix, then the lock's name. Any bytes.
+pub type Key = Arc<[u8]>;
+
+/// The two shapes a lock has on a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A string key whose value is the token. Shares keys with any `SET NX PX` client.
+    Mutex,
+    /// A hash with one owner field and its hold count, as Redisson's `RLock` keeps it.
+    Reentrant,
+}
+
+impl Kind {
+    /// The name used in messages, URLs and scenarios: `lock` or `reentrant_lock`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Kind::Mutex => "lock",
+            Kind::Reentrant => "reentrant_lock",
+        }
+    }
+}
+
+/// Who wants or holds what: the kind, the key, and the proof of the hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Claim {
+    /// The shape of the lock.
+    pub kind: Kind,
+    /// Where it stands.
+    pub key: Key,
+    /// The proof, as it stands on the server: the string value (mutex) or the hash field (reentrant lock).
+    /// Made from fresh random bits for every acquisition, before the first byte is sent.
+    pub token: Arc<str>,
+}
+
+/// One request to a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Take the key if it is free; answer "yours already" (same fence, time to live refreshed, never shortened) if
+    /// this very token holds it.
+    Acquire {
+        /// Key, kind and token.
+        claim: Claim,
+        /// Time to live on the server in milliseconds (`ttl + lock_delay`).
+        ttl_ms: u64,
+        /// Time to live of the fencing counter in milliseconds, or `None` for no fencing at all.
+        fence_ttl_ms: Option<u64>,
+        /// Text for inspection, stored as `onelock_info` in the hash of a reentrant lock (a mutex carries it in its token).
+        info: Option<Arc<str>>,
+    },
+    /// Set the time to live to the larger of what is left and the given one, for each hold that is still there.
+    /// Never recreates a key.
+    Renew {
+        /// The holds, each with its server-side time to live in milliseconds.
+        holds: Vec<(Claim, u64)>,
+    },
+    /// Verify a reentrant hold, refresh its time to live as [`Op::Renew`] does, and *set* its count.
+    SetCount {
+        /// The hold.
+        claim: Claim,
+        /// The absolute count, at least 1.
+        count: u64,
+        /// Server-side time to live in milliseconds.
+        ttl_ms: u64,
+    },
+    /// Compare and delete, then tell the waiters.
+    Release {
+        /// The hold.
+        claim: Claim,
+    },
+    /// Look at a key without touching it.
+    Inspect {
+        /// The key.
+        key: Key,
+    },
+    /// Delete a lock of either kind whoever holds it, then tell the waiters. Another type under the key is left alone.
+    ForceRelease {
+        /// The key.
+        key: Key,
+    },
+}
+
+impl Op {
+    /// A short word for messages, spans and statistics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Op::Acquire { .. } => "acquire",
+            Op::Renew { .. } => "renew",
+            Op::SetCount { .. } => "set_count",
+            Op::Release { .. } => "release",
+            Op::Inspect { .. } => "inspect",
+            Op::ForceRelease { .. } => "force_release",
+        }
+    }
+}
+
+/// What came back for an [`Op`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// To [`Op::Acquire`]: the key is held by this token now.
+    Granted {
+        /// The fencing token of this grant; `None` when fencing is off.
+        fence: Option<u64>,
+        /// It was held by this token before: a resent request.
+        again: bool,
+    },
+    /// To [`Op::Acquire`]: somebody else holds it.
+    Denied {
+        /// What is left of the holder's time to live, in milliseconds; `None` when the key has none.
+        ttl_left_ms: Option<u64>,
+        /// Whether the holder announces its release (our own kinds and Redisson do; other `SET NX PX` clients don't).
+        announces: bool,
+    },
+    /// To [`Op::Acquire`] and [`Op::ForceRelease`]: the key holds something else; it was left untouched.
+    WrongKind {
+        /// What stands there, in a word: a server type such as `list`, or `hash` / `string` of the other kind.
+        found: String,
+    },
+    /// To [`Op::Renew`]: one verdict per hold, in order.
+    Renewed(Vec<Renewal>),
+    /// To [`Op::SetCount`]: whether the hold was there.
+    Counted(bool),
+    /// To [`Op::Release`]: whether the hold was there.
+    Released(bool),
+    /// To [`Op::Inspect`]: what stands there, if anything.
+    Inspected(Option<Standing>),
+    /// To [`Op::ForceRelease`]: whether there was a lock to delete.
+    Forced(bool),
+}
+
+/// What a renewal found for one hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// Still this token's; its time to live was refreshed.
+    Renewed,
+    /// Gone, somebody else's, or of another type. The lease is lost.
+    NotMine,
+    /// This one key could not be asked; the text says why. Deadline unchanged, try it alone.
+    Failed(String),
+}
+
+/// What [`Op::Inspect`] saw under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The shape, or the server's type name when it is no lock of ours.
+    pub kind: Result<Kind, String>,
+    /// Who holds it: the string value, or the first owner field of the hash. Raw bytes.
+    pub holder: Vec<u8>,
+    /// The hold count; 1 for a mutex.
+    pub count: u64,
+    /// Milliseconds left on the server, `None` for a key without time to live.
+    pub ttl_left_ms: Option<u64>,
+    /// The fencing token of the present hold, if it has one.
+    pub fence: Option<u64>,
+    /// The stored inspection text (`onelock1:…` form), for a reentrant lock; a mutex has it in `holder`.
+    pub info: Option<Vec<u8>>,
+}

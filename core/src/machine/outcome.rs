@@ -1,0 +1,65 @@
+//! The three ways a request to a server can end, and why it failed. Never fold the third into the other two.
+
+use crate::error::ErrorKind;
+use crate::machine::Time;
+use crate::machine::op::Reply;
+
+/// How one request ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// The server answered on the request's own connection.
+    Applied(T),
+    /// The server refused before its first write, or no byte left this process. Nothing happened.
+    NotApplied(Failure),
+    /// Bytes may have left and no usable reply came. It may have happened, or may still happen later.
+    Indeterminate(Failure),
+}
+
+impl<T> Outcome<T> {
+    /// The failure, unless the request was applied.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            Outcome::Applied(_) => None,
+            Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Some(failure),
+        }
+    }
+}
+
+/// Why a request was not applied, or not known to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The row of the error table that the caller will see if nothing better happens.
+    pub kind: ErrorKind,
+    /// Whether the same request may succeed soon without anybody changing anything (server away, loading, busy).
+    pub transient: bool,
+    /// One sentence for people: what the server or the network said. Never holds a secret.
+    pub detail: String,
+}
+
+impl Failure {
+    /// A failure that may pass by itself.
+    pub fn transient(kind: ErrorKind, detail: impl Into<String>) -> Failure {
+        Failure { kind, transient: true, detail: detail.into() }
+    }
+
+    /// A failure that somebody has to do something about.
+    pub fn lasting(kind: ErrorKind, detail: impl Into<String>) -> Failure {
+        Failure { kind, transient: false, detail: detail.into() }
+    }
+}
+
+/// A finished request: what came of it, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Read just before the request was handed to the connection. Deadlines count from here.
+    pub sent_at: Time,
+    /// Read when the reply (or the failure) was seen.
+    pub received_at: Time,
+    /// Which connection carried it. Two requests with the same number were executed in the order they were sent;
+    /// 0 promises nothing.
+    pub connection: u64,
+    /// The server's wall clock in microseconds, from the same reply.
+    pub server_time_us: Option<u64>,
+    /// What came of it.
+    pub outcome: Outcome<Reply>,
+}

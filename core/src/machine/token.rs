@@ -1,0 +1,140 @@
+//! The owner token: 128 fresh random bits per acquisition, in the text form that stands on the server.
+//!
+//! | kind | text |
+//! |---|---|
+//! | mutex | `onelock1:<32 hex>`, or `onelock1:<32 hex>:<label,pid,host,since>` when inspectable |
+//! | reentrant lock | `<client uuid>:<decimal below 2^63>`, the number fresh for every outermost acquisition |
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
+
+use crate::machine::naming::VALUE_PREFIX;
+use crate::machine::op::Kind;
+
+/// Everything but letters, digits and `-_.` is escaped, so that `,` and `:` keep their meaning.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+/// Who holds a lock, for people: shown by `inspect`. Only written when the client is `inspectable`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
+pub struct OwnerInfo {
+    /// The client's label, free text.
+    pub label: String,
+    /// The process id.
+    pub pid: u32,
+    /// The host's name.
+    pub host: String,
+    /// When it was granted: wall clock, milliseconds since 1970.
+    pub since_ms: u64,
+}
+
+impl OwnerInfo {
+    fn encode(&self) -> String {
+        let escape = |text: &str| utf8_percent_encode(text, ESCAPED).to_string();
+        format!("{},{},{},{}", escape(&self.label), self.pid, escape(&self.host), self.since_ms)
+    }
+
+    fn decode(text: &[u8]) -> Option<OwnerInfo> {
+        let mut parts = text.split(|byte| *byte == b',');
+        let mut unescape = || Some(percent_decode(parts.next()?).decode_utf8_lossy().into_owned());
+        let (label, pid, host, since) = (unescape()?, unescape()?, unescape()?, unescape()?);
+        Some(OwnerInfo { label, pid: pid.parse().ok()?, host, since_ms: since.parse().ok()? })
+    }
+}
+
+fn hex(random: [u8; 16]) -> String {
+    let mut text = String::with_capacity(32);
+    for byte in random {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// The value of a mutex, and the `onelock_info` field of a reentrant hold.
+pub fn value(random: [u8; 16], info: Option<&OwnerInfo>) -> Arc<str> {
+    let mut text = String::with_capacity(VALUE_PREFIX.len() + 32);
+    text.push_str(VALUE_PREFIX);
+    text.push_str(&hex(random));
+    if let Some(info) = info {
+        text.push(':');
+        text.push_str(&info.encode());
+    }
+    text.into()
+}
+
+/// A random (version 4) UUID in its text form: the first half of a reentrant owner.
+pub fn client_uuid(mut random: [u8; 16]) -> String {
+    random[6] = (random[6] & 0x0f) | 0x40;
+    random[8] = (random[8] & 0x3f) | 0x80;
+    let text = hex(random);
+    format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+}
+
+/// The hash field of a reentrant hold.
+pub fn field(client_uuid: &str, random: u64) -> Arc<str> {
+    format!("{client_uuid}:{}", random >> 1).into()
+}
+
+/// The inspection text inside a value written by this library, if there is any.
+pub fn owner_info(value: &[u8]) -> Option<OwnerInfo> {
+    let rest = value.strip_prefix(VALUE_PREFIX.as_bytes())?;
+    let (token, info) = rest.split_at_checked(32)?;
+    if !token.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    OwnerInfo::decode(info.strip_prefix(b":")?)
+}
+
+/// Whether a value was written by this library, so that its release will be announced.
+pub fn is_ours(value: &[u8]) -> bool {
+    value.starts_with(VALUE_PREFIX.as_bytes())
+}
+
+/// Whether `token` has the form of a token of `kind`; checked before a handed-over token is believed.
+pub fn is_well_formed(kind: Kind, token: &str) -> bool {
+    if token.len() > 4096 || !token.is_ascii() {
+        return false;
+    }
+    match kind {
+        Kind::Mutex => token.strip_prefix(VALUE_PREFIX).is_some_and(|rest| {
+            let (digits, info) = rest.split_at(rest.len().min(32));
+            digits.len() == 32
+                && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+                && (info.is_empty() || info.starts_with(':'))
+        }),
+        Kind::Reentrant => token.rsplit_once(':').is_some_and(|(uuid, number)| {
+            uuid.len() == 36
+                && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
+                && number.parse::<u64>().is_ok_and(|number| number <= i64::MAX as u64)
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_forms() {
+        assert_eq!(&*value([0xab; 16], None), "onelock1:abababababababababababababababab");
+        let uuid = client_uuid([0xff; 16]);
+        assert_eq!(uuid, "ffffffff-ffff-4fff-bfff-ffffffffffff");
+        let field = field(&uuid, u64::MAX);
+        assert_eq!(&*field, "ffffffff-ffff-4fff-bfff-ffffffffffff:9223372036854775807");
+        assert!(is_well_formed(Kind::Reentrant, &field));
+        assert!(is_well_formed(Kind::Mutex, "onelock1:abababababababababababababababab"));
+        assert!(!is_well_formed(Kind::Mutex, "onelock1:abab"));
+        assert!(!is_well_formed(Kind::Mutex, &field));
+    }
+
+    #[test]
+    fn inspection_text_survives_every_character() {
+        let info = OwnerInfo { label: "a,b:c%\u{e9}".into(), pid: 7, host: "h,1".into(), since_ms: 12 };
+        let value = value([1; 16], Some(&info));
+        assert!(value.is_ascii() && is_well_formed(Kind::Mutex, &value));
+        assert_eq!(owner_info(value.as_bytes()), Some(info));
+        assert_eq!(owner_info(b"onelock1:zz"), None);
+        assert_eq!(owner_info(b"some other client"), None);
+    }
+}
