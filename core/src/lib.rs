@@ -4,6 +4,8 @@ pub mod machine;
 
 #[cfg(feature = "client")]
 pub mod backend;
+#[cfg(feature = "client")]
+mod driver;
 mod error;
 
 pub use error::{Error, ErrorKind};

@@ -1,0 +1,34 @@
+//! The one place that reads clocks.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::machine::Time;
+
+/// Now, on the monotonic clock that also counts suspend.
+///
+/// Linux and Android: `CLOCK_BOOTTIME`. Elsewhere the standard library's monotonic clock, counted from its first use.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub fn now() -> Time {
+    let spec = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(spec.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(spec.tv_nsec).unwrap_or(0);
+    Time::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// Now, on the monotonic clock.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[allow(clippy::disallowed_methods)] // this is the one place
+pub fn now() -> Time {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+    static START: OnceLock<Instant> = OnceLock::new();
+    // one second ahead of zero, so that "a little earlier" never saturates
+    Time::from_nanos(1_000_000_000) + START.get_or_init(Instant::now).elapsed()
+}
+
+/// The wall clock, microseconds since 1970. Only for people and for proposing fencing tokens, never for deadlines.
+#[allow(clippy::disallowed_methods)] // this is the one place
+pub fn wall_us() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}

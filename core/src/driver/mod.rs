@@ -1,0 +1,3 @@
+//! Hands: runs the machine room's decisions against a store.
+
+pub mod clock;
