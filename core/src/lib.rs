@@ -9,4 +9,4 @@ mod driver;
 mod error;
 
 pub use error::{Error, ErrorKind};
-pub use machine::{FenceGate, Grade, Kind, Stale};
+pub use machine::{FenceGate, Grade, Kind, LossReason, Owner, OwnerInfo, Stale};

@@ -5,22 +5,45 @@
 //!
 //! | file | decides |
 //! |---|---|
+//! | `acquire` | one acquire from the call to the grant or the end of patience |
+//! | `lease` | phase and deadline of one hold, in one atomic word |
+//! | `reentry` | who re-enters, and the count |
+//! | `watchdog` | when to renew, retry, warn and give up |
+//! | `janitor` | giving back what ended without a lease |
+//! | `queue` | the local line of waiters |
+//! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
-//! | `token` | the proof of a hold, and its text form |
+//! | `token`, `naming` | the proof of a hold in its text form; keys and channels |
 //! | `fence` | the fencing token's grade, and the gate on the resource's side |
 //! | `time`, `random` | the two arguments that everything else takes |
 
+mod acquire;
+mod clockwatch;
 mod fence;
+mod janitor;
+mod lease;
 pub mod naming;
 mod op;
 mod outcome;
+mod queue;
 mod random;
+mod reentry;
+pub mod terms;
 mod time;
 pub mod token;
+mod watchdog;
 
+pub use acquire::{ATTEMPT_SPACING, Acquire, Patience, Step, Token, Verdict};
+pub use clockwatch::{Anomaly, ClockWatch};
 pub use fence::{FenceGate, Grade, Stale};
+pub use janitor::{Doubt, Duty, DutyId, Janitor};
+pub use lease::{Giving, LeaseCell, LossReason, Phase};
 pub use op::{Claim, Key, Kind, Op, Renewal, Reply, Standing};
 pub use outcome::{Answer, Failure, Outcome};
+pub use queue::{Line, Ticket};
 pub use random::Jitter;
+pub use reentry::{Enter, Leave, Owner, Registry};
+pub use terms::Terms;
 pub use time::Time;
 pub use token::OwnerInfo;
+pub use watchdog::{Alarm, Guarded, LeaseId, Round, Watchdog};

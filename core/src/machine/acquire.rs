@@ -1,0 +1,360 @@
+//! One acquire, from the call to the grant or the end of patience. Written once, for every store and every kind.
+//!
+//! The driver asks [`Acquire::next`] what to do, does it, and tells what came of it. A wake-up is a reason to look,
+//! never a grant.
+
+use std::time::Duration;
+
+use crate::error::ErrorKind;
+use crate::machine::{Answer, Failure, Jitter, Outcome, Reply, Terms, Time};
+
+/// How patient an acquire is, and how it paces itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Patience {
+    /// How long it may wait for another holder: `None` for ever, zero for a single try.
+    pub wait: Option<Duration>,
+    /// Time limit of making a connection.
+    pub connect_timeout: Duration,
+    /// Time limit of one request.
+    pub request_timeout: Duration,
+    /// How long an acquire without a bound puts up with a server that does not answer.
+    pub unreachable_limit: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            wait: None,
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(1),
+            unreachable_limit: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Two attempts on one key are at least this far apart.
+pub const ATTEMPT_SPACING: Duration = Duration::from_millis(2);
+const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
+const SAFETY_POLL_MAX: Duration = Duration::from_secs(5);
+const FOREIGN_POLL_MIN: Duration = Duration::from_millis(50);
+const FOREIGN_POLL_MAX: Duration = Duration::from_millis(150);
+const BACKOFF_MIN: Duration = Duration::from_millis(20);
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// What the driver is to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Send the acquire with the present token; be back by `until`.
+    Attempt {
+        /// The end of this request, connecting included.
+        until: Time,
+    },
+    /// Subscribe to the lock's channel and report when it is confirmed or `until` has come.
+    Watch {
+        /// When to go on without it.
+        until: Time,
+    },
+    /// Nothing until a hint arrives or `until` has come.
+    Sleep {
+        /// When to ask again.
+        until: Time,
+    },
+    /// It is over.
+    Done(Verdict),
+}
+
+/// How an acquire ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// Held until `deadline`, with this fencing token.
+    Granted {
+        /// The local instant after which the lease must be treated as gone.
+        deadline: Time,
+        /// The fencing token, if fencing is on.
+        fence: Option<u64>,
+    },
+    /// Not held; the failure says why.
+    Failed(Failure),
+}
+
+/// What becomes of the token after an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// It stays in use.
+    Keep,
+    /// It is dead: hand it to the janitor and make a new one before the next attempt.
+    Retire,
+}
+
+/// The state machine of one acquire.
+#[derive(Clone, Debug)]
+pub struct Acquire {
+    terms: Terms,
+    patience: Patience,
+    give_up_at: Time,
+    hard_limit: Time,
+    state: State,
+    not_before: Time,
+    /// The subscription is confirmed (or known not to be had), so a refusal may be slept on.
+    watched: bool,
+    last: Last,
+    unreachable_since: Option<Time>,
+    failures: u32,
+    resends: u32,
+    safety_poll: Duration,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum State {
+    Ready,
+    NeedWatch,
+    Asleep { until: Time },
+    Over(Verdict),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Last {
+    Nothing,
+    Denied { ttl_left_ms: Option<u64> },
+    Failed(Failure),
+}
+
+impl Acquire {
+    /// An acquire that begins at `now`.
+    pub fn new(terms: Terms, patience: Patience, now: Time) -> Acquire {
+        let give_up_at = patience.wait.map_or(Time::MAX, |wait| now + wait);
+        let hard_limit = give_up_at + patience.connect_timeout + patience.request_timeout * 2;
+        Acquire {
+            terms,
+            patience,
+            give_up_at,
+            hard_limit,
+            state: State::Ready,
+            not_before: Time::ZERO,
+            watched: false,
+            last: Last::Nothing,
+            unreachable_since: None,
+            failures: 0,
+            resends: 0,
+            safety_poll: SAFETY_POLL_MIN,
+        }
+    }
+
+    /// Whether this is a single try.
+    pub fn is_try(&self) -> bool {
+        self.patience.wait == Some(Duration::ZERO)
+    }
+
+    /// When patience ends; [`Time::MAX`] for never.
+    pub fn gives_up_at(&self) -> Time {
+        self.give_up_at
+    }
+
+    /// The moment by which the call returns whatever happens.
+    pub fn hard_limit(&self) -> Time {
+        self.hard_limit
+    }
+
+    /// The lock was tried in vain at `attempted_at` by the predecessor in the local queue: keep the distance.
+    pub fn space_from(&mut self, attempted_at: Time) {
+        self.not_before = self.not_before.max(attempted_at + ATTEMPT_SPACING);
+    }
+
+    /// What to do next.
+    pub fn next(&mut self, now: Time) -> Step {
+        match &self.state {
+            State::Over(verdict) => Step::Done(verdict.clone()),
+            State::Ready => self.attempt(now),
+            State::NeedWatch => {
+                if now >= self.give_up_at {
+                    return self.out_of_patience();
+                }
+                Step::Watch { until: (now + self.patience.request_timeout).min(self.give_up_at) }
+            }
+            State::Asleep { until } => {
+                let until = *until;
+                if now >= self.give_up_at {
+                    return self.out_of_patience();
+                }
+                if now >= until {
+                    self.state = State::Ready;
+                    return self.attempt(now);
+                }
+                Step::Sleep { until: until.min(self.give_up_at) }
+            }
+        }
+    }
+
+    fn attempt(&mut self, now: Time) -> Step {
+        // the first attempt is always made, also with no wait at all; a lost reply is asked for once more
+        let fresh = self.last == Last::Nothing || self.resends == 1;
+        if (now >= self.give_up_at && !fresh) || now >= self.hard_limit {
+            return self.out_of_patience();
+        }
+        if now < self.not_before && self.last != Last::Nothing {
+            return Step::Sleep { until: self.not_before.min(self.give_up_at) };
+        }
+        let span = self.patience.connect_timeout + self.patience.request_timeout;
+        Step::Attempt { until: (now + span).min(self.hard_limit) }
+    }
+
+    fn out_of_patience(&mut self) -> Step {
+        let failure = match &self.last {
+            Last::Failed(failure) => failure.clone(),
+            Last::Denied { ttl_left_ms } if self.is_try() => {
+                Failure::transient(ErrorKind::Busy, format!("held by somebody else{}", left(*ttl_left_ms)))
+            }
+            Last::Denied { ttl_left_ms } => Failure::transient(
+                ErrorKind::Timeout,
+                format!("not free within {:?}; held by somebody else{}", self.waited(), left(*ttl_left_ms)),
+            ),
+            Last::Nothing => Failure::transient(
+                ErrorKind::Timeout,
+                format!("others of this process were before it for all of {:?}", self.waited()),
+            ),
+        };
+        self.over(Verdict::Failed(failure))
+    }
+
+    fn waited(&self) -> Duration {
+        self.patience.wait.unwrap_or_default()
+    }
+
+    fn over(&mut self, verdict: Verdict) -> Step {
+        self.state = State::Over(verdict.clone());
+        Step::Done(verdict)
+    }
+
+    /// An attempt was answered, or was not.
+    pub fn answered(&mut self, now: Time, answer: &Answer, jitter: &mut Jitter) -> Token {
+        match &answer.outcome {
+            Outcome::Applied(Reply::Granted { fence, .. }) => self.granted(now, answer.sent_at, *fence, jitter),
+            Outcome::Applied(Reply::Denied { ttl_left_ms, announces }) => {
+                self.denied(now, *ttl_left_ms, *announces, jitter);
+                Token::Keep
+            }
+            Outcome::Applied(Reply::WrongKind { found }) => {
+                let detail = format!("a {found} stands under this name; it was left untouched");
+                self.over(Verdict::Failed(Failure::lasting(ErrorKind::WrongKind, detail)));
+                Token::Keep
+            }
+            Outcome::Applied(other) => {
+                let detail = format!("the store answered an acquire with {other:?}");
+                self.over(Verdict::Failed(Failure::lasting(ErrorKind::Internal, detail)));
+                Token::Retire
+            }
+            Outcome::NotApplied(failure) => {
+                self.failed(now, failure, false, jitter);
+                Token::Keep
+            }
+            Outcome::Indeterminate(failure) => {
+                self.failed(now, failure, true, jitter);
+                Token::Keep
+            }
+        }
+    }
+
+    fn granted(&mut self, now: Time, sent_at: Time, fence: Option<u64>, jitter: &mut Jitter) -> Token {
+        let deadline = self.terms.deadline(sent_at, self.terms.ttl);
+        if now < deadline && deadline.since(now) >= self.terms.min_validity {
+            self.over(Verdict::Granted { deadline, fence });
+            return Token::Keep;
+        }
+        // too late to be believed: not a grant
+        let detail = format!("granted, but the reply took {:?} of a ttl of {:?}", now.since(sent_at), self.terms.ttl);
+        self.failed(now, &Failure::transient(ErrorKind::Unavailable, detail), false, jitter);
+        Token::Retire
+    }
+
+    /// A lease was granted but its deadline came before it could be handed out: not a grant after all.
+    pub fn too_late(&mut self, now: Time, jitter: &mut Jitter) {
+        let detail = format!("granted, but nothing of the ttl of {:?} was left on hand-over", self.terms.ttl);
+        self.failed(now, &Failure::transient(ErrorKind::Unavailable, detail), false, jitter);
+    }
+
+    fn denied(&mut self, now: Time, ttl_left_ms: Option<u64>, announces: bool, jitter: &mut Jitter) {
+        self.last = Last::Denied { ttl_left_ms };
+        self.unreachable_since = None;
+        self.failures = 0;
+        self.resends = 0;
+        self.not_before = now + ATTEMPT_SPACING;
+        if self.is_try() {
+            self.out_of_patience();
+            return;
+        }
+        if announces && !self.watched {
+            self.state = State::NeedWatch;
+            return;
+        }
+        let poll = if announces {
+            let poll = jitter.between(self.safety_poll.mul_f64(0.8), self.safety_poll);
+            self.safety_poll = (self.safety_poll * 3 / 2).min(SAFETY_POLL_MAX);
+            poll
+        } else {
+            jitter.between(FOREIGN_POLL_MIN, FOREIGN_POLL_MAX)
+        };
+        // a key that is about to expire announces nothing: look when it is due, a little later so that it is gone
+        let expiry = ttl_left_ms.map_or(Duration::MAX, |ms| {
+            Duration::from_millis(ms) + jitter.between(Duration::from_millis(1), Duration::from_millis(8))
+        });
+        self.state = State::Asleep { until: now + poll.min(expiry) };
+    }
+
+    fn failed(&mut self, now: Time, failure: &Failure, resend: bool, jitter: &mut Jitter) {
+        self.last = Last::Failed(failure.clone());
+        if !failure.transient {
+            self.over(Verdict::Failed(failure.clone()));
+            return;
+        }
+        let since = *self.unreachable_since.get_or_insert(now);
+        self.failures += 1;
+        if resend {
+            self.resends += 1;
+        } else {
+            self.resends = 0;
+        }
+        if self.patience.wait.is_none() && now.since(since) >= self.patience.unreachable_limit {
+            self.out_of_patience();
+            return;
+        }
+        if self.resends == 1 {
+            // the answer may be there already: ask at once, with the same token
+            self.state = State::Ready;
+            return;
+        }
+        if now >= self.give_up_at {
+            self.out_of_patience();
+            return;
+        }
+        let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX);
+        self.state = State::Asleep { until: now + jitter.between(backoff / 2, backoff) };
+    }
+
+    /// The subscription is confirmed: whatever happened before it was missed, so look again.
+    pub fn watch_confirmed(&mut self) {
+        self.watched = true;
+        if self.state == State::NeedWatch {
+            self.state = State::Ready;
+        }
+    }
+
+    /// The subscription cannot be had, or not in time: rely on the safety poll.
+    pub fn watch_failed(&mut self) {
+        self.watch_confirmed();
+    }
+
+    /// Something happened to the lock or to the subscription: look again.
+    pub fn hint(&mut self) {
+        if matches!(self.state, State::Asleep { .. }) && matches!(self.last, Last::Denied { .. }) {
+            self.state = State::Ready;
+        }
+    }
+}
+
+fn left(ttl_left_ms: Option<u64>) -> String {
+    ttl_left_ms.map_or_else(|| " with no time limit".to_owned(), |ms| format!(" for another {ms} ms unless renewed"))
+}
+
+#[cfg(test)]
+#[path = "acquire_tests.rs"]
+mod tests;

@@ -1,0 +1,180 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn machine(ttl_ms: u64, wait: Option<Duration>) -> Acquire {
+    let terms = Terms { ttl: ms(ttl_ms), ..Terms::default() };
+    Acquire::new(terms, Patience { wait, ..Patience::default() }, at(1000))
+}
+
+fn answer(sent: u64, received: u64, outcome: Outcome<Reply>) -> Answer {
+    Answer { sent_at: at(sent), received_at: at(received), connection: 1, server_time_us: None, outcome }
+}
+
+fn granted() -> Outcome<Reply> {
+    Outcome::Applied(Reply::Granted { fence: Some(5), again: false })
+}
+
+fn denied(left: Option<u64>, announces: bool) -> Outcome<Reply> {
+    Outcome::Applied(Reply::Denied { ttl_left_ms: left, announces })
+}
+
+fn lost_reply() -> Outcome<Reply> {
+    Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "no reply"))
+}
+
+fn refused() -> Outcome<Reply> {
+    Outcome::NotApplied(Failure::transient(ErrorKind::Unavailable, "connection refused"))
+}
+
+fn failure(step: Step) -> ErrorKind {
+    match step {
+        Step::Done(Verdict::Failed(failure)) => failure.kind,
+        other => panic!("expected a failure, got {other:?}"),
+    }
+}
+
+#[test]
+fn the_deadline_counts_from_the_send() {
+    let mut acquire = machine(1000, None);
+    let mut jitter = Jitter::new(1);
+    assert!(matches!(acquire.next(at(1000)), Step::Attempt { .. }));
+    assert_eq!(acquire.answered(at(1400), &answer(1000, 1400, granted()), &mut jitter), Token::Keep);
+    assert_eq!(acquire.next(at(1400)), Step::Done(Verdict::Granted { deadline: at(1000 + 1000 - 12), fence: Some(5) }));
+}
+
+#[test]
+fn a_late_grant_is_not_a_grant() {
+    let mut acquire = machine(1000, Some(ms(5000)));
+    let mut jitter = Jitter::new(1);
+    acquire.next(at(1000));
+    assert_eq!(acquire.answered(at(1990), &answer(1000, 1990, granted()), &mut jitter), Token::Retire);
+    let Step::Sleep { until } = acquire.next(at(1990)) else { panic!("goes on waiting") };
+    assert!(matches!(acquire.next(until), Step::Attempt { .. }));
+}
+
+#[test]
+fn a_refused_try_is_one_attempt() {
+    let mut acquire = machine(1000, Some(Duration::ZERO));
+    let mut jitter = Jitter::new(1);
+    assert!(matches!(acquire.next(at(1000)), Step::Attempt { .. }));
+    acquire.answered(at(1001), &answer(1000, 1001, denied(Some(300), true)), &mut jitter);
+    assert_eq!(failure(acquire.next(at(1001))), ErrorKind::Busy);
+}
+
+#[test]
+fn after_a_refusal_it_subscribes_and_looks_again_before_it_sleeps() {
+    let mut acquire = machine(1000, None);
+    let mut jitter = Jitter::new(1);
+    acquire.next(at(1000));
+    acquire.answered(at(1001), &answer(1000, 1001, denied(Some(9000), true)), &mut jitter);
+    assert!(matches!(acquire.next(at(1001)), Step::Watch { .. }));
+    acquire.watch_confirmed();
+    assert_eq!(acquire.next(at(1001)), Step::Sleep { until: at(1003) }, "two attempts are 2 ms apart");
+    assert!(matches!(acquire.next(at(1003)), Step::Attempt { .. }));
+    acquire.answered(at(1004), &answer(1003, 1004, denied(Some(9000), true)), &mut jitter);
+    let Step::Sleep { until } = acquire.next(at(1004)) else { panic!("sleeps") };
+    assert!(until >= at(1804) && until <= at(2004), "the safety poll");
+    acquire.hint();
+    assert!(matches!(acquire.next(at(1100)), Step::Attempt { .. }));
+}
+
+#[test]
+fn the_holders_remaining_time_bounds_the_sleep() {
+    let mut acquire = machine(1000, None);
+    let mut jitter = Jitter::new(1);
+    acquire.next(at(1000));
+    acquire.watch_confirmed();
+    acquire.answered(at(1001), &answer(1000, 1001, denied(Some(100), true)), &mut jitter);
+    let Step::Sleep { until } = acquire.next(at(1001)) else { panic!("sleeps") };
+    assert!(until > at(1101) && until <= at(1110));
+}
+
+#[test]
+fn a_holder_that_announces_nothing_is_polled() {
+    let mut acquire = machine(1000, None);
+    let mut jitter = Jitter::new(1);
+    acquire.next(at(1000));
+    acquire.answered(at(1001), &answer(1000, 1001, denied(None, false)), &mut jitter);
+    let Step::Sleep { until } = acquire.next(at(1001)) else { panic!("sleeps") };
+    assert!(until >= at(1051) && until <= at(1151));
+}
+
+#[test]
+fn a_lost_reply_is_asked_for_once_more_even_by_a_try() {
+    let mut acquire = machine(1000, Some(Duration::ZERO));
+    let mut jitter = Jitter::new(1);
+    acquire.next(at(1000));
+    assert_eq!(acquire.answered(at(2000), &answer(1000, 2000, lost_reply()), &mut jitter), Token::Keep);
+    let Step::Attempt { until } = acquire.next(at(2000)) else { panic!("resends") };
+    assert_eq!(until, acquire.hard_limit(), "bounded by wait + connect + 2 requests");
+    acquire.answered(at(3000), &answer(2000, 3000, lost_reply()), &mut jitter);
+    assert_eq!(failure(acquire.next(at(3000))), ErrorKind::Unavailable);
+}
+
+#[test]
+fn a_server_that_is_away_is_tried_again_within_the_wait_only() {
+    let mut acquire = machine(1000, Some(ms(500)));
+    let mut jitter = Jitter::new(1);
+    let mut now = at(1000);
+    let mut attempts = 0;
+    let kind = loop {
+        match acquire.next(now) {
+            Step::Attempt { .. } => {
+                attempts += 1;
+                let reply = answer(now.as_nanos() / 1_000_000, 0, refused());
+                acquire.answered(now, &reply, &mut jitter);
+            }
+            Step::Sleep { until } => now = until,
+            step => break failure(step),
+        }
+    };
+    assert_eq!(kind, ErrorKind::Unavailable);
+    assert!((3..20).contains(&attempts), "{attempts} attempts in 500 ms");
+    assert_eq!(now, at(1500));
+}
+
+#[test]
+fn without_a_bound_it_gives_up_an_unreachable_server_after_thirty_seconds() {
+    let mut acquire = machine(1000, None);
+    let mut jitter = Jitter::new(1);
+    let mut now = at(1000);
+    let kind = loop {
+        match acquire.next(now) {
+            Step::Attempt { .. } => {
+                acquire.answered(now, &answer(0, 0, refused()), &mut jitter);
+            }
+            Step::Sleep { until } => now = until,
+            step => break failure(step),
+        }
+    };
+    assert_eq!(kind, ErrorKind::Unavailable);
+    assert!(now >= at(31_000) && now < at(33_000));
+}
+
+#[test]
+fn a_lasting_failure_ends_it_at_once() {
+    let mut acquire = machine(1000, None);
+    acquire.next(at(1000));
+    let refusal = Outcome::NotApplied(Failure::lasting(ErrorKind::NotPermitted, "no permission for evalsha"));
+    acquire.answered(at(1001), &answer(1000, 1001, refusal), &mut Jitter::new(1));
+    assert_eq!(failure(acquire.next(at(1001))), ErrorKind::NotPermitted);
+}
+
+#[test]
+fn the_wait_ends_in_timeout_and_never_late() {
+    let mut acquire = machine(1000, Some(ms(300)));
+    let mut jitter = Jitter::new(1);
+    acquire.next(at(1000));
+    acquire.watch_confirmed();
+    acquire.answered(at(1001), &answer(1000, 1001, denied(Some(9000), true)), &mut jitter);
+    assert_eq!(acquire.next(at(1001)), Step::Sleep { until: at(1300) });
+    assert_eq!(failure(acquire.next(at(1300))), ErrorKind::Timeout);
+}

@@ -1,0 +1,110 @@
+//! Does the server's clock agree with ours? Keys expire by the server's wall clock, leases by our monotonic one.
+//!
+//! Two replies bound how much time can have passed here; the server's two readings say how much passed there. Only a
+//! disagreement that no slow reply can explain counts.
+
+use std::time::Duration;
+
+use crate::machine::{Answer, Time};
+
+/// What two replies say about the server's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Anomaly {
+    /// It ran ahead by at least this much: keys may expire before the holder's deadline.
+    Forward(Duration),
+    /// It ran behind by at least this much: keys live longer than meant.
+    Backward(Duration),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    server_us: u64,
+    sent_at: Time,
+    received_at: Time,
+    connection: u64,
+}
+
+/// Remembers one reading per connection and compares the next with it.
+#[derive(Clone, Debug)]
+pub struct ClockWatch {
+    last: Option<Reading>,
+    drift_factor: f64,
+}
+
+/// Readings closer together than this say too little; the reference stays.
+const SPACING: Duration = Duration::from_millis(100);
+
+impl ClockWatch {
+    /// A watch with the client's drift allowance.
+    pub fn new(drift_factor: f64) -> ClockWatch {
+        ClockWatch { last: None, drift_factor }
+    }
+
+    /// Takes a reply's reading into account. Only replies of ordered connections count; a new connection may mean
+    /// another server and starts afresh.
+    pub fn observe(&mut self, answer: &Answer) -> Option<Anomaly> {
+        let server_us = answer.server_time_us?;
+        if answer.connection == 0 {
+            return None;
+        }
+        let next = Reading {
+            server_us,
+            sent_at: answer.sent_at,
+            received_at: answer.received_at,
+            connection: answer.connection,
+        };
+        let Some(last) = self.last.filter(|last| last.connection == next.connection) else {
+            self.last = Some(next);
+            return None;
+        };
+        let least = next.sent_at.since(last.received_at);
+        let most = next.received_at.since(last.sent_at);
+        let allowance = most.mul_f64(self.drift_factor) + crate::machine::terms::DRIFT_FLOOR;
+        let there = Duration::from_micros(next.server_us.saturating_sub(last.server_us));
+        let back = Duration::from_micros(last.server_us.saturating_sub(next.server_us));
+        let anomaly = if there > most + allowance {
+            Some(Anomaly::Forward(there.saturating_sub(most)))
+        } else if there + allowance < least || back > allowance {
+            Some(Anomaly::Backward(least.saturating_sub(there) + back))
+        } else {
+            None
+        };
+        if anomaly.is_some() || next.sent_at.since(last.sent_at) >= SPACING {
+            self.last = Some(next);
+        }
+        anomaly
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::{Outcome, Reply};
+
+    fn reply(sent: u64, received: u64, server_ms: u64, connection: u64) -> Answer {
+        Answer {
+            sent_at: Time::from_millis(sent),
+            received_at: Time::from_millis(received),
+            connection,
+            server_time_us: Some(server_ms * 1000),
+            outcome: Outcome::Applied(Reply::Released(true)),
+        }
+    }
+
+    #[test]
+    fn a_slow_reply_is_no_anomaly() {
+        let mut watch = ClockWatch::new(0.01);
+        assert_eq!(watch.observe(&reply(0, 900, 50_000, 1)), None);
+        assert_eq!(watch.observe(&reply(1000, 3000, 52_500, 1)), None);
+    }
+
+    #[test]
+    fn jumps_are_seen_and_a_new_connection_starts_afresh() {
+        let mut watch = ClockWatch::new(0.01);
+        assert_eq!(watch.observe(&reply(0, 1, 50_000, 1)), None);
+        assert_eq!(watch.observe(&reply(1000, 1001, 71_000, 1)), Some(Anomaly::Forward(Duration::from_millis(19_999))));
+        assert_eq!(watch.observe(&reply(2000, 2001, 72_000, 1)), None, "told once");
+        assert!(matches!(watch.observe(&reply(3000, 3001, 10_000, 1)), Some(Anomaly::Backward(_))));
+        assert_eq!(watch.observe(&reply(4000, 4001, 99_000, 2)), None);
+    }
+}

@@ -1,0 +1,239 @@
+//! The janitor: gives back what ended without a lease, with its own token, until the server has confirmed it.
+//!
+//! An undo must not overtake the acquire that it undoes. Down the same ordered connection one answer is enough;
+//! otherwise it is repeated, backing off, until one ttl after the first undo that the server answered.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use crate::machine::{Answer, Claim, Jitter, Outcome, Time};
+
+/// Names one obligation.
+pub type DutyId = u64;
+
+const RETRY_MIN: Duration = Duration::from_millis(20);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// How long an undo is tried on a server that never answers, beyond twice its ttl.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is to be given back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duty {
+    /// Key, kind and token.
+    pub claim: Claim,
+    /// How long the key lives on the server if nobody removes it.
+    pub server_ttl: Duration,
+    /// Which requests may have created it.
+    pub doubt: Doubt,
+}
+
+/// What is known about the request that may have created the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// The server confirmed the grant: the first answered release settles it.
+    Confirmed,
+    /// Requests went out on this ordered connection only: an undo answered on the same one settles it.
+    Ordered(u64),
+    /// Copies may still be on their way on some other connection.
+    AtLarge,
+}
+
+#[derive(Debug)]
+struct Open {
+    duty: Duty,
+    next: Time,
+    in_flight: bool,
+    tries: u32,
+    /// When to stop: not known to be answered yet, or one ttl after the first answer.
+    until: Time,
+    answered: bool,
+}
+
+/// The list of open duties. Pure: the driver holds it behind a mutex and sleeps until [`Janitor::wake_at`].
+#[derive(Debug)]
+pub struct Janitor {
+    open: HashMap<DutyId, Open>,
+    timers: BTreeSet<(Time, DutyId)>,
+    next_id: DutyId,
+    jitter: Jitter,
+}
+
+impl Janitor {
+    /// No duties.
+    pub fn new(jitter: Jitter) -> Janitor {
+        Janitor { open: HashMap::new(), timers: BTreeSet::new(), next_id: 0, jitter }
+    }
+
+    /// How many duties are open.
+    pub fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Makes room for one more duty, so that taking it over later cannot fail for want of memory.
+    pub fn reserve(&mut self) {
+        self.open.reserve(1);
+    }
+
+    /// Takes a duty over; it is due at once.
+    pub fn take(&mut self, now: Time, duty: Duty) -> DutyId {
+        let id = self.next_id;
+        self.next_id += 1;
+        let patience = match duty.doubt {
+            // the key dies by itself
+            Doubt::Confirmed => duty.server_ttl,
+            Doubt::Ordered(_) | Doubt::AtLarge => duty.server_ttl * 2 + PATIENCE,
+        };
+        let open = Open { until: now + patience, duty, next: now, in_flight: false, tries: 0, answered: false };
+        self.open.insert(id, open);
+        self.timers.insert((now, id));
+        id
+    }
+
+    /// When [`Janitor::poll`] has something to do; [`Time::MAX`] for never.
+    pub fn wake_at(&self) -> Time {
+        self.timers.first().map_or(Time::MAX, |(time, _)| *time)
+    }
+
+    /// The releases to send at `now`.
+    pub fn poll(&mut self, now: Time) -> Vec<(DutyId, Claim)> {
+        let mut sends = Vec::new();
+        while let Some(&(time, id)) = self.timers.first() {
+            if time > now {
+                break;
+            }
+            self.timers.pop_first();
+            if let Some(open) = self.open.get_mut(&id) {
+                if now >= open.until && open.tries > 0 {
+                    self.open.remove(&id);
+                    continue;
+                }
+                open.in_flight = true;
+                open.tries += 1;
+                sends.push((id, open.duty.claim.clone()));
+            }
+        }
+        sends
+    }
+
+    /// A release was answered, or was not. True when the duty is done.
+    pub fn answered(&mut self, now: Time, id: DutyId, answer: &Answer) -> bool {
+        let Some(open) = self.open.get_mut(&id) else { return true };
+        open.in_flight = false;
+        let done = match &answer.outcome {
+            Outcome::Applied(_) => {
+                let settled = match open.duty.doubt {
+                    Doubt::Confirmed => true,
+                    Doubt::Ordered(connection) => answer.connection != 0 && answer.connection == connection,
+                    Doubt::AtLarge => false,
+                };
+                if !open.answered {
+                    open.answered = true;
+                    open.until = now + open.duty.server_ttl;
+                    open.tries = 1;
+                }
+                settled
+            }
+            Outcome::NotApplied(failure) => !failure.transient,
+            Outcome::Indeterminate(_) => false,
+        };
+        if done || now >= open.until {
+            self.open.remove(&id);
+            return true;
+        }
+        let most = RETRY_MAX.min(open.duty.server_ttl / 4).max(RETRY_MIN);
+        let backoff = RETRY_MIN.saturating_mul(1 << open.tries.min(10)).min(most);
+        open.next = (now + self.jitter.between(backoff / 2, backoff)).min(open.until);
+        self.timers.insert((open.next, id));
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::machine::{Failure, Kind, Reply};
+
+    fn at(ms: u64) -> Time {
+        Time::from_millis(ms)
+    }
+
+    fn duty(doubt: Doubt) -> Duty {
+        let claim = Claim { kind: Kind::Mutex, key: b"a".as_slice().into(), token: "onelock1:0".into() };
+        Duty { claim, server_ttl: Duration::from_secs(1), doubt }
+    }
+
+    fn reply(connection: u64) -> Answer {
+        let outcome = Outcome::Applied(Reply::Released(true));
+        Answer { sent_at: at(0), received_at: at(0), connection, server_time_us: None, outcome }
+    }
+
+    fn silence() -> Answer {
+        let outcome = Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "no reply"));
+        Answer { sent_at: at(0), received_at: at(0), connection: 1, server_time_us: None, outcome }
+    }
+
+    #[test]
+    fn the_same_ordered_connection_needs_one_answer() {
+        let mut janitor = Janitor::new(Jitter::new(1));
+        let id = janitor.take(at(5), duty(Doubt::Ordered(3)));
+        assert_eq!(janitor.wake_at(), at(5));
+        assert_eq!(janitor.poll(at(5)).len(), 1);
+        assert!(janitor.answered(at(6), id, &reply(3)));
+        assert!(janitor.is_empty() && janitor.wake_at() == Time::MAX);
+    }
+
+    #[test]
+    fn on_another_connection_it_is_repeated_for_one_ttl_after_the_first_answer() {
+        let mut janitor = Janitor::new(Jitter::new(1));
+        let id = janitor.take(at(0), duty(Doubt::Ordered(3)));
+        let mut sends = 0;
+        let mut now = at(0);
+        while !janitor.is_empty() {
+            now = janitor.wake_at();
+            if janitor.poll(now).is_empty() {
+                continue;
+            }
+            sends += 1;
+            if sends <= 2 {
+                assert!(!janitor.answered(now, id, &silence()));
+            } else {
+                janitor.answered(now, id, &reply(4));
+            }
+        }
+        assert!(now >= at(1000) && now <= at(1200), "{now:?}");
+        assert!((5..40).contains(&sends), "{sends}");
+    }
+
+    #[test]
+    fn a_confirmed_grant_needs_one_answer_and_is_not_chased_past_its_ttl() {
+        let mut janitor = Janitor::new(Jitter::new(1));
+        let id = janitor.take(at(0), duty(Doubt::Confirmed));
+        let mut now = at(0);
+        while !janitor.is_empty() {
+            now = janitor.wake_at();
+            for (id, _) in janitor.poll(now) {
+                janitor.answered(now, id, &silence());
+            }
+        }
+        assert!(now <= at(1000), "{now:?}");
+        let id2 = janitor.take(at(0), duty(Doubt::Confirmed));
+        assert_ne!(id, id2);
+        janitor.poll(at(0));
+        assert!(janitor.answered(at(1), id2, &reply(9)));
+    }
+
+    #[test]
+    fn a_lasting_refusal_ends_it() {
+        let mut janitor = Janitor::new(Jitter::new(1));
+        let id = janitor.take(at(0), duty(Doubt::AtLarge));
+        janitor.poll(at(0));
+        let outcome = Outcome::NotApplied(Failure::lasting(ErrorKind::NotPermitted, "no"));
+        assert!(janitor.answered(at(1), id, &Answer { outcome, ..reply(1) }));
+    }
+}

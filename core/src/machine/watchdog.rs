@@ -1,0 +1,330 @@
+//! The watchdog: one schedule per client for renewals, deadlines and `max_hold` of all its leases.
+//!
+//! Renewals that are due at about the same time go out together. A failed round is retried inside the lease, backing
+//! off, until the deadline; the deadline itself moves only when a renewal is confirmed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::machine::{Answer, Claim, Jitter, LeaseCell, LossReason, Outcome, Phase, Renewal, Reply, Terms, Time};
+
+/// Names a lease inside one client.
+pub type LeaseId = u64;
+
+/// How many holds one renewal call carries at most.
+pub const BATCH_MAX: usize = 128;
+const RETRY_MIN: Duration = Duration::from_millis(20);
+/// A wake-up takes along what is due within this share of a period, so that renewals gather into batches.
+const GATHER_DIVISOR: u32 = 16;
+const GATHER_MAX: Duration = Duration::from_millis(250);
+
+/// A lease under guard.
+#[derive(Clone, Debug)]
+pub struct Guarded {
+    /// Key, kind and token.
+    pub claim: Claim,
+    /// The shared state of the lease.
+    pub cell: Arc<LeaseCell>,
+    /// What was agreed.
+    pub terms: Arc<Terms>,
+    /// The length of the lease that is renewed; grows with `extend`.
+    pub ttl: Duration,
+}
+
+/// What the watchdog wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Alarm {
+    /// Send one renewal for these leases and report the answer by [`Watchdog::renewed`].
+    Renew(Round),
+    /// A renewal round was missed; the lease is still valid.
+    Jeopardy(LeaseId),
+    /// The lease is lost. Said once per lease; it is gone from the schedule.
+    Lost(LeaseId, LossReason),
+}
+
+/// One renewal call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// The leases, in the order of `holds`.
+    pub ids: Vec<LeaseId>,
+    /// What is sent: each hold with its server-side time to live in milliseconds.
+    pub holds: Vec<(Claim, u64)>,
+    /// What the holders may believe if it is confirmed, in the same order.
+    pub ttls: Vec<Duration>,
+    /// The time limit: the smaller of the request time-out and a sixth of the shortest ttl.
+    pub limit: Duration,
+}
+
+#[derive(Debug)]
+struct Entry {
+    guarded: Guarded,
+    /// When the next renewal is due; [`Time::MAX`] for a lease that is not renewed.
+    due: Time,
+    max_hold_at: Time,
+    in_flight: bool,
+    /// Renew it in a call of its own: it was refused in a batch.
+    alone: bool,
+    failures: u32,
+    /// Where it stands in `timers`.
+    timer: Time,
+}
+
+impl Entry {
+    fn wake_at(&self) -> Time {
+        let due = if self.in_flight { Time::MAX } else { self.due };
+        due.min(self.max_hold_at).min(self.guarded.cell.deadline())
+    }
+
+    fn period(&self) -> Duration {
+        self.guarded.terms.period(self.guarded.ttl)
+    }
+
+    /// A little before or after the nominal instant, so that leases do not march in step.
+    fn next_due(&self, from: Time, jitter: &mut Jitter) -> Time {
+        if !self.guarded.terms.auto_renew {
+            return Time::MAX;
+        }
+        let period = self.period();
+        from + jitter.between(period.mul_f64(0.95), period)
+    }
+}
+
+/// The schedule. Pure: the driver holds it behind a mutex and sleeps until [`Watchdog::wake_at`].
+#[derive(Debug)]
+pub struct Watchdog {
+    entries: HashMap<LeaseId, Entry>,
+    timers: BTreeSet<(Time, LeaseId)>,
+    request_timeout: Duration,
+    jitter: Jitter,
+}
+
+impl Watchdog {
+    /// An empty schedule.
+    pub fn new(request_timeout: Duration, jitter: Jitter) -> Watchdog {
+        Watchdog { entries: HashMap::new(), timers: BTreeSet::new(), request_timeout, jitter }
+    }
+
+    /// How many leases are under guard.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether no lease is under guard.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Every lease under guard.
+    pub fn ids(&self) -> Vec<LeaseId> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// Guards a lease that was granted at `now`. Returns when it has to be looked at first.
+    pub fn arm(&mut self, now: Time, id: LeaseId, guarded: Guarded) -> Time {
+        let max_hold_at = guarded.terms.max_hold.map_or(Time::MAX, |hold| now + hold);
+        let mut entry = Entry {
+            guarded,
+            due: Time::MAX,
+            max_hold_at,
+            in_flight: false,
+            alone: false,
+            failures: 0,
+            timer: Time::ZERO,
+        };
+        entry.due = entry.next_due(now, &mut self.jitter);
+        entry.timer = entry.wake_at();
+        let timer = entry.timer;
+        self.timers.insert((timer, id));
+        self.entries.insert(id, entry);
+        timer
+    }
+
+    /// Forgets a lease: released, handed away or dropped. Before the release is sent.
+    pub fn disarm(&mut self, id: LeaseId) {
+        if let Some(entry) = self.entries.remove(&id) {
+            self.timers.remove(&(entry.timer, id));
+        }
+    }
+
+    /// A lease was extended: it is renewed with the longer ttl from now on.
+    pub fn extended(&mut self, now: Time, id: LeaseId, ttl: Duration) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.guarded.ttl = entry.guarded.ttl.max(ttl);
+        if !entry.in_flight {
+            entry.due = entry.next_due(now, &mut self.jitter);
+            entry.failures = 0;
+        }
+        self.reschedule(id);
+    }
+
+    /// When [`Watchdog::poll`] has something to do; [`Time::MAX`] for never.
+    pub fn wake_at(&self) -> Time {
+        self.timers.first().map_or(Time::MAX, |(time, _)| *time)
+    }
+
+    /// Everything that is due at `now`.
+    pub fn poll(&mut self, now: Time) -> Vec<Alarm> {
+        let mut alarms = Vec::new();
+        let mut batch = Vec::new();
+        let mut alone = Vec::new();
+        let horizon = now + GATHER_MAX;
+        let wakes: Vec<(Time, LeaseId)> = if self.wake_at() <= now {
+            self.timers.range(..=(horizon, LeaseId::MAX)).copied().collect()
+        } else {
+            Vec::new()
+        };
+        for (_, id) in wakes {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            if let Some(end) = ended(entry, now) {
+                if let Some(reason) = end {
+                    alarms.push(Alarm::Lost(id, reason));
+                }
+                self.disarm(id);
+                continue;
+            }
+            let gather = (entry.period() / GATHER_DIVISOR).min(GATHER_MAX);
+            if !entry.in_flight && entry.due <= now + gather {
+                entry.in_flight = true;
+                if entry.alone { alone.push(id) } else { batch.push(id) }
+            }
+            self.reschedule(id);
+        }
+        let rounds = batch.chunks(BATCH_MAX).chain(alone.chunks(1)).map(|ids| Alarm::Renew(self.round(ids)));
+        let rounds: Vec<Alarm> = rounds.collect();
+        alarms.extend(rounds);
+        alarms
+    }
+
+    fn round(&self, ids: &[LeaseId]) -> Round {
+        let mut round = Round {
+            ids: Vec::with_capacity(ids.len()),
+            holds: Vec::with_capacity(ids.len()),
+            ttls: Vec::with_capacity(ids.len()),
+            limit: self.request_timeout,
+        };
+        for id in ids {
+            let Some(entry) = self.entries.get(id) else { continue };
+            let Guarded { claim, terms, ttl, .. } = &entry.guarded;
+            round.ids.push(*id);
+            round.holds.push((claim.clone(), terms.server_ttl_ms(*ttl)));
+            round.ttls.push(*ttl);
+            round.limit = round.limit.min(*ttl / 6);
+        }
+        round
+    }
+
+    /// A renewal call was answered, or was not. Alarms may follow.
+    pub fn renewed(&mut self, now: Time, round: &Round, answer: &Answer) -> Vec<Alarm> {
+        let mut alarms = Vec::new();
+        for (index, id) in round.ids.iter().enumerate() {
+            let Some(entry) = self.entries.get_mut(id) else { continue };
+            entry.in_flight = false;
+            let verdict = match &answer.outcome {
+                Outcome::Applied(Reply::Renewed(verdicts)) => verdicts.get(index),
+                _ => None,
+            };
+            match verdict {
+                Some(Renewal::Renewed) => {
+                    let ttl = round.ttls.get(index).copied().unwrap_or_default();
+                    let deadline = entry.guarded.terms.deadline(answer.sent_at, ttl);
+                    entry.guarded.cell.confirm(now, deadline);
+                    entry.failures = 0;
+                    entry.alone = false;
+                    // fixed rate: counted from when it was due, unless that is long past
+                    let base = if entry.due + entry.period() > now { entry.due.min(now) } else { now };
+                    entry.due = entry.next_due(base, &mut self.jitter);
+                }
+                Some(Renewal::NotMine) => {
+                    entry.guarded.cell.lose(LossReason::Taken);
+                }
+                Some(Renewal::Failed(_)) => retry(now, entry, *id, &mut self.jitter, &mut alarms, true),
+                None => {
+                    let split = round.ids.len() > 1 && answer.outcome.failure().is_some_and(|f| !f.transient);
+                    retry(now, entry, *id, &mut self.jitter, &mut alarms, split);
+                }
+            }
+            if let Some(end) = ended(entry, now) {
+                alarms.retain(|alarm| *alarm != Alarm::Jeopardy(*id));
+                if let Some(reason) = end {
+                    alarms.push(Alarm::Lost(*id, reason));
+                }
+                self.disarm(*id);
+            } else {
+                self.reschedule(*id);
+            }
+        }
+        alarms
+    }
+
+    /// The server's clock jumped forward by `jump`: what was confirmed before may expire that much earlier. Leases that
+    /// may be gone already are lost; the others are renewed at once, or end early if they are not renewed.
+    pub fn clock_jumped(&mut self, now: Time, jump: Duration) -> Vec<Alarm> {
+        let mut alarms = Vec::new();
+        for id in self.ids() {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            let cell = &entry.guarded.cell;
+            let early = cell.deadline() - jump;
+            if now >= early {
+                cell.lose(LossReason::ClockAnomaly);
+            } else {
+                cell.shorten(early);
+            }
+            if entry.guarded.terms.auto_renew {
+                entry.due = now;
+            }
+            if let Some(end) = ended(entry, now) {
+                if let Some(reason) = end {
+                    alarms.push(Alarm::Lost(id, reason));
+                }
+                self.disarm(id);
+            } else {
+                self.reschedule(id);
+            }
+        }
+        alarms
+    }
+
+    fn reschedule(&mut self, id: LeaseId) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        let timer = entry.wake_at();
+        if timer != entry.timer {
+            self.timers.remove(&(entry.timer, id));
+            self.timers.insert((timer, id));
+            entry.timer = timer;
+        }
+    }
+}
+
+/// `Some(Some(reason))` when the lease is lost, `Some(None)` when it ended otherwise, `None` when it goes on.
+fn ended(entry: &Entry, now: Time) -> Option<Option<LossReason>> {
+    let cell = &entry.guarded.cell;
+    if now >= entry.max_hold_at {
+        cell.lose(LossReason::MaxHold);
+    }
+    if cell.is_held(now) {
+        return None;
+    }
+    if cell.phase() == Phase::Acquiring { None } else { Some(cell.loss()) }
+}
+
+fn retry(now: Time, entry: &mut Entry, id: LeaseId, jitter: &mut Jitter, alarms: &mut Vec<Alarm>, alone: bool) {
+    let split = alone && !entry.alone;
+    if split {
+        // refused as part of a batch: at once by itself, which is no missed round yet
+        entry.alone = true;
+        entry.due = now;
+        return;
+    }
+    entry.failures += 1;
+    if entry.failures == 1 {
+        alarms.push(Alarm::Jeopardy(id));
+    }
+    let most = (entry.period() / 4).max(RETRY_MIN);
+    let backoff = RETRY_MIN.saturating_mul(1 << entry.failures.min(8)).min(most);
+    entry.due = now + jitter.between(backoff / 2, backoff);
+}
+
+#[cfg(test)]
+#[path = "watchdog_tests.rs"]
+mod tests;

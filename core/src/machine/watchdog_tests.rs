@@ -1,0 +1,197 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::error::ErrorKind;
+use crate::machine::{Failure, Kind};
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+fn guarded(name: &str, terms: &Terms, now: Time) -> Guarded {
+    let cell = Arc::new(LeaseCell::new());
+    cell.grant(terms.deadline(now, terms.ttl));
+    Guarded {
+        claim: Claim { kind: Kind::Mutex, key: name.as_bytes().into(), token: "onelock1:0".into() },
+        cell,
+        terms: Arc::new(terms.clone()),
+        ttl: terms.ttl,
+    }
+}
+
+fn terms(ttl_ms: u64) -> Terms {
+    Terms { ttl: Duration::from_millis(ttl_ms), ..Terms::default() }
+}
+
+fn dog() -> Watchdog {
+    Watchdog::new(Duration::from_secs(1), Jitter::new(7))
+}
+
+fn only_round(alarms: Vec<Alarm>) -> Round {
+    let mut alarms = alarms;
+    assert_eq!(alarms.len(), 1, "{alarms:?}");
+    match alarms.remove(0) {
+        Alarm::Renew(round) => round,
+        other => panic!("expected a renewal, got {other:?}"),
+    }
+}
+
+fn answer(sent: u64, outcome: Outcome<Reply>) -> Answer {
+    Answer { sent_at: at(sent), received_at: at(sent + 1), connection: 1, server_time_us: None, outcome }
+}
+
+fn renewed(n: usize) -> Outcome<Reply> {
+    Outcome::Applied(Reply::Renewed(vec![Renewal::Renewed; n]))
+}
+
+fn no_reply() -> Outcome<Reply> {
+    Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "no reply"))
+}
+
+#[test]
+fn renews_at_a_third_and_moves_the_deadline_by_the_send() {
+    let mut dog = dog();
+    let lease = guarded("a", &terms(3000), at(0));
+    let cell = lease.cell.clone();
+    let wake = dog.arm(at(0), 1, lease);
+    assert!(wake >= at(950) && wake <= at(1000), "{wake:?}");
+    assert!(dog.poll(at(900)).is_empty());
+    let round = only_round(dog.poll(wake));
+    assert_eq!(round.limit, Duration::from_millis(500));
+    assert!(dog.poll(wake).is_empty(), "in flight once");
+    assert!(dog.renewed(at(1400), &round, &answer(1000, renewed(1))).is_empty());
+    assert_eq!(cell.deadline(), Time::from_nanos((at(1000 + 3000 - 32).as_nanos()) & !7));
+    assert!(dog.wake_at() > at(1400) && dog.wake_at() <= at(2000), "fixed rate, not from the reply");
+}
+
+#[test]
+fn due_renewals_gather_into_batches_of_at_most_128() {
+    let mut dog = dog();
+    let terms = terms(10_000);
+    for id in 0..1000 {
+        dog.arm(at(0), id, guarded(&id.to_string(), &terms, at(0)));
+    }
+    let mut calls = 0;
+    let mut renewed_count = 0;
+    let mut now = at(0);
+    while renewed_count < 1000 {
+        now = dog.wake_at();
+        for alarm in dog.poll(now) {
+            let Alarm::Renew(round) = alarm else { panic!("{alarm:?}") };
+            assert!(round.ids.len() <= BATCH_MAX);
+            calls += 1;
+            renewed_count += round.ids.len();
+            dog.renewed(now, &round, &answer(now.as_nanos() / 1_000_000, renewed(round.ids.len())));
+        }
+    }
+    assert!(now <= at(3334));
+    assert!(calls <= 12, "{calls} calls for 1000 leases");
+}
+
+#[test]
+fn an_unknown_outcome_changes_no_deadline_and_is_retried_inside_the_lease() {
+    let mut dog = dog();
+    let lease = guarded("a", &terms(3000), at(0));
+    let cell = lease.cell.clone();
+    let deadline = cell.deadline();
+    let wake = dog.arm(at(0), 1, lease);
+    let round = only_round(dog.poll(wake));
+    assert_eq!(dog.renewed(at(1500), &round, &answer(1000, no_reply())), vec![Alarm::Jeopardy(1)]);
+    assert_eq!(cell.deadline(), deadline);
+    let wake = dog.wake_at();
+    assert!(wake > at(1500) && wake < at(1600), "retried soon: {wake:?}");
+    let round = only_round(dog.poll(wake));
+    assert!(dog.renewed(wake, &round, &answer(1550, renewed(1))).is_empty());
+    assert!(cell.deadline() > deadline);
+}
+
+#[test]
+fn without_an_answer_it_is_lost_at_the_deadline_and_told_once() {
+    let mut dog = dog();
+    let lease = guarded("a", &terms(3000), at(0));
+    let cell = lease.cell.clone();
+    dog.arm(at(0), 1, lease);
+    let round = only_round(dog.poll(at(1000)));
+    assert_eq!(dog.wake_at(), cell.deadline(), "the deadline is watched while a renewal is in flight");
+    assert_eq!(dog.poll(cell.deadline()), vec![Alarm::Lost(1, LossReason::Expired)]);
+    assert!(dog.renewed(at(4000), &round, &answer(1000, renewed(1))).is_empty(), "a late reply revives nothing");
+    assert!(dog.is_empty() && !cell.is_held(at(4000)));
+}
+
+#[test]
+fn not_mine_is_lost_at_once() {
+    let mut dog = dog();
+    dog.arm(at(0), 1, guarded("a", &terms(3000), at(0)));
+    let round = only_round(dog.poll(at(1000)));
+    let verdict = Outcome::Applied(Reply::Renewed(vec![Renewal::NotMine]));
+    assert_eq!(dog.renewed(at(1001), &round, &answer(1000, verdict)), vec![Alarm::Lost(1, LossReason::Taken)]);
+}
+
+#[test]
+fn max_hold_ends_a_healthy_lease() {
+    let mut dog = dog();
+    let terms = Terms { max_hold: Some(Duration::from_millis(1500)), ..terms(3000) };
+    dog.arm(at(0), 1, guarded("a", &terms, at(0)));
+    let round = only_round(dog.poll(at(1000)));
+    dog.renewed(at(1001), &round, &answer(1000, renewed(1)));
+    assert_eq!(dog.wake_at(), at(1500));
+    assert_eq!(dog.poll(at(1500)), vec![Alarm::Lost(1, LossReason::MaxHold)]);
+}
+
+#[test]
+fn a_fixed_lease_is_never_renewed() {
+    let mut dog = dog();
+    let terms = Terms { auto_renew: false, ..terms(3000) };
+    let lease = guarded("a", &terms, at(0));
+    let deadline = lease.cell.deadline();
+    assert_eq!(dog.arm(at(0), 1, lease), deadline);
+    assert_eq!(dog.poll(deadline), vec![Alarm::Lost(1, LossReason::Expired)]);
+}
+
+#[test]
+fn a_released_lease_leaves_the_schedule_without_a_word() {
+    let mut dog = dog();
+    let lease = guarded("a", &terms(3000), at(0));
+    let cell = lease.cell.clone();
+    dog.arm(at(0), 1, lease);
+    let round = only_round(dog.poll(at(1000)));
+    cell.begin_release(at(1100));
+    dog.disarm(1);
+    assert_eq!(dog.wake_at(), Time::MAX);
+    assert!(dog.renewed(at(1200), &round, &answer(1000, renewed(1))).is_empty());
+}
+
+#[test]
+fn one_bad_key_never_spoils_the_batch_and_a_refused_batch_is_split() {
+    let mut dog = dog();
+    dog.arm(at(0), 1, guarded("a", &terms(3000), at(0)));
+    dog.arm(at(0), 2, guarded("b", &terms(3000), at(0)));
+    let round = only_round(dog.poll(at(1000)));
+    assert_eq!(round.ids.len(), 2);
+    let refusal = Outcome::NotApplied(Failure::lasting(ErrorKind::NotPermitted, "no permission for key b"));
+    assert!(dog.renewed(at(1001), &round, &answer(1000, refusal)).is_empty());
+    let alone = dog.poll(at(1001));
+    assert_eq!(alone.len(), 2, "each by itself: {alone:?}");
+}
+
+#[test]
+fn a_jump_of_the_servers_clock_ends_or_renews() {
+    let mut dog = dog();
+    dog.arm(at(0), 1, guarded("a", &terms(3000), at(0)));
+    let fixed = Terms { auto_renew: false, ..terms(60_000) };
+    let lease = guarded("b", &fixed, at(0));
+    let cell = lease.cell.clone();
+    let before = cell.deadline();
+    dog.arm(at(0), 2, lease);
+    let alarms = dog.clock_jumped(at(10), Duration::from_secs(20));
+    assert_eq!(alarms, vec![Alarm::Lost(1, LossReason::ClockAnomaly)]);
+    assert_eq!(cell.deadline(), Time::from_nanos((before - Duration::from_secs(20)).as_nanos() & !7));
+}
+
+#[test]
+fn an_extended_lease_is_renewed_with_the_longer_ttl() {
+    let mut dog = dog();
+    dog.arm(at(0), 1, guarded("a", &terms(3000), at(0)));
+    dog.extended(at(10), 1, Duration::from_secs(9));
+    let wake = dog.wake_at();
+    assert!(wake > at(2800) && wake <= at(2988), "{wake:?}");
+}
