@@ -1,1 +1,17 @@
-//! Conformance.
+//! What the tests of every language stand on: real servers, a fault proxy that knows the protocol, and a checker for
+//! recorded histories.
+//!
+//! - [`servers`]: a Redis or Valkey of one's own, ready within milliseconds and gone at the end of the test.
+//! - [`resp`]: a small raw client, for what a client library would hide.
+//! - [`wait`]: waiting for conditions instead of sleeping.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "this crate is test code: a fixture that fails should stop the test at once, with its message"
+)]
+
+pub mod resp;
+pub mod servers;
+pub mod wait;

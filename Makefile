@@ -1,0 +1,30 @@
+# Every command that a person or the continuous integration runs. `make help` lists them.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help test demo lint bench servers clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: ## everything that must pass before a change goes in
+	@tools/test.sh
+
+demo: ## two processes share a lock, against a server that is fetched and started for it
+	@tools/cargo.sh
+	@tools/with-server.sh cargo run --quiet --release --package onelock --example demo
+
+lint: ## formatting and clippy, without a server
+	@tools/lint.sh
+
+bench: ## measurements, against a server of its own
+	@tools/cargo.sh
+	@tools/with-server.sh cargo bench --workspace
+
+servers: ## fetch the servers that the tests run against into .tools/bin
+	@tools/servers.sh
+
+clean: ## remove what was built and fetched
+	cargo clean
+	rm -rf .tools

