@@ -15,6 +15,7 @@
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
 //! | `token`, `naming` | the proof of a hold in its text form; keys and channels |
 //! | `fence` | the fencing token's grade, and the gate on the resource's side |
+//! | `model` | a whole lock server in memory, for the simulator and for `memory://` |
 //! | `time`, `random` | the two arguments that everything else takes |
 
 mod acquire;
@@ -22,6 +23,7 @@ mod clockwatch;
 mod fence;
 mod janitor;
 mod lease;
+pub mod model;
 pub mod naming;
 mod op;
 mod outcome;

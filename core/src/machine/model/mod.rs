@@ -1,0 +1,309 @@
+//! A lock server in memory, as this library's scripts see it: the same operations, the same replies, no I/O.
+//!
+//! It stands in for a real server in the simulator and the model checker, and it *is* the server of `memory://`. That
+//! it answers like Redis and Valkey is checked against real ones by the conformance suite. Time is an argument: the
+//! server's wall clock in microseconds. Keys expire in whole milliseconds of it, as on a real server.
+//!
+//! ```
+//! use onelock::machine::{Claim, Kind, Op, Outcome, Reply, model::Model};
+//! let mut server = Model::new();
+//! let claim = Claim { kind: Kind::Mutex, key: (*b"orders:42").into(), token: "onelock1:01".into() };
+//! let acquire = Op::Acquire { claim, ttl_ms: 30_000, fence_ttl_ms: Some(604_800_000), info: None };
+//! let granted = server.apply(1_700_000_000_000_000, &acquire);
+//! assert_eq!(granted.outcome, Outcome::Applied(Reply::Granted { fence: Some(1_700_000_000_000_000), again: false }));
+//! ```
+
+mod keyspace;
+mod raw;
+
+pub use keyspace::Value;
+use keyspace::{Entry, Keyspace};
+pub use raw::Live;
+
+use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, fence_key};
+use crate::machine::op::{Claim, Key, Kind, Op, Renewal, Reply, Standing};
+use crate::machine::outcome::Outcome;
+use crate::machine::token::is_ours;
+
+/// How much of a string `inspect` shows.
+const HOLDER_MAX: usize = 4096;
+
+/// The state of one server: its keys and their expiry.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Model {
+    keys: Keyspace,
+}
+
+/// What the server answers, and what it tells its subscribers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelReply {
+    /// Always applied: a server that runs its scripts to the end. Whoever wraps the model adds the faults.
+    pub outcome: Outcome<Reply>,
+    /// The lock whose release was published, on the channel of that kind.
+    pub announced: Option<(Kind, Key)>,
+}
+
+impl From<Reply> for ModelReply {
+    fn from(reply: Reply) -> ModelReply {
+        ModelReply { outcome: Outcome::Applied(reply), announced: None }
+    }
+}
+
+/// How a claim stands to what is under its key.
+enum Relation {
+    Free,
+    Mine,
+    Others { ttl_left_ms: Option<u64>, announces: bool },
+    Wrong(&'static str),
+}
+
+/// The moment a script runs, in the two units that matter.
+#[derive(Clone, Copy)]
+struct Moment {
+    us: u64,
+    ms: u64,
+}
+
+impl Moment {
+    const fn at(server_time_us: u64) -> Moment {
+        Moment { us: server_time_us, ms: server_time_us / 1000 }
+    }
+}
+
+impl Model {
+    /// A server without any key.
+    pub fn new() -> Model {
+        Model::default()
+    }
+
+    /// Carries out one operation at `server_time_us`, the server's wall clock in microseconds since 1970.
+    pub fn apply(&mut self, server_time_us: u64, op: &Op) -> ModelReply {
+        let now = Moment::at(server_time_us);
+        match op {
+            Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
+                self.acquire(now, claim, *ttl_ms, *fence_ttl_ms, info.as_deref()).into()
+            }
+            Op::Renew { holds } => {
+                Reply::Renewed(holds.iter().map(|(claim, ttl_ms)| self.renew(now, claim, *ttl_ms)).collect()).into()
+            }
+            Op::SetCount { claim, count, ttl_ms } => self.set_count(now, claim, *count, *ttl_ms).into(),
+            Op::Release { claim } => self.release(now, claim),
+            Op::Inspect { key } => Reply::Inspected(self.inspect(now, key)).into(),
+            Op::ForceRelease { key } => self.force_release(now, key),
+        }
+    }
+
+    fn relation(&mut self, now: Moment, claim: &Claim) -> Relation {
+        let Some(entry) = self.keys.get(now.ms, &claim.key) else { return Relation::Free };
+        if owns(entry, claim) {
+            return Relation::Mine;
+        }
+        let ttl_left_ms = entry.ttl_left_ms(now.ms);
+        match (&entry.value, claim.kind) {
+            (Value::Text(holder), Kind::Mutex) => Relation::Others { ttl_left_ms, announces: is_ours(holder) },
+            (value @ Value::Hash(_), Kind::Reentrant) if !is_read_write(value) => {
+                Relation::Others { ttl_left_ms, announces: true }
+            }
+            (other, _) => Relation::Wrong(other.type_name()),
+        }
+    }
+
+    /// The entry of a hold, provided that it is still this claim's.
+    fn held(&mut self, now: Moment, claim: &Claim) -> Option<&mut Entry> {
+        self.keys.get(now.ms, &claim.key).filter(|entry| owns(entry, claim))
+    }
+
+    fn acquire(
+        &mut self,
+        now: Moment,
+        claim: &Claim,
+        ttl_ms: u64,
+        fence_ttl_ms: Option<u64>,
+        info: Option<&str>,
+    ) -> Reply {
+        match self.relation(now, claim) {
+            Relation::Free => {
+                let fence = fence_ttl_ms.map(|fence_ttl_ms| self.draw_fence(now, &claim.key, fence_ttl_ms));
+                let value = match claim.kind {
+                    Kind::Mutex => Value::Text(claim.token.clone().into()),
+                    Kind::Reentrant => fresh_hash(claim, fence, info),
+                };
+                self.keys.put(now.ms, claim.key.clone(), value, Some(ttl_ms));
+                Reply::Granted { fence, again: false }
+            }
+            Relation::Mine => {
+                if let Some(entry) = self.keys.get(now.ms, &claim.key) {
+                    entry.extend(now.ms, ttl_ms);
+                }
+                let fence = fence_ttl_ms.map(|fence_ttl_ms| self.fence_again(now, claim, fence_ttl_ms));
+                Reply::Granted { fence, again: true }
+            }
+            Relation::Others { ttl_left_ms, announces } => Reply::Denied { ttl_left_ms, announces },
+            Relation::Wrong(found) => Reply::WrongKind { found: found.to_owned() },
+        }
+    }
+
+    /// A new fencing token: above the one before and not behind the clock, so that a lost counter does no harm.
+    fn draw_fence(&mut self, now: Moment, key: &Key, fence_ttl_ms: u64) -> u64 {
+        let fence = self.counter(now, key).map_or(now.us, |previous| now.us.max(previous.saturating_add(1)));
+        self.store_fence(now, key, fence, fence_ttl_ms)
+    }
+
+    /// The token that the present hold has already; a new one if the server lost it.
+    fn fence_again(&mut self, now: Moment, claim: &Claim, fence_ttl_ms: u64) -> u64 {
+        match claim.kind {
+            // the counter is the store: it is read and written back, so that it lives as long as after a fresh grant
+            Kind::Mutex => match self.counter(now, &claim.key) {
+                Some(fence) => self.store_fence(now, &claim.key, fence, fence_ttl_ms),
+                None => self.draw_fence(now, &claim.key, fence_ttl_ms),
+            },
+            Kind::Reentrant => {
+                let stored = self.keys.peek(now.ms, &claim.key).and_then(|entry| stored_fence(&entry.value));
+                stored.unwrap_or_else(|| {
+                    let fence = self.draw_fence(now, &claim.key, fence_ttl_ms);
+                    if let Some(entry) = self.keys.get(now.ms, &claim.key) {
+                        entry.value.set_field(FENCE_FIELD.as_bytes(), decimal(fence));
+                    }
+                    fence
+                })
+            }
+        }
+    }
+
+    fn store_fence(&mut self, now: Moment, key: &Key, fence: u64, fence_ttl_ms: u64) -> u64 {
+        self.keys.put(now.ms, fence_key(key).into(), Value::Text(decimal(fence)), Some(fence_ttl_ms));
+        fence
+    }
+
+    fn counter(&self, now: Moment, key: &[u8]) -> Option<u64> {
+        match &self.keys.peek(now.ms, &fence_key(key))?.value {
+            Value::Text(text) => believable(text),
+            Value::Hash(_) | Value::List => None,
+        }
+    }
+
+    fn renew(&mut self, now: Moment, claim: &Claim, ttl_ms: u64) -> Renewal {
+        match self.held(now, claim) {
+            Some(entry) => {
+                entry.extend(now.ms, ttl_ms);
+                Renewal::Renewed
+            }
+            None => Renewal::NotMine,
+        }
+    }
+
+    fn set_count(&mut self, now: Moment, claim: &Claim, count: u64, ttl_ms: u64) -> Reply {
+        let field = claim.token.as_bytes();
+        match self.keys.get(now.ms, &claim.key).filter(|entry| entry.value.field(field).is_some()) {
+            Some(entry) => {
+                entry.extend(now.ms, ttl_ms);
+                entry.value.set_field(field, decimal(count));
+                Reply::Counted(true)
+            }
+            None => Reply::Counted(false),
+        }
+    }
+
+    fn release(&mut self, now: Moment, claim: &Claim) -> ModelReply {
+        if self.held(now, claim).is_none() {
+            return Reply::Released(false).into();
+        }
+        self.keys.remove(now.ms, &claim.key);
+        ModelReply {
+            outcome: Outcome::Applied(Reply::Released(true)),
+            announced: Some((claim.kind, claim.key.clone())),
+        }
+    }
+
+    fn force_release(&mut self, now: Moment, key: &Key) -> ModelReply {
+        let kind = match self.keys.peek(now.ms, key).map(|entry| &entry.value) {
+            None => return Reply::Forced(false).into(),
+            Some(Value::Text(_)) => Kind::Mutex,
+            Some(value @ Value::Hash(_)) if !is_read_write(value) => Kind::Reentrant,
+            Some(other) => return Reply::WrongKind { found: other.type_name().to_owned() }.into(),
+        };
+        self.keys.remove(now.ms, key);
+        ModelReply { outcome: Outcome::Applied(Reply::Forced(true)), announced: Some((kind, key.clone())) }
+    }
+
+    fn inspect(&self, now: Moment, key: &Key) -> Option<Standing> {
+        let entry = self.keys.peek(now.ms, key)?;
+        let (ttl_left_ms, nobody) = (entry.ttl_left_ms(now.ms), Vec::new());
+        Some(match &entry.value {
+            Value::Text(holder) => Standing {
+                kind: Ok(Kind::Mutex),
+                holder: holder[..holder.len().min(HOLDER_MAX)].to_vec(),
+                count: 1,
+                ttl_left_ms,
+                // the counter outlives its holds: it says nothing about a foreign client's
+                fence: if is_ours(holder) { self.counter(now, key) } else { None },
+                info: None,
+            },
+            Value::Hash(fields) if !is_read_write(&entry.value) => {
+                let owner = fields.iter().find(|(field, _)| is_owner(field));
+                Standing {
+                    kind: Ok(Kind::Reentrant),
+                    holder: owner.map_or(nobody, |(field, _)| field.to_vec()),
+                    count: owner.and_then(|(_, count)| number(count)).unwrap_or(0),
+                    ttl_left_ms,
+                    fence: stored_fence(&entry.value),
+                    info: entry.value.field(INFO_FIELD.as_bytes()).map(|info| info.to_vec()),
+                }
+            }
+            Value::Hash(_) | Value::List => Standing {
+                kind: Err(entry.value.type_name().to_owned()),
+                holder: nobody,
+                count: 0,
+                ttl_left_ms,
+                fence: None,
+                info: None,
+            },
+        })
+    }
+}
+
+/// Whether an entry is the hold that a claim proves.
+fn owns(entry: &Entry, claim: &Claim) -> bool {
+    match claim.kind {
+        Kind::Mutex => matches!(&entry.value, Value::Text(holder) if **holder == *claim.token.as_bytes()),
+        Kind::Reentrant => entry.value.field(claim.token.as_bytes()).is_some(),
+    }
+}
+
+fn fresh_hash(claim: &Claim, fence: Option<u64>, info: Option<&str>) -> Value {
+    let mut fields = vec![(claim.token.clone().into(), decimal(1))];
+    if let Some(fence) = fence {
+        fields.push((Key::from(FENCE_FIELD.as_bytes()), decimal(fence)));
+    }
+    if let Some(info) = info.filter(|info| !info.is_empty()) {
+        fields.push((Key::from(INFO_FIELD.as_bytes()), Key::from(info.as_bytes())));
+    }
+    Value::Hash(fields)
+}
+
+/// Whether a hash field names an owner and not one of our notes beside it.
+fn is_owner(field: &[u8]) -> bool {
+    field != FENCE_FIELD.as_bytes() && field != INFO_FIELD.as_bytes()
+}
+
+/// Whether a hash is Redisson's read/write lock, which is another kind.
+fn is_read_write(value: &Value) -> bool {
+    value.field(b"mode").is_some()
+}
+
+fn stored_fence(value: &Value) -> Option<u64> {
+    value.field(FENCE_FIELD.as_bytes()).and_then(|text| believable(text))
+}
+
+/// A stored fencing token, unless it is none: 0, or past what Lua and JavaScript count exactly.
+fn believable(text: &[u8]) -> Option<u64> {
+    number(text).filter(|fence| (1..(1 << 53) - 1).contains(fence))
+}
+
+fn decimal(number: u64) -> Key {
+    number.to_string().into_bytes().into()
+}
+
+fn number(text: &[u8]) -> Option<u64> {
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
