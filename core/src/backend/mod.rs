@@ -82,6 +82,9 @@ pub trait Store: Send + Sync + 'static {
     /// The same from a thread without a runtime, on a connection driven by this very thread.
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer;
 
+    /// The number of the present ordered connection that [`Store::call`] uses (see [`Answer::connection`]); 0 for none.
+    fn connection(&self) -> u64;
+
     /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped.
     /// Needs a runtime context for its background work, but does not wait.
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription;

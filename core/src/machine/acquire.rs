@@ -160,6 +160,18 @@ impl Acquire {
         self.not_before = self.not_before.max(attempted_at + ATTEMPT_SPACING);
     }
 
+    /// Others of this process have known the server to be away since `since`.
+    pub fn away_since(&mut self, since: Option<Time>) {
+        if self.unreachable_since.is_none() {
+            self.unreachable_since = since;
+        }
+    }
+
+    /// Since when the server has been away, if it is.
+    pub fn is_away_since(&self) -> Option<Time> {
+        self.unreachable_since
+    }
+
     /// What to do next.
     pub fn next(&mut self, now: Time) -> Step {
         match &self.state {
@@ -198,7 +210,8 @@ impl Acquire {
         Step::Attempt { until: (now + span).min(self.hard_limit) }
     }
 
-    fn out_of_patience(&mut self) -> Step {
+    /// Ends it now, for want of patience: [`Step::Done`] with what was learned last.
+    pub fn out_of_patience(&mut self) -> Step {
         let failure = match &self.last {
             Last::Failed(failure) => failure.clone(),
             Last::Denied { ttl_left_ms } if self.is_try() => {
