@@ -174,6 +174,10 @@ impl Store for MemoryStore {
         self.apply(op)
     }
 
+    fn connection(&self) -> u64 {
+        1
+    }
+
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
         let channel = (kind, key.clone());
         let mut state = lock(&self.server.state);
