@@ -2,6 +2,7 @@
 //! recorded histories.
 //!
 //! - [`servers`]: a Redis or Valkey of one's own, ready within milliseconds and gone at the end of the test.
+//! - [`proxy`]: sits between client and server and loses, holds, doubles, delays or spoils single messages.
 //! - [`resp`]: a small raw client, for what a client library would hide.
 //! - [`wait`]: waiting for conditions instead of sleeping.
 
@@ -12,6 +13,8 @@
     reason = "this crate is test code: a fixture that fails should stop the test at once, with its message"
 )]
 
+pub mod clock;
+pub mod proxy;
 pub mod resp;
 pub mod servers;
 pub mod wait;

@@ -82,6 +82,9 @@ pub fn parse_request(bytes: &[u8]) -> Result<Option<Request>, NotResp> {
         return Ok(None);
     }
     if bytes[0] != b'*' {
+        if !bytes[0].is_ascii_graphic() {
+            return Err(NotResp(format!("a request starts with {:?}", char::from(bytes[0]))));
+        }
         let Some((words, length)) = line(bytes, 0) else { return Ok(None) };
         let args = words.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).map(<[u8]>::to_vec).collect();
         return Ok(Some(Request { length, args }));

@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
+mod common;
+
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use onelock_tests::resp::{Connection, text};
 use onelock_tests::servers::{Flavor, Server, all_flavors, state};
 use onelock_tests::wait::wait_until;
 use redis::Value;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+
+use common::ping_over_tls;
 
 const SOON: Duration = Duration::from_secs(5);
 
@@ -142,19 +142,6 @@ fn monitor_tells_what_clients_sent_and_what_scripts_did() {
     monitor.clear();
     assert_eq!(monitor.count("EVAL"), 0);
     assert_eq!(monitor.seen(), []);
-}
-
-/// Says PING over TLS, as a client that trusts `ca` and expects to find `host`.
-fn ping_over_tls(port: u16, ca: &std::path::Path, host: &'static str) -> std::io::Result<String> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(ca).unwrap()).unwrap();
-    let config = rustls::ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let session = rustls::ClientConnection::new(Arc::new(config), host.try_into().unwrap()).unwrap();
-    let mut stream = rustls::StreamOwned::new(session, TcpStream::connect(("127.0.0.1", port))?);
-    stream.write_all(b"PING\r\n")?;
-    let mut reply = [0; 7];
-    stream.read_exact(&mut reply)?;
-    Ok(String::from_utf8_lossy(&reply).into_owned())
 }
 
 #[test]
