@@ -1,12 +1,68 @@
-//! onelock: a distributed lock.
+//! A distributed lock on Redis and Valkey: mutual exclusion between processes and machines, with fencing tokens, renewal
+//! that nothing blocks, loss detection, waiting without polling, and an API that may be cancelled anywhere.
+//!
+//! ```no_run
+//! # async fn demo() -> Result<(), onelock::Error> {
+//! let client = onelock::Client::connect("redis://127.0.0.1/").await?;
+//! let lease = client.lock("orders:42").acquire().await?;   // waits its turn
+//! println!("mine; tell the database {:?}", lease.fencing_token());
+//! lease.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # The way through the crate
+//!
+//! | you want | look at |
+//! |---|---|
+//! | to lock something | [`Client`] -> [`Lock`] -> [`Lease`], or the same in [`blocking`] |
+//! | to know why it failed | [`Error`], [`ErrorKind`], [`LossReason`] |
+//! | to protect the resource itself | [`FenceGate`], [`Lease::fencing_token`] |
+//! | to see what goes on | [`Client::inspect`], [`Client::stats`], `tracing` events of this crate |
+//! | to know what is promised | `GUARANTEES.md` in the repository |
+//!
+//! Inside, decisions and deeds are kept apart: `machine` decides and does no I/O, `backend` carries out single
+//! operations on a store, `driver` runs the one against the other. `client`, `lock` and `lease` are what people read.
 
+#![forbid(unsafe_code)]
+
+mod error;
 pub mod machine;
 
 #[cfg(feature = "client")]
+mod address;
+#[cfg(feature = "client")]
 pub mod backend;
 #[cfg(feature = "client")]
+pub mod blocking;
+#[cfg(feature = "client")]
+mod client;
+#[cfg(feature = "client")]
 mod driver;
-mod error;
+#[cfg(feature = "client")]
+mod inspect;
+#[cfg(feature = "client")]
+mod lease;
+#[cfg(feature = "client")]
+mod lock;
+#[cfg(feature = "client")]
+mod options;
+#[cfg(feature = "client")]
+pub mod runtime;
 
 pub use error::{Error, ErrorKind};
 pub use machine::{FenceGate, Grade, Kind, LossReason, Owner, OwnerInfo, Stale};
+
+#[cfg(feature = "client")]
+pub use address::URL_VARIABLE;
+#[cfg(feature = "client")]
+pub use backend::Facts;
+#[cfg(feature = "client")]
+pub use client::{Client, ClientBuilder};
+#[cfg(feature = "client")]
+pub use driver::tally::{Histogram, Stats};
+#[cfg(feature = "client")]
+pub use inspect::Inspection;
+#[cfg(feature = "client")]
+pub use lease::{Lease, Release};
+#[cfg(feature = "client")]
+pub use lock::Lock;

@@ -1,3 +1,47 @@
-//! Hands: runs the machine room's decisions against a store.
+//! Hands: runs the machine room's decisions against a store, on tokio and for blocking callers.
+//!
+//! | file | does |
+//! |---|---|
+//! | `clock` | reads the clocks |
+//! | `engine` | one client's life in one process: store, schedule, lines, registry |
+//! | `acquiring` | drives one acquire, from either kind of caller |
+//! | `claiming` | the obligation to give back what an acquire may have taken |
+//! | `hold` | one granted hold, shared by its handles and the watchdog |
+//! | `giving` | extend, release, hand over |
+//! | `adopting` | attach: going on with a hold given away by another process |
+//! | `entering` | re-entry of reentrant locks |
+//! | `lanes` | the local lines of waiters and their subscriptions |
+//! | `patrol` | the background tasks: renewal and clean-up |
+//! | `callbacks` | the one thread that runs the user's callbacks |
+//! | `tally` | counters and histograms |
 
+pub mod acquiring;
+pub mod adopting;
+pub mod callbacks;
+pub mod claiming;
 pub mod clock;
+pub mod engine;
+pub mod entering;
+pub mod giving;
+pub mod hold;
+pub mod lanes;
+pub mod patrol;
+pub mod process;
+pub mod tally;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks a mutex; a panic elsewhere while it was held does not spread (every critical section here is short and leaves
+/// its data whole).
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sleeps until `time` on the boot clock; for ever if that is [`crate::machine::Time::MAX`].
+pub(crate) async fn sleep_until(time: crate::machine::Time) {
+    if time == crate::machine::Time::MAX {
+        std::future::pending::<()>().await;
+    }
+    // a timer may be late (it does not count suspend) and is bounded, but never trusted: callers look at the clock
+    tokio::time::sleep(time.since(clock::now()).min(std::time::Duration::from_secs(24 * 3600))).await;
+}

@@ -1,0 +1,72 @@
+//! Addresses: one grammar for every language. A scheme chooses the store.
+
+use std::sync::Arc;
+
+use crate::Error;
+use crate::backend::SharedStore;
+use crate::backend::memory::MemoryStore;
+use crate::backend::redis::RedisStore;
+use crate::options::{Options, invalid};
+
+/// The environment variable that is read when no address is given.
+pub const URL_VARIABLE: &str = "ONELOCK_URL";
+const EXAMPLE: &str = "redis://127.0.0.1:6379";
+
+/// Where the locks are kept, parsed and checked, but not connected.
+#[derive(Clone)]
+pub(crate) enum Address {
+    Redis(Box<crate::backend::redis::Endpoint>),
+    Memory(String),
+}
+
+impl Address {
+    /// Parses one address, or the environment's if it is empty.
+    pub(crate) fn parse(url: &str, options: &Options) -> Result<Address, Error> {
+        let from_environment;
+        let mut url = url.trim();
+        if url.is_empty() {
+            from_environment = std::env::var(URL_VARIABLE).unwrap_or_default();
+            url = from_environment.trim();
+            if url.is_empty() {
+                return Err(invalid(
+                    "make a client",
+                    format!(
+                        "no address was given and ${URL_VARIABLE} is not set; for example {URL_VARIABLE}={EXAMPLE}"
+                    ),
+                ));
+            }
+        }
+        if url.split_whitespace().nth(1).is_some() {
+            return Err(unsupported("several addresses (Redlock)"));
+        }
+        let Some((scheme, rest)) = url.split_once("://") else {
+            return Err(invalid("make a client", format!("the address has no scheme; for example {EXAMPLE}")));
+        };
+        match scheme {
+            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
+                Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis())?)))
+            }
+            "memory" => Ok(Address::Memory(rest.trim_end_matches('/').to_owned())),
+            "redis+sentinel" | "redis+cluster" | "redlock" | "file" => Err(unsupported(&format!("{scheme}://"))),
+            other => Err(invalid(
+                "make a client",
+                format!(
+                    "the scheme {other}:// is not known; use redis://, rediss://, valkey://, valkeys://, unix:// or memory://"
+                ),
+            )),
+        }
+    }
+
+    /// A store at this address. Opens no socket.
+    pub(crate) fn open(&self, options: &Options) -> SharedStore {
+        match self {
+            Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis())),
+            Address::Memory(name) if name.is_empty() => Arc::new(MemoryStore::private()),
+            Address::Memory(name) => Arc::new(MemoryStore::named(name)),
+        }
+    }
+}
+
+fn unsupported(what: &str) -> Error {
+    Error::new(crate::ErrorKind::Unsupported, "make a client", format!("{what}: this version has no such store"))
+}

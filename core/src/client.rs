@@ -1,0 +1,483 @@
+//! The client: where the locks are kept, and the defaults of every lock made from it.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use tokio::runtime::Handle;
+
+use crate::address::Address;
+use crate::backend::Facts;
+use crate::driver::engine::Engine;
+use crate::driver::tally::Stats;
+use crate::driver::{clock, giving, sleep_until};
+use crate::error::{Error, ErrorKind};
+use crate::inspect::{self, Inspection};
+use crate::lock::{Description, Lock};
+use crate::machine::{Grade, Kind};
+use crate::options::{Options, TlsOptions};
+use crate::runtime;
+
+/// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
+pub(crate) struct Shared {
+    pub(crate) options: Arc<Options>,
+    address: Address,
+    /// The present life. A forked child finds its parent's here, leaves it alone and starts its own.
+    engine: ArcSwapOption<Engine>,
+    closed: AtomicBool,
+    /// Whether background work runs on the library's own runtime instead of the caller's.
+    background: bool,
+}
+
+impl Shared {
+    fn new(url: &str, options: Options, background: bool) -> Result<Shared, Error> {
+        options.check()?;
+        let address = Address::parse(url, &options)?;
+        Ok(Shared {
+            options: Arc::new(options),
+            address,
+            engine: ArcSwapOption::empty(),
+            closed: AtomicBool::new(false),
+            background,
+        })
+    }
+
+    /// The engine of this process, made on first use. Lock-free.
+    pub(crate) fn engine(&self) -> Result<Arc<Engine>, Error> {
+        loop {
+            let present = self.engine.load_full();
+            if let Some(engine) = &present
+                && engine.stamp.is_here()
+            {
+                return Ok(engine.clone());
+            }
+            if self.closed.load(Ordering::Acquire) {
+                mem::forget(present);
+                return Err(Error::new(ErrorKind::Closed, "use the client", "this client was closed"));
+            }
+            let store = self.address.open(&self.options);
+            let fresh = Engine::start(self.options.clone(), store, self.runtime()?)?;
+            let seen = self.engine.compare_and_swap(&present, Some(fresh));
+            // this process must not drop what it shares with its parent: `present` is the parent's, if it is anything
+            mem::forget(present);
+            mem::forget(arc_swap::Guard::into_inner(seen));
+        }
+    }
+
+    fn runtime(&self) -> Result<Handle, Error> {
+        if self.background {
+            return runtime::handle();
+        }
+        Handle::try_current().map_err(|_| {
+            Error::new(
+                ErrorKind::Unsupported,
+                "use the client",
+                "there is no tokio runtime here; use onelock::blocking::Client outside of async code",
+            )
+        })
+    }
+
+    /// The engine if there is one in this process.
+    fn present(&self) -> Option<Arc<Engine>> {
+        let engine = self.engine.load_full();
+        match engine {
+            Some(engine) if engine.stamp.is_here() => Some(engine),
+            other => {
+                mem::forget(other);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        self.present().map(|engine| engine.stats()).unwrap_or_default()
+    }
+
+    pub(crate) fn begin_close(&self) -> Option<Arc<Engine>> {
+        self.closed.store(true, Ordering::Release);
+        self.present()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.swap(None)
+            && !engine.stamp.is_here()
+        {
+            mem::forget(engine);
+        }
+    }
+}
+
+/// Looks at the server: whether it is there, what breaks locks on it, and whether its fencing tokens are good enough.
+pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
+    let until = clock::now() + engine.options.connect_timeout + engine.options.request_timeout;
+    let facts = engine.store.facts(until).await.map_err(|failure| {
+        Error::new(failure.kind, "connect", "the server did not answer as it should").because(format!(
+            "{}: {}",
+            engine.store.address(),
+            failure.detail
+        ))
+    })?;
+    for warning in &facts.warnings {
+        tracing::warn!(server = %facts.server, "{warning}");
+    }
+    let grade = if engine.options.fencing { facts.grade } else { Grade::None };
+    let wanted = engine.options.min_fencing_grade;
+    if grade < wanted {
+        let detail = format!(
+            "fencing tokens of this server are of grade {}, {} was demanded; {}",
+            grade.as_str(),
+            wanted.as_str(),
+            if facts.warnings.is_empty() { "choose another server".to_owned() } else { facts.warnings.join("; ") }
+        );
+        return Err(Error::new(ErrorKind::Unsupported, "connect", detail));
+    }
+    tracing::debug!(server = %facts.server, grade = grade.as_str(), "connected");
+    Ok(Facts { grade, ..facts })
+}
+
+/// Releases everything that is held and waits for clean-up, at most `close_timeout`.
+pub(crate) async fn close(engine: &Arc<Engine>) {
+    if !engine.begin_close() {
+        return;
+    }
+    let until = clock::now() + engine.options.close_timeout;
+    let mut releases: Vec<_> = Vec::new();
+    for hold in engine.holds() {
+        let engine = engine.clone();
+        releases.push(tokio::spawn(async move { giving::release_whole(&engine, &hold).await }));
+    }
+    let all = async {
+        for release in releases {
+            let _ = release.await;
+        }
+    };
+    tokio::select! {
+        () = all => {}
+        () = sleep_until(until) => {}
+    }
+    if !engine.cleaned(until).await {
+        tracing::warn!("closed before everything was given back; the rest ends with its ttl");
+    }
+    engine.store.close();
+}
+
+/// A client of one lock server, for async code. Cheap to clone; clones share connections, renewal and clean-up.
+///
+/// Background work runs on the tokio runtime on which the client is first used, and ends with it. `await` [`close`]
+/// before the program ends: what is still held is given back then.
+///
+/// [`close`]: Client::close
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+/// let client = onelock::Client::connect("memory://").await?;
+/// let lease = client.lock("orders:42").acquire().await?;
+/// lease.release().await?;
+/// client.close().await;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// A client of the server at `url`, connected and checked. An empty `url` means `$ONELOCK_URL`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad address, `Unsupported` for a store that this version has not, and what the server
+    /// says: `Unavailable`, `AuthFailed`, `NotPermitted`, `ReadOnly`, `ServerRefused`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    pub async fn connect(url: &str) -> Result<Client, Error> {
+        Client::builder().connect(url).await
+    }
+
+    /// A client that connects when it is first used. Opens no socket and starts no thread.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a bad address, `Unsupported` for a store that this version has not.
+    ///
+    /// ```
+    /// let client = onelock::Client::new("redis://127.0.0.1:6379/0").unwrap();
+    /// assert_eq!(onelock::Client::new("localhost").unwrap_err().kind(), onelock::ErrorKind::InvalidArgument);
+    /// ```
+    pub fn new(url: &str) -> Result<Client, Error> {
+        Client::builder().build(url)
+    }
+
+    /// Options first, then the address.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.shared.options
+    }
+
+    pub(crate) fn engine(&self) -> Result<Arc<Engine>, Error> {
+        self.shared.engine()
+    }
+
+    /// The mutual exclusion lock of this name: a string key that any `SET NX PX` client respects. Not re-entrant.
+    ///
+    /// A name has 1 to 512 bytes, any bytes; it is checked when the lock is used.
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), Kind::Mutex, name.as_ref())
+    }
+
+    /// The reentrant lock of this name: a hash that Redisson's `RLock` shares. Give it an
+    /// [`owner`](Lock::owner) to re-enter.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let request = onelock::Owner::new();
+    /// let lock = client.reentrant_lock("cart:7").owner(&request);
+    /// let outer = lock.acquire().await?;
+    /// let inner = lock.acquire().await?;                 // the same owner: enters again
+    /// assert_eq!(inner.hold_count(), 2);
+    /// inner.release().await?;
+    /// assert!(outer.is_held());
+    /// # outer.release().await?; Ok(()) }
+    /// ```
+    pub fn reentrant_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
+    }
+
+    /// Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip.
+    ///
+    /// # Errors
+    /// `WrongKind` when something that is no lock stands there; what the server says.
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
+        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
+        what.check("inspect")?;
+        let engine = self.engine()?;
+        engine.check_open("inspect").map_err(|error| error.on(&what.name))?;
+        inspect::inspect(&engine, &what.name, what.key).await
+    }
+
+    /// Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
+    ///
+    /// The old holder learns of it at its next renewal; until then it believes in its lease. The next fencing token is
+    /// higher, so a resource that checks tokens stays safe.
+    ///
+    /// # Errors
+    /// `WrongKind` when something that is no lock stands there (it is left untouched); what the server says.
+    pub async fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
+        what.check("force_release")?;
+        let engine = self.engine()?;
+        engine.check_open("force_release").map_err(|error| error.on(&what.name))?;
+        inspect::force_release(&engine, &what.name, what.key).await
+    }
+
+    /// Looks at the server again: its fencing grade and what breaks locks on it.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn check(&self) -> Result<Facts, Error> {
+        let engine = self.engine()?;
+        engine.check_open("check")?;
+        check(&engine).await
+    }
+
+    /// What this client has done so far. No I/O.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work.
+    ///
+    /// Waiting acquires end with `Closed`, and so does every later call but release and drop. Idempotent.
+    pub async fn close(&self) {
+        if let Some(engine) = self.shared.begin_close() {
+            close(&engine).await;
+        }
+    }
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("stats", &self.stats().held).finish_non_exhaustive()
+    }
+}
+
+/// The options of a client. Every duration is checked when the client is made.
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+/// let client = onelock::Client::builder()
+///     .prefix("shop:")
+///     .ttl(Duration::from_secs(10))
+///     .label("checkout")
+///     .inspectable(true)
+///     .connect("memory://")
+///     .await?;
+/// let lease = client.lock("orders:42").acquire().await?;
+/// let seen = client.inspect("orders:42").await?.unwrap();
+/// assert_eq!(seen.owner.unwrap().label, "checkout");
+/// # lease.release().await?; Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ClientBuilder {
+    options: Options,
+}
+
+impl ClientBuilder {
+    /// Put before every name, once; any bytes, 512 at most. Default: nothing.
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
+        self.options.prefix = prefix.as_ref().to_vec();
+        self
+    }
+
+    /// Length of a lease, 10 ms to one year. Default: 30 s.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.options.terms.ttl = ttl;
+        self
+    }
+
+    /// Whether leases are renewed in the background. Default: true.
+    pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+        self.options.terms.auto_renew = auto_renew;
+        self
+    }
+
+    /// After this long a lease is lost however healthy. Default: no limit.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options.terms.max_hold = Some(max_hold);
+        self
+    }
+
+    /// The share of the ttl that clocks may run apart, 0 to 0.5. Default: 0.01 (and 2 ms on top).
+    pub fn drift_factor(mut self, drift_factor: f64) -> Self {
+        self.options.terms.drift_factor = drift_factor;
+        self
+    }
+
+    /// How much longer than the lease a key lives on the server. Default: none.
+    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
+        self.options.terms.lock_delay = lock_delay;
+        self
+    }
+
+    /// A grant that arrives with less than this left is not a grant. Default: none.
+    pub fn min_validity(mut self, min_validity: Duration) -> Self {
+        self.options.terms.min_validity = min_validity;
+        self
+    }
+
+    /// Whether grants carry fencing tokens. Default: true.
+    pub fn fencing(mut self, fencing: bool) -> Self {
+        self.options.fencing = fencing;
+        self
+    }
+
+    /// Refuse to connect to a server whose fencing tokens are weaker than this. Default: [`Grade::None`].
+    pub fn min_fencing_grade(mut self, grade: Grade) -> Self {
+        self.options.min_fencing_grade = grade;
+        self
+    }
+
+    /// Time limit of making a connection. Default: 2 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.options.connect_timeout = timeout;
+        self
+    }
+
+    /// Time limit of one request. Default: 1 s.
+    pub fn request_timeout(mut self, timeout: Duration) -> Self {
+        self.options.request_timeout = timeout;
+        self
+    }
+
+    /// Time limit of [`Client::close`]. Default: 1 s.
+    pub fn close_timeout(mut self, timeout: Duration) -> Self {
+        self.options.close_timeout = timeout;
+        self
+    }
+
+    /// How long an acquire without a bound puts up with a server that cannot be reached. Default: 30 s.
+    pub fn unreachable_limit(mut self, limit: Duration) -> Self {
+        self.options.unreachable_limit = limit;
+        self
+    }
+
+    /// Free text that names this client in `CLIENT LIST` and in inspection; 128 bytes at most.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.options.label = Some(label.into());
+        self
+    }
+
+    /// Whether holds carry label, process id, host and time for [`Client::inspect`]. Default: false.
+    pub fn inspectable(mut self, inspectable: bool) -> Self {
+        self.options.inspectable = inspectable;
+        self
+    }
+
+    /// Certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's.
+    pub fn ca_file(mut self, path: impl Into<std::path::PathBuf>) -> Self {
+        self.options.tls.ca_file = Some(path.into());
+        self
+    }
+
+    /// This client's certificate and private key, PEM, for servers that ask for one.
+    pub fn client_certificate(
+        mut self,
+        cert_file: impl Into<std::path::PathBuf>,
+        key_file: impl Into<std::path::PathBuf>,
+    ) -> Self {
+        let TlsOptions { cert_file: cert, key_file: key, .. } = &mut self.options.tls;
+        *cert = Some(cert_file.into());
+        *key = Some(key_file.into());
+        self
+    }
+
+    /// Believe any certificate. Only for experiments; says so in a warning.
+    pub fn tls_insecure(mut self, insecure: bool) -> Self {
+        self.options.tls.insecure = insecure;
+        self
+    }
+
+    /// A client that connects when it is first used; see [`Client::new`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` names the option or the part of the address that is wrong.
+    pub fn build(self, url: &str) -> Result<Client, Error> {
+        Ok(Client { shared: Arc::new(Shared::new(url, self.options, false)?) })
+    }
+
+    /// A client that is connected and checked; see [`Client::connect`].
+    ///
+    /// # Errors
+    /// As [`Client::connect`]; `Unsupported` when the server's fencing grade is below the demanded one.
+    pub async fn connect(self, url: &str) -> Result<Client, Error> {
+        let client = self.build(url)?;
+        client.check().await?;
+        Ok(client)
+    }
+
+    /// The same for callers without a runtime; see [`blocking::Client::new`](crate::blocking::Client::new).
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build`].
+    pub fn build_blocking(self, url: &str) -> Result<crate::blocking::Client, Error> {
+        Ok(crate::blocking::Client::from_shared(Arc::new(Shared::new(url, self.options, true)?)))
+    }
+
+    /// The same for callers without a runtime; see [`blocking::Client::connect`](crate::blocking::Client::connect).
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect`].
+    pub fn connect_blocking(self, url: &str) -> Result<crate::blocking::Client, Error> {
+        let client = self.build_blocking(url)?;
+        client.check()?;
+        Ok(client)
+    }
+}

@@ -1,0 +1,361 @@
+//! Drives one acquire: asks the machine what to do, does it, tells what came of it. The first attempt of a blocking
+//! caller goes over the caller's own connection; everything that waits runs on the runtime.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use tokio::sync::watch;
+
+use crate::backend::{Hearing, Interrupt};
+use crate::driver::claiming::Claiming;
+use crate::driver::engine::Engine;
+use crate::driver::hold::Hold;
+use crate::driver::lanes::Seat;
+use crate::driver::tally::count;
+use crate::driver::{clock, process, sleep_until};
+use crate::lock::Description;
+use crate::machine::{Acquire, Answer, Claim, Failure, Jitter, Kind, Op, OwnerInfo, Patience, Step, Time, Verdict};
+use crate::machine::{Token, naming, token};
+use crate::{Error, ErrorKind};
+
+/// One acquire under way. Dropping it at any point leaves nothing held.
+pub(crate) struct Acquiring {
+    engine: Arc<Engine>,
+    lock: Description,
+    machine: Acquire,
+    jitter: Jitter,
+    claiming: Option<Claiming>,
+    seat: Option<Seat>,
+    hearing: Option<watch::Receiver<Hearing>>,
+    info: Option<Arc<str>>,
+    started: Time,
+    /// Counted as cancelled if it is dropped before it has ended.
+    gauge: Gauge,
+}
+
+/// Keeps the gauge of waiting acquires right, however they end.
+struct Gauge {
+    engine: Arc<Engine>,
+    ended: bool,
+    waiting: bool,
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        if self.waiting {
+            self.engine.tally.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        if !self.ended {
+            count(&self.engine.tally.cancelled);
+        }
+    }
+}
+
+impl Acquiring {
+    pub(crate) fn new(engine: Arc<Engine>, lock: &Description, wait: Option<std::time::Duration>) -> Acquiring {
+        let now = clock::now();
+        let patience = Patience {
+            wait,
+            connect_timeout: engine.options.connect_timeout,
+            request_timeout: engine.options.request_timeout,
+            unreachable_limit: engine.options.unreachable_limit,
+        };
+        let machine = Acquire::new((*lock.terms).clone(), patience, now);
+        let seat = (!machine.is_try()).then(|| Seat::take(engine.clone(), lock.kind, &lock.key));
+        Acquiring {
+            lock: lock.clone(),
+            machine,
+            jitter: engine.jitter(),
+            claiming: None,
+            seat,
+            hearing: None,
+            info: None,
+            started: now,
+            gauge: Gauge { engine: engine.clone(), ended: false, waiting: false },
+            engine,
+        }
+    }
+
+    /// To the end, on the runtime.
+    pub(crate) async fn run(mut self) -> Result<Arc<Hold>, Error> {
+        if let Some(verdict) = self.stand_in_line().await {
+            return self.finish(verdict);
+        }
+        loop {
+            if self.engine.is_closed() {
+                return self.finish(Verdict::Failed(closed()));
+            }
+            match self.machine.next(clock::now()) {
+                Step::Attempt { until } => self.attempt(until).await?,
+                Step::Watch { until } => self.watch(until).await,
+                Step::Sleep { until } => self.sleep(until).await,
+                Step::Done(verdict) => match self.deliver(verdict) {
+                    Some(result) => return result,
+                    None => continue,
+                },
+            }
+        }
+    }
+
+    /// As far as the calling thread can take it: until the end, or until it has to wait.
+    pub(crate) fn run_on_thread(&mut self, interrupt: &dyn Interrupt) -> Option<Result<Arc<Hold>, Error>> {
+        if self.seat.as_ref().is_some_and(|seat| !seat.is_head()) {
+            return None;
+        }
+        self.become_head();
+        loop {
+            match self.machine.next(clock::now()) {
+                Step::Attempt { until } => {
+                    let op = match self.prepare() {
+                        Ok(op) => op,
+                        Err(error) => return Some(Err(error)),
+                    };
+                    if let Some(claiming) = &mut self.claiming {
+                        claiming.sending(0);
+                    }
+                    let answer = self.engine.store.call_blocking(&op, until, interrupt);
+                    self.answered(&answer);
+                    if interrupt.interrupted() {
+                        return Some(self.finish(Verdict::Failed(cancelled())));
+                    }
+                }
+                Step::Watch { .. } | Step::Sleep { .. } => return None,
+                Step::Done(verdict) => {
+                    if let Some(result) = self.deliver(verdict) {
+                        return Some(result);
+                    }
+                }
+            }
+        }
+    }
+
+    fn become_head(&mut self) {
+        let Some(seat) = &self.seat else { return };
+        let (refused_at, away_since) = seat.inheritance();
+        if refused_at != Time::ZERO {
+            self.machine.space_from(refused_at);
+        }
+        self.machine.away_since(away_since);
+        if let Some(mut hearing) = seat.hearing() {
+            // the line has been listening all along: a refusal may be slept on
+            if hearing.borrow_and_update().subscribed {
+                self.machine.watch_confirmed();
+            }
+            self.hearing = Some(hearing);
+        }
+    }
+
+    async fn stand_in_line(&mut self) -> Option<Verdict> {
+        loop {
+            match &self.seat {
+                None => return None,
+                Some(seat) if seat.is_head() => {
+                    self.become_head();
+                    return None;
+                }
+                Some(_) => {}
+            }
+            self.note_waiting();
+            let Some(seat) = &self.seat else { return None };
+            let out_of_patience = tokio::select! {
+                () = seat.nudged() => false,
+                () = sleep_until(self.machine.gives_up_at()) => true,
+            };
+            if self.engine.is_closed() {
+                return Some(Verdict::Failed(closed()));
+            }
+            if out_of_patience && let Step::Done(verdict) = self.machine.out_of_patience() {
+                return Some(verdict);
+            }
+        }
+    }
+
+    fn note_waiting(&mut self) {
+        if !self.gauge.waiting {
+            self.gauge.waiting = true;
+            count(&self.engine.tally.waiting);
+        }
+    }
+
+    /// The request with the present token, made fresh if the last one is dead.
+    fn prepare(&mut self) -> Result<Op, Error> {
+        let ttl_ms = self.lock.terms.server_ttl_ms(self.lock.terms.ttl);
+        let claim = match &self.claiming {
+            Some(claiming) => claiming.claim().clone(),
+            None => {
+                let claim = self.fresh_claim().map_err(|error| error.on(&self.lock.name))?;
+                self.claiming = Some(Claiming::new(self.engine.clone(), claim.clone(), ttl_ms));
+                claim
+            }
+        };
+        let fence_ttl_ms = self.lock.fencing.then(|| naming::fence_ttl_ms(ttl_ms));
+        Ok(Op::Acquire { claim, ttl_ms, fence_ttl_ms, info: self.info.clone() })
+    }
+
+    fn fresh_claim(&mut self) -> Result<Claim, Error> {
+        let random = process::random()?;
+        let options = &self.engine.options;
+        let info = options.inspectable.then(|| OwnerInfo {
+            label: options.label.clone().unwrap_or_default(),
+            pid: self.engine.stamp.pid(),
+            host: self.engine.host.clone(),
+            since_ms: clock::wall_us() / 1000,
+        });
+        let text = match self.lock.kind {
+            Kind::Mutex => token::value(random, info.as_ref()),
+            Kind::Reentrant => {
+                self.info = info.is_some().then(|| token::value(random, info.as_ref()));
+                let number = random.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
+                token::field(&self.engine.uuid, number)
+            }
+        };
+        Ok(Claim { kind: self.lock.kind, key: self.lock.key.clone(), token: text })
+    }
+
+    async fn attempt(&mut self, until: Time) -> Result<(), Error> {
+        let op = self.prepare()?;
+        if let Some(hearing) = &mut self.hearing {
+            // what was heard before this attempt is answered by it
+            hearing.borrow_and_update();
+        }
+        let connection = self.engine.store.connection();
+        if let Some(claiming) = &mut self.claiming {
+            claiming.sending(connection);
+        }
+        let answer = self.engine.store.call(op, until).await;
+        self.engine.observe_clock(&answer);
+        self.answered(&answer);
+        Ok(())
+    }
+
+    fn answered(&mut self, answer: &Answer) {
+        if let Some(claiming) = &mut self.claiming {
+            claiming.answered(answer);
+        }
+        let now = clock::now();
+        if self.machine.answered(now, answer, &mut self.jitter) == Token::Retire {
+            // too late to be believed: its key goes to the janitor, the next attempt has a token of its own
+            self.claiming = None;
+        }
+        if let Some(seat) = &self.seat {
+            let away = self.machine.is_away_since();
+            seat.leave_word(away.is_none().then_some(now), away);
+        }
+    }
+
+    async fn watch(&mut self, until: Time) {
+        self.note_waiting();
+        let Some(seat) = &self.seat else {
+            self.machine.watch_failed();
+            return;
+        };
+        let mut hearing = seat.subscribe(&*self.engine.store);
+        let ready = async {
+            hearing.wait_for(|heard| heard.subscribed || heard.refused).await.is_ok_and(|heard| heard.subscribed)
+        };
+        let confirmed = tokio::select! {
+            confirmed = ready => confirmed,
+            () = sleep_until(until) => false,
+        };
+        if confirmed {
+            self.machine.watch_confirmed();
+        } else {
+            self.machine.watch_failed();
+        }
+        self.hearing = Some(hearing);
+    }
+
+    async fn sleep(&mut self, until: Time) {
+        self.note_waiting();
+        let closing = self.engine.closing.notified();
+        if self.engine.is_closed() {
+            return;
+        }
+        let heard = async {
+            let alive = match &mut self.hearing {
+                Some(hearing) => hearing.changed().await.is_ok(),
+                None => false,
+            };
+            if !alive {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            () = heard => self.machine.hint(),
+            () = sleep_until(until) => {}
+            () = closing => {}
+        }
+    }
+
+    /// A verdict is handed out, after a last look at the clock; `None` when there is nothing left of the grant.
+    fn deliver(&mut self, verdict: Verdict) -> Option<Result<Arc<Hold>, Error>> {
+        if let Verdict::Granted { deadline, .. } = &verdict
+            && clock::now() >= *deadline
+        {
+            self.claiming = None;
+            self.machine.too_late(clock::now(), &mut self.jitter);
+            return None;
+        }
+        Some(self.finish(verdict))
+    }
+
+    fn finish(&mut self, verdict: Verdict) -> Result<Arc<Hold>, Error> {
+        self.gauge.ended = true;
+        // what is still owed goes to the janitor when `claiming` is dropped; a closed client grants nothing
+        let (deadline, fence, claiming) = match (verdict, self.claiming.take()) {
+            (Verdict::Granted { deadline, fence }, Some(claiming)) if !self.engine.is_closed() => {
+                (deadline, fence, claiming)
+            }
+            (Verdict::Granted { .. }, _) => return Err(self.fail(&closed())),
+            (Verdict::Failed(failure), _) => return Err(self.fail(&failure)),
+        };
+        let now = clock::now();
+        let claim = claiming.claim().clone();
+        let doubt = claiming.settle();
+        let hold = Arc::new(Hold::new(
+            self.engine.new_lease_id(),
+            claim,
+            self.lock.terms.clone(),
+            fence,
+            now,
+            doubt,
+            self.lock.owner.clone(),
+        ));
+        hold.cell.grant(deadline);
+        self.lock.listen(&hold);
+        self.engine.arm(&hold);
+        self.engine.tally.wait.record(now.since(self.started));
+        count(&self.engine.tally.acquired);
+        tracing::debug!(lock = %self.lock.name.escape_ascii(), fence, "lock acquired");
+        Ok(hold)
+    }
+
+    fn fail(&self, failure: &Failure) -> Error {
+        self.engine.tally.failed(failure.kind);
+        tracing::debug!(lock = %self.lock.name.escape_ascii(), cause = %failure.detail, "lock not acquired");
+        failed(&self.engine, if self.machine.is_try() { "try_acquire" } else { "acquire" }, &self.lock.name, failure)
+    }
+}
+
+/// The error that a failure becomes, with what the server said as its cause.
+pub(crate) fn failed(engine: &Engine, tried: &str, name: &[u8], failure: &Failure) -> Error {
+    use ErrorKind as K;
+    match failure.kind {
+        K::Unavailable | K::AuthFailed | K::NotPermitted | K::ReadOnly | K::ServerRefused => {
+            Error::new(failure.kind, tried, "the server did not do it").on(name).because(format!(
+                "{}: {}",
+                engine.store.address(),
+                failure.detail
+            ))
+        }
+        _ => Error::new(failure.kind, tried, failure.detail.clone()).on(name),
+    }
+}
+
+pub(crate) fn closed() -> Failure {
+    Failure::lasting(ErrorKind::Closed, "this client was closed")
+}
+
+pub(crate) fn cancelled() -> Failure {
+    Failure::lasting(ErrorKind::Cancelled, "the caller stopped waiting")
+}

@@ -1,0 +1,94 @@
+//! The obligation to give back what an acquire may have taken. It exists before the first byte is sent, and dropping it
+//! anywhere hands the claim to the janitor: the core owns the undo, not the caller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::engine::Engine;
+use crate::driver::process::Inherited;
+use crate::machine::{Answer, Claim, Doubt, Duty, Outcome, Reply};
+
+/// A claim under way.
+pub(crate) struct Claiming {
+    engine: Inherited<Arc<Engine>>,
+    claim: Claim,
+    server_ttl: Duration,
+    /// What may be on the server; `None` when surely nothing is.
+    doubt: Option<Doubt>,
+    /// The ordered connection at the time of the present send.
+    sending_on: Option<u64>,
+}
+
+impl Claiming {
+    pub(crate) fn new(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> Claiming {
+        engine.reserve_duty();
+        Claiming {
+            engine: Inherited::new(engine),
+            claim,
+            server_ttl: Duration::from_millis(server_ttl_ms),
+            doubt: None,
+            sending_on: None,
+        }
+    }
+
+    /// An existing hold that is about to be given back.
+    pub(crate) fn existing(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64, doubt: Doubt) -> Claiming {
+        let mut claiming = Claiming::new(engine, claim, server_ttl_ms);
+        claiming.doubt = Some(doubt);
+        claiming
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        &self.claim
+    }
+
+    /// A request is about to be handed to a connection: the ordered one of this number, or none (0).
+    pub(crate) fn sending(&mut self, connection: u64) {
+        self.sending_on = Some(connection);
+    }
+
+    /// The request was answered, or was not.
+    pub(crate) fn answered(&mut self, answer: &Answer) {
+        self.sending_on = None;
+        match &answer.outcome {
+            Outcome::NotApplied(_) => {}
+            Outcome::Applied(Reply::Granted { .. }) => {
+                self.doubt = Some(self.doubt.unwrap_or(Doubt::Confirmed));
+            }
+            Outcome::Applied(_) => {}
+            Outcome::Indeterminate(_) => self.doubt = Some(Doubt::AtLarge),
+        }
+    }
+
+    /// It became a lease, or was given back: nothing is owed any more. Tells what copies may still be at large.
+    pub(crate) fn settle(mut self) -> Doubt {
+        self.sending_on = None;
+        self.doubt.take().unwrap_or(Doubt::Confirmed)
+    }
+
+    fn owed(&self) -> Option<Doubt> {
+        match (self.doubt, self.sending_on) {
+            (None, None) => None,
+            (Some(doubt), None) => Some(doubt),
+            // the ordered connection is still the one it was sent on: an undo down the same one cannot overtake it
+            (None | Some(Doubt::Confirmed), Some(connection))
+                if connection != 0 && self.engine.store.connection() == connection =>
+            {
+                Some(Doubt::Ordered(connection))
+            }
+            _ => Some(Doubt::AtLarge),
+        }
+    }
+}
+
+impl Drop for Claiming {
+    fn drop(&mut self) {
+        if !self.engine.is_here() {
+            return;
+        }
+        if let Some(doubt) = self.owed() {
+            let duty = Duty { claim: self.claim.clone(), server_ttl: self.server_ttl, doubt };
+            self.engine.take_duty(duty);
+        }
+    }
+}

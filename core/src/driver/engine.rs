@@ -1,0 +1,277 @@
+//! One client's life in one process: its store, its schedule, its lines and its registry. A forked child makes a new one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+
+use crate::backend::SharedStore;
+use crate::driver::callbacks::Callbacks;
+use crate::driver::hold::Hold;
+use crate::driver::lanes::Lanes;
+use crate::driver::patrol::{self, Bell};
+use crate::driver::process::{self, Stamp};
+use crate::driver::tally::{Stats, Tally, count};
+use crate::driver::{clock, lock};
+use crate::machine::{
+    Anomaly, Answer, ClockWatch, Duty, Guarded, Janitor, Jitter, LeaseId, LossReason, Registry, Time, Watchdog, token,
+};
+use crate::options::Options;
+use crate::{Error, ErrorKind};
+
+/// The schedule and the holds it names, under one lock.
+pub(crate) struct Watch {
+    pub(crate) dog: Watchdog,
+    holds: HashMap<LeaseId, Arc<Hold>>,
+}
+
+/// What is owed, and the engine itself while anything is: clean-up outlives the last handle.
+pub(crate) struct Cleaning {
+    pub(crate) janitor: Janitor,
+    keep_alive: Option<Arc<Engine>>,
+}
+
+impl Cleaning {
+    /// Lets go of the engine once nothing is owed. The caller drops what it gets outside the lock.
+    pub(crate) fn let_go(&mut self) -> Option<Arc<Engine>> {
+        if self.janitor.is_empty() { self.keep_alive.take() } else { None }
+    }
+}
+
+/// The shared state behind a client and its leases.
+pub(crate) struct Engine {
+    pub(crate) stamp: Stamp,
+    pub(crate) uuid: String,
+    pub(crate) host: String,
+    pub(crate) options: Arc<Options>,
+    pub(crate) store: SharedStore,
+    pub(crate) runtime: Handle,
+    pub(crate) watch: Mutex<Watch>,
+    pub(crate) watch_bell: Arc<Bell>,
+    pub(crate) cleaning: Mutex<Cleaning>,
+    pub(crate) janitor_bell: Arc<Bell>,
+    /// Notified whenever nothing is owed any more.
+    pub(crate) clean: Notify,
+    pub(crate) lanes: Lanes,
+    pub(crate) registry: Mutex<Registry<Arc<Hold>>>,
+    pub(crate) registry_changed: Notify,
+    pub(crate) tally: Tally,
+    callbacks: Callbacks,
+    clock_watch: Mutex<ClockWatch>,
+    jitter: Mutex<Jitter>,
+    next_lease: AtomicU64,
+    closed: AtomicBool,
+    pub(crate) closing: Notify,
+}
+
+impl Engine {
+    /// A new life, with its background tasks on `runtime`. Opens no socket.
+    pub(crate) fn start(options: Arc<Options>, store: SharedStore, runtime: Handle) -> Result<Arc<Engine>, Error> {
+        let seed = process::random()?;
+        let seeds = |from: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&seed[from..from + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        let watchdog = Watchdog::new(options.request_timeout, Jitter::new(seeds(0)));
+        let engine = Arc::new(Engine {
+            stamp: Stamp::here(),
+            uuid: token::client_uuid(process::random()?),
+            host: process::host(),
+            store,
+            runtime,
+            watch: Mutex::new(Watch { dog: watchdog, holds: HashMap::new() }),
+            watch_bell: Arc::new(Bell::new()),
+            cleaning: Mutex::new(Cleaning { janitor: Janitor::new(Jitter::new(seeds(8))), keep_alive: None }),
+            janitor_bell: Arc::new(Bell::new()),
+            clean: Notify::new(),
+            lanes: Lanes::default(),
+            registry: Mutex::default(),
+            registry_changed: Notify::new(),
+            tally: Tally::default(),
+            callbacks: Callbacks::default(),
+            clock_watch: Mutex::new(ClockWatch::new(options.terms.drift_factor)),
+            jitter: Mutex::new(Jitter::new(seeds(0) ^ seeds(8))),
+            next_lease: AtomicU64::new(1),
+            closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            options,
+        });
+        engine.runtime.spawn(patrol::renew(Arc::downgrade(&engine), engine.watch_bell.clone()));
+        engine.runtime.spawn(patrol::clean(Arc::downgrade(&engine), engine.janitor_bell.clone()));
+        Ok(engine)
+    }
+
+    pub(crate) fn new_lease_id(&self) -> LeaseId {
+        self.next_lease.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A generator of its own for one acquire.
+    pub(crate) fn jitter(&self) -> Jitter {
+        Jitter::new(lock(&self.jitter).next_u64())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn check_open(&self, tried: &str) -> Result<(), Error> {
+        if self.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, tried, "this client was closed"));
+        }
+        Ok(())
+    }
+
+    /// Puts a granted hold under guard.
+    pub(crate) fn arm(&self, hold: &Arc<Hold>) {
+        let guarded = Guarded {
+            claim: hold.claim.clone(),
+            cell: hold.cell.clone(),
+            terms: hold.terms.clone(),
+            ttl: hold.terms.ttl,
+        };
+        let mut watch = lock(&self.watch);
+        let due = watch.dog.arm(hold.granted_at, hold.id, guarded);
+        watch.holds.insert(hold.id, hold.clone());
+        drop(watch);
+        self.watch_bell.ring_for(due);
+    }
+
+    /// Takes a hold out of the schedule, before its release is sent.
+    pub(crate) fn disarm(&self, hold: &Hold) {
+        let mut watch = lock(&self.watch);
+        watch.dog.disarm(hold.id);
+        let gone = watch.holds.remove(&hold.id);
+        drop(watch);
+        if gone.is_some() {
+            self.tally.hold.record(clock::now().since(hold.granted_at));
+        }
+    }
+
+    /// A lease was extended.
+    pub(crate) fn extended(&self, hold: &Hold, ttl: Duration) {
+        let mut watch = lock(&self.watch);
+        watch.dog.extended(clock::now(), hold.id, ttl);
+        self.watch_bell.ring_for(watch.dog.wake_at());
+    }
+
+    /// Every hold under guard.
+    pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
+        lock(&self.watch).holds.values().cloned().collect()
+    }
+
+    /// A lease is lost: tells its holder, once.
+    pub(crate) fn tell_lost(&self, id: LeaseId, reason: LossReason) {
+        let hold = {
+            let mut watch = lock(&self.watch);
+            watch.dog.disarm(id);
+            watch.holds.remove(&id)
+        };
+        let Some(hold) = hold else { return };
+        count(&self.tally.lost);
+        self.tally.hold.record(clock::now().since(hold.granted_at));
+        tracing::warn!(lock = %hold.key().escape_ascii(), reason = reason.as_str(), "lock lost: {}", reason.explain());
+        for callback in hold.tell_lost() {
+            self.run_callback(Box::new(move || callback(reason)));
+        }
+    }
+
+    /// A renewal round of a lease was missed: tells its holder.
+    pub(crate) fn tell_jeopardy(&self, id: LeaseId) {
+        let Some(hold) = lock(&self.watch).holds.get(&id).cloned() else { return };
+        tracing::warn!(lock = %hold.key().escape_ascii(), "a renewal was missed; the lease is still valid");
+        for callback in hold.jeopardy_listeners() {
+            self.run_callback(Box::new(move || callback()));
+        }
+    }
+
+    pub(crate) fn run_callback(&self, job: Box<dyn FnOnce() + Send>) {
+        self.callbacks.run(job);
+    }
+
+    /// Compares the server's clock with ours.
+    pub(crate) fn observe_clock(self: &Arc<Self>, answer: &Answer) {
+        let anomaly = lock(&self.clock_watch).observe(answer);
+        match anomaly {
+            None => {}
+            Some(Anomaly::Backward(by)) => {
+                tracing::warn!(?by, "clock anomaly: the server's clock fell behind; keys live longer than meant");
+            }
+            Some(Anomaly::Forward(by)) => {
+                tracing::warn!(?by, "clock anomaly: the server's clock ran ahead; leases end early");
+                let alarms = {
+                    let mut watch = lock(&self.watch);
+                    let alarms = watch.dog.clock_jumped(clock::now(), by);
+                    self.watch_bell.ring_for(watch.dog.wake_at());
+                    alarms
+                };
+                patrol::act(self, alarms);
+            }
+        }
+    }
+
+    /// Room for one more duty, made before there is one.
+    pub(crate) fn reserve_duty(&self) {
+        lock(&self.cleaning).janitor.reserve();
+    }
+
+    /// Hands something that has to be given back to the janitor. Never blocks for I/O, needs no runtime context.
+    pub(crate) fn take_duty(self: &Arc<Self>, duty: Duty) {
+        let now = clock::now();
+        {
+            let mut cleaning = lock(&self.cleaning);
+            cleaning.janitor.take(now, duty);
+            cleaning.keep_alive.get_or_insert_with(|| self.clone());
+        }
+        self.janitor_bell.ring_for(now);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.tally.snapshot();
+        let store = self.store.stats();
+        stats.held = lock(&self.watch).holds.len() as u64;
+        stats.cleaning = lock(&self.cleaning).janitor.len() as u64;
+        stats.commands_sent = store.commands_sent;
+        stats.reconnects = store.reconnects;
+        stats
+    }
+
+    /// Waits until nothing is owed any more, or `until` has come.
+    pub(crate) async fn cleaned(&self, until: Time) -> bool {
+        loop {
+            let clean = self.clean.notified();
+            tokio::pin!(clean);
+            clean.as_mut().enable();
+            if lock(&self.cleaning).janitor.is_empty() {
+                return true;
+            }
+            tokio::select! {
+                () = clean => {}
+                () = crate::driver::sleep_until(until) => return lock(&self.cleaning).janitor.is_empty(),
+            }
+        }
+    }
+
+    /// No new holds from here on; waiting acquires end. True for the one caller that did it.
+    pub(crate) fn begin_close(&self) -> bool {
+        let first = !self.closed.swap(true, Ordering::AcqRel);
+        if first {
+            self.closing.notify_waiters();
+            self.registry_changed.notify_waiters();
+            self.lanes.wake_all();
+        }
+        first
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // the tasks hold weak references: let them see that it is over
+        self.watch_bell.ring();
+        self.janitor_bell.ring();
+        self.store.close();
+    }
+}

@@ -1,0 +1,340 @@
+//! What a holder does with a lease: extend it, give it back, hand it to another process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Interrupt;
+use crate::driver::acquiring::failed;
+use crate::driver::claiming::Claiming;
+use crate::driver::engine::Engine;
+use crate::driver::entering::lost;
+use crate::driver::hold::Hold;
+use crate::driver::process::Inherited;
+use crate::driver::tally::count;
+use crate::driver::{clock, lock};
+use crate::lease::Release;
+use crate::machine::{
+    Answer, Claim, Doubt, Failure, Giving, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
+};
+use crate::options::invalid;
+use crate::{Error, ErrorKind};
+
+/// What giving a lease back takes next.
+pub(crate) enum Step {
+    /// Nothing has to be sent.
+    Done(Release),
+    /// Somebody of the same owner is in the middle of something: ask again when the registry has changed.
+    Wait,
+    /// Send this and judge the answer.
+    Send(Sending),
+}
+
+/// A release under way. Dropped before its answer, the janitor sees to it.
+pub(crate) struct Sending {
+    engine: Inherited<Arc<Engine>>,
+    hold: Arc<Hold>,
+    what: What,
+}
+
+enum What {
+    Last(Claiming),
+    Inner { owner: Owner, count: u64 },
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let What::Inner { owner, .. } = &self.what
+            && self.engine.is_here()
+        {
+            lock(&self.engine.registry).left(self.hold.key(), owner, self.hold.id);
+            self.engine.registry_changed.notify_waiters();
+        }
+    }
+}
+
+fn server_ttl_ms(hold: &Hold) -> u64 {
+    hold.terms.server_ttl_ms(hold.terms.ttl)
+}
+
+/// Begins to give one handle back. From here on nothing believes in it.
+pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
+    if !hold.cell.is_held(clock::now()) {
+        return Step::Done(give_up(engine, hold));
+    }
+    let leave = hold.owner.as_ref().map_or(Leave::Last, |owner| {
+        let leave = lock(&engine.registry).leave(hold.key(), owner, hold.id);
+        if leave == Leave::Last {
+            engine.registry_changed.notify_waiters();
+        }
+        leave
+    });
+    match (leave, &hold.owner) {
+        (Leave::Wait, _) => Step::Wait,
+        (Leave::Inner { count }, Some(owner)) => Step::Send(Sending {
+            engine: Inherited::new(engine.clone()),
+            hold: hold.clone(),
+            what: What::Inner { owner: owner.clone(), count },
+        }),
+        _ => release_last(engine, hold),
+    }
+}
+
+fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
+    match hold.cell.begin_release(clock::now()) {
+        Giving::Held => {
+            engine.disarm(hold);
+            let claiming = Claiming::existing(engine.clone(), hold.claim.clone(), server_ttl_ms(hold), hold.doubt);
+            Step::Send(Sending {
+                engine: Inherited::new(engine.clone()),
+                hold: hold.clone(),
+                what: What::Last(claiming),
+            })
+        }
+        Giving::Lost => {
+            clean_up(engine, hold);
+            Step::Done(Release::AlreadyExpired)
+        }
+        Giving::Gone => Step::Done(Release::AlreadyReleased),
+    }
+}
+
+/// Gives one handle of an ended hold back, or a handle that is dropped: nothing is awaited, the janitor does the rest.
+pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
+    let last = hold.owner.as_ref().is_none_or(|owner| {
+        let last = lock(&engine.registry).leave_silently(hold.key(), owner, hold.id);
+        engine.registry_changed.notify_waiters();
+        last
+    });
+    if !last {
+        return if hold.cell.loss().is_some() { Release::AlreadyExpired } else { Release::Released };
+    }
+    match hold.cell.begin_release(clock::now()) {
+        Giving::Gone => Release::AlreadyReleased,
+        Giving::Lost => {
+            clean_up(engine, hold);
+            Release::AlreadyExpired
+        }
+        Giving::Held => {
+            engine.disarm(hold);
+            clean_up(engine, hold);
+            Release::Unconfirmed
+        }
+    }
+}
+
+/// A lost or dropped lease's key is compare-and-deleted by the janitor.
+fn clean_up(engine: &Arc<Engine>, hold: &Hold) {
+    count(&engine.tally.released);
+    drop(Claiming::existing(engine.clone(), hold.claim.clone(), server_ttl_ms(hold), hold.doubt));
+}
+
+impl Sending {
+    pub(crate) fn op(&self) -> Op {
+        match &self.what {
+            What::Last(claiming) => Op::Release { claim: claiming.claim().clone() },
+            What::Inner { count, .. } => {
+                Op::SetCount { claim: self.hold.claim.clone(), count: *count, ttl_ms: server_ttl_ms(&self.hold) }
+            }
+        }
+    }
+
+    /// When the answer is waited for no longer.
+    pub(crate) fn until(&self) -> Time {
+        clock::now() + self.engine.options.request_timeout
+    }
+
+    /// What the answer says about the release.
+    pub(crate) fn judge(self, answer: &Answer) -> Release {
+        if let Some(failure) = answer.outcome.failure() {
+            let name = self.hold.key().escape_ascii();
+            tracing::warn!(lock = %name, cause = %failure.detail, "release not confirmed; clean-up goes on");
+        }
+        let found = match &answer.outcome {
+            Outcome::Applied(Reply::Released(found) | Reply::Counted(found)) => Some(*found),
+            _ => None,
+        };
+        match (&self.what, found) {
+            (_, None) => Release::Unconfirmed,
+            (What::Inner { .. }, Some(true)) => {
+                let deadline = self.hold.terms.deadline(answer.sent_at, self.hold.terms.ttl);
+                self.hold.cell.confirm(clock::now(), deadline);
+                Release::Released
+            }
+            (What::Inner { .. }, Some(false)) => {
+                self.hold.cell.lose(LossReason::Taken);
+                self.engine.tell_lost(self.hold.id, LossReason::Taken);
+                Release::AlreadyExpired
+            }
+            (What::Last(_), Some(found)) => self.settle(found),
+        }
+    }
+
+    fn settle(mut self, found: bool) -> Release {
+        self.hold.cell.finish_release(found);
+        count(&self.engine.tally.released);
+        tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
+        let nothing = What::Inner { owner: Owner::new(), count: 0 };
+        if let What::Last(claiming) = std::mem::replace(&mut self.what, nothing) {
+            claiming.settle();
+        }
+        if found { Release::Released } else { Release::AlreadyExpired }
+    }
+}
+
+/// Gives one handle back, from an async caller.
+pub(crate) async fn release_async(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
+    loop {
+        let changed = engine.registry_changed.notified();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        match release(engine, hold) {
+            Step::Done(release) => return release,
+            Step::Wait => changed.await,
+            Step::Send(sending) => {
+                let answer = engine.store.call(sending.op(), sending.until()).await;
+                engine.observe_clock(&answer);
+                return sending.judge(&answer);
+            }
+        }
+    }
+}
+
+/// Gives a whole hold back, however often it was entered: the client is closing.
+pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+    if let Step::Send(sending) = release_last(engine, hold) {
+        let answer = engine.store.call(sending.op(), sending.until()).await;
+        sending.judge(&answer);
+    }
+}
+
+/// Whether a lease of this length can be asked for; before any I/O.
+pub(crate) fn check_extension(hold: &Hold, ttl: Duration, name: &[u8]) -> Result<(), Error> {
+    terms::check_ttl(ttl)
+        .and_then(|()| hold.terms.check_validity(ttl))
+        .map_err(|detail| invalid("extend", detail).on(name))
+}
+
+/// The error for a handle that holds nothing.
+pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
+    match hold.cell.phase() {
+        Phase::Lost | Phase::LostAndReleased => lost(hold, name),
+        Phase::Detached => Error::new(ErrorKind::NotHeld, "use the lease", "it was handed to another process").on(name),
+        _ => Error::new(ErrorKind::NotHeld, "use the lease", "it was released").on(name),
+    }
+}
+
+/// The request that renews one hold with a given length.
+pub(crate) fn extension(hold: &Hold, ttl: Duration) -> Op {
+    Op::Renew { holds: vec![(hold.claim.clone(), hold.terms.server_ttl_ms(ttl))] }
+}
+
+/// What an extension's answer means: done, ask once more, or an error.
+pub(crate) fn judge_extension(
+    engine: &Arc<Engine>,
+    hold: &Arc<Hold>,
+    ttl: Duration,
+    name: &[u8],
+    answer: &Answer,
+) -> Result<bool, Error> {
+    let now = clock::now();
+    match &answer.outcome {
+        Outcome::Applied(Reply::Renewed(verdicts)) => match verdicts.first() {
+            Some(Renewal::Renewed) => {
+                if !hold.cell.confirm(now, hold.terms.deadline(answer.sent_at, ttl)) {
+                    return Err(not_held(hold, name));
+                }
+                engine.extended(hold, ttl);
+                Ok(true)
+            }
+            Some(Renewal::Failed(detail)) => {
+                Err(failed(engine, "extend", name, &Failure::transient(ErrorKind::ServerRefused, detail.clone())))
+            }
+            Some(Renewal::NotMine) | None => {
+                if hold.cell.lose(LossReason::Taken) {
+                    engine.tell_lost(hold.id, LossReason::Taken);
+                }
+                Err(not_held(hold, name))
+            }
+        },
+        Outcome::Applied(_) => Ok(false),
+        Outcome::NotApplied(failure) => Err(failed(engine, "extend", name, failure)),
+        Outcome::Indeterminate(_) => Ok(false),
+    }
+}
+
+/// The time by which an extension returns.
+pub(crate) fn extension_limit(engine: &Engine) -> Time {
+    clock::now() + engine.options.connect_timeout + engine.options.request_timeout * 2
+}
+
+/// The error of an extension that nobody answered. The deadline stays where it was.
+pub(crate) fn extension_unanswered(engine: &Engine, name: &[u8]) -> Error {
+    failed(engine, "extend", name, &Failure::transient(ErrorKind::Unavailable, "no reply in time; the deadline stays"))
+}
+
+/// Extends from an async caller.
+pub(crate) async fn extend_async(
+    engine: &Arc<Engine>,
+    hold: &Arc<Hold>,
+    ttl: Duration,
+    name: &[u8],
+) -> Result<(), Error> {
+    let until = extension_limit(engine);
+    for _ in 0..2 {
+        let answer = engine.store.call(extension(hold, ttl), until).await;
+        engine.observe_clock(&answer);
+        if judge_extension(engine, hold, ttl, name, &answer)? {
+            return Ok(());
+        }
+    }
+    Err(extension_unanswered(engine, name))
+}
+
+/// Extends on the calling thread.
+pub(crate) fn extend_on_thread(
+    engine: &Arc<Engine>,
+    hold: &Arc<Hold>,
+    ttl: Duration,
+    name: &[u8],
+    interrupt: &dyn Interrupt,
+) -> Result<(), Error> {
+    let until = extension_limit(engine);
+    for _ in 0..2 {
+        let answer = engine.store.call_blocking(&extension(hold, ttl), until, interrupt);
+        if judge_extension(engine, hold, ttl, name, &answer)? {
+            return Ok(());
+        }
+        if interrupt.interrupted() {
+            break;
+        }
+    }
+    Err(extension_unanswered(engine, name))
+}
+
+/// Stops believing in a hold without giving it back: its token goes to another process.
+pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Result<String, Error> {
+    if let Some(owner) = &hold.owner {
+        let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
+        if count > 1 {
+            let detail = format!("it was entered {count} times; leave the inner holds first");
+            return Err(invalid("detach", detail).on(name));
+        }
+    }
+    if !hold.cell.detach(clock::now()) {
+        return Err(not_held(hold, name));
+    }
+    engine.disarm(hold);
+    if let Some(owner) = &hold.owner {
+        lock(&engine.registry).leave_silently(hold.key(), owner, hold.id);
+        engine.registry_changed.notify_waiters();
+    }
+    Ok(hold.claim.token.to_string())
+}
+
+/// Checks a token that was handed over: a renewal proves the hold and sets the deadline.
+pub(crate) fn adoption(claim: &Claim, ttl_ms: u64) -> Op {
+    Op::Renew { holds: vec![(claim.clone(), ttl_ms)] }
+}
+
+/// Copies of the acquire that made an adopted hold are not ours to know.
+pub(crate) const ADOPTED: Doubt = Doubt::Confirmed;

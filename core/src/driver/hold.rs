@@ -1,0 +1,110 @@
+//! One granted hold, shared by its handles, the registry and the watchdog.
+
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+use crate::driver::lock;
+use crate::machine::{Claim, Doubt, Key, LeaseCell, LeaseId, LossReason, Owner, Terms, Time};
+
+/// Called once, with the reason, when a lease is lost.
+pub(crate) type OnLost = Box<dyn FnOnce(LossReason) + Send>;
+/// Called at every missed renewal round while the lease is still valid.
+pub(crate) type OnJeopardy = Arc<dyn Fn() + Send + Sync>;
+
+#[derive(Default)]
+struct Listeners {
+    lost: Vec<OnLost>,
+    jeopardy: Vec<OnJeopardy>,
+    told: bool,
+}
+
+/// The shared part of one outermost acquisition.
+pub(crate) struct Hold {
+    pub(crate) id: LeaseId,
+    pub(crate) claim: Claim,
+    pub(crate) cell: Arc<LeaseCell>,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) fence: Option<u64>,
+    pub(crate) granted_at: Time,
+    /// Where copies of the acquire may still be under way.
+    pub(crate) doubt: Doubt,
+    /// Under which owner it is registered, for a reentrant lock with an owner.
+    pub(crate) owner: Option<Owner>,
+    lost: Notify,
+    listeners: Mutex<Listeners>,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        id: LeaseId,
+        claim: Claim,
+        terms: Arc<Terms>,
+        fence: Option<u64>,
+        granted_at: Time,
+        doubt: Doubt,
+        owner: Option<Owner>,
+    ) -> Hold {
+        Hold {
+            id,
+            claim,
+            cell: Arc::new(LeaseCell::new()),
+            terms,
+            fence,
+            granted_at,
+            doubt,
+            owner,
+            lost: Notify::new(),
+            listeners: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn key(&self) -> &Key {
+        &self.claim.key
+    }
+
+    /// Waits until the loss is told; for ever if it never is.
+    pub(crate) async fn lost(&self) -> LossReason {
+        loop {
+            let told = self.lost.notified();
+            tokio::pin!(told);
+            told.as_mut().enable();
+            if let Some(reason) = self.cell.loss() {
+                return reason;
+            }
+            told.await;
+        }
+    }
+
+    /// Wakes whoever awaits the loss and hands out the callbacks, once.
+    pub(crate) fn tell_lost(&self) -> Vec<OnLost> {
+        let callbacks = {
+            let mut listeners = lock(&self.listeners);
+            listeners.told = true;
+            listeners.jeopardy = Vec::new();
+            std::mem::take(&mut listeners.lost)
+        };
+        self.lost.notify_waiters();
+        callbacks
+    }
+
+    pub(crate) fn jeopardy_listeners(&self) -> Vec<OnJeopardy> {
+        lock(&self.listeners).jeopardy.clone()
+    }
+
+    /// Adds a loss callback; gives it back, with the reason, when the loss was told before.
+    pub(crate) fn on_lost(&self, callback: OnLost) -> Option<(OnLost, LossReason)> {
+        let mut listeners = lock(&self.listeners);
+        if listeners.told
+            && let Some(reason) = self.cell.loss()
+        {
+            return Some((callback, reason));
+        }
+        listeners.lost.push(callback);
+        None
+    }
+
+    pub(crate) fn on_jeopardy(&self, callback: OnJeopardy) {
+        lock(&self.listeners).jeopardy.push(callback);
+    }
+}

@@ -1,0 +1,124 @@
+//! The local lines of waiters, one per lock, each with its subscription while anybody waits.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::{Notify, watch};
+
+use crate::backend::{Hearing, Store, Subscription};
+use crate::driver::engine::Engine;
+use crate::driver::lock;
+use crate::driver::process::Inherited;
+use crate::machine::{Key, Kind, Line, Ticket, Time};
+
+type Name = (Kind, Key);
+
+#[derive(Default)]
+struct Lane {
+    line: Line<Arc<Notify>>,
+    subscription: Option<Subscription>,
+    away_since: Option<Time>,
+}
+
+/// All lines of one client.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    lanes: Mutex<HashMap<Name, Lane>>,
+}
+
+impl Lanes {
+    /// How many locks somebody waits for. Zero at rest.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.lanes).len()
+    }
+
+    /// Wakes every waiter, so that it sees that the client was closed.
+    pub(crate) fn wake_all(&self) {
+        for lane in lock(&self.lanes).values() {
+            for waiter in lane.line.waiters() {
+                waiter.notify_one();
+            }
+        }
+    }
+}
+
+/// One waiter's place in a line. Dropping it leaves the line and moves the next one up.
+pub(crate) struct Seat {
+    engine: Inherited<Arc<Engine>>,
+    name: Name,
+    ticket: Ticket,
+    moved_up: Arc<Notify>,
+}
+
+impl Seat {
+    /// Joins the line of this lock.
+    pub(crate) fn take(engine: Arc<Engine>, kind: Kind, key: &Key) -> Seat {
+        let name = (kind, key.clone());
+        let moved_up = Arc::new(Notify::new());
+        let ticket = lock(&engine.lanes.lanes).entry(name.clone()).or_default().line.join(moved_up.clone());
+        Seat { engine: Inherited::new(engine), name, ticket, moved_up }
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut Lane) -> R) -> Option<R> {
+        lock(&self.engine.lanes.lanes).get_mut(&self.name).map(look)
+    }
+
+    /// Whether this waiter is the one that talks to the server.
+    pub(crate) fn is_head(&self) -> bool {
+        self.with(|lane| lane.line.is_head(self.ticket)).unwrap_or(true)
+    }
+
+    /// Waits for a reason to look whether it moved up (or the client was closed).
+    pub(crate) async fn nudged(&self) {
+        self.moved_up.notified().await;
+    }
+
+    /// When the head before this one was refused, and since when the server has been away.
+    pub(crate) fn inheritance(&self) -> (Time, Option<Time>) {
+        self.with(|lane| (lane.line.refused_at(), lane.away_since)).unwrap_or((Time::ZERO, None))
+    }
+
+    /// Leaves word for the next head.
+    pub(crate) fn leave_word(&self, refused_at: Option<Time>, away_since: Option<Time>) {
+        self.with(|lane| {
+            lane.away_since = away_since;
+            if let Some(at) = refused_at {
+                lane.line.refused(at);
+            }
+        });
+    }
+
+    /// The line's subscription if there is one already.
+    pub(crate) fn hearing(&self) -> Option<watch::Receiver<Hearing>> {
+        self.with(|lane| lane.subscription.as_ref().map(|subscription| subscription.hearing.clone())).flatten()
+    }
+
+    /// Subscribes, once for the whole line. Only the head does.
+    pub(crate) fn subscribe(&self, store: &dyn Store) -> watch::Receiver<Hearing> {
+        if let Some(hearing) = self.hearing() {
+            return hearing;
+        }
+        let subscription = store.subscribe(self.name.0, &self.name.1);
+        let hearing = subscription.hearing.clone();
+        let replaced = self.with(|lane| lane.subscription.replace(subscription));
+        drop(replaced); // outside the lock: its guard unsubscribes
+        hearing
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if !self.engine.is_here() {
+            return;
+        }
+        let mut lanes = lock(&self.engine.lanes.lanes);
+        let Some(lane) = lanes.get_mut(&self.name) else { return };
+        if let Some(next) = lane.line.leave(self.ticket) {
+            next.notify_one();
+        }
+        let empty = if lane.line.is_empty() { lanes.remove(&self.name) } else { None };
+        drop(lanes);
+        drop(empty); // outside the lock: its subscription ends here
+    }
+}

@@ -1,0 +1,165 @@
+//! The two background tasks of a client: one renews and watches deadlines, one cleans up. Both sleep until the machine
+//! room has something for them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use tokio::sync::Notify;
+
+use crate::driver::engine::Engine;
+use crate::driver::{clock, lock, sleep_until};
+use crate::machine::{Alarm, Answer, DutyId, Op, Outcome, Renewal, Reply, Round, Time};
+
+/// Wakes a sleeping task, but only when there is something earlier than what it sleeps for.
+pub(crate) struct Bell {
+    sleeping_until: AtomicU64,
+    rung: Notify,
+}
+
+impl Bell {
+    pub(crate) fn new() -> Bell {
+        Bell { sleeping_until: AtomicU64::new(Time::MAX.as_nanos()), rung: Notify::new() }
+    }
+
+    /// Something is due at `time`. Called while the schedule's mutex is held or after it changed.
+    pub(crate) fn ring_for(&self, time: Time) {
+        if time.as_nanos() < self.sleeping_until.load(Ordering::Acquire) {
+            // until the task looks, nobody else needs to ring for a later time
+            self.sleeping_until.fetch_min(time.as_nanos(), Ordering::AcqRel);
+            self.rung.notify_one();
+        }
+    }
+
+    /// Wakes the task in any case.
+    pub(crate) fn ring(&self) {
+        self.rung.notify_one();
+    }
+
+    /// The task will sleep until `time`. Called while the schedule's mutex is held.
+    fn sleeps_until(&self, time: Time) {
+        self.sleeping_until.store(time.as_nanos(), Ordering::Release);
+    }
+
+    async fn wait(&self, time: Time) {
+        tokio::select! {
+            () = self.rung.notified() => {}
+            () = sleep_until(time) => {}
+        }
+    }
+}
+
+/// Renews, until the engine is gone.
+pub(crate) async fn renew(engine: Weak<Engine>, bell: Arc<Bell>) {
+    loop {
+        let wake_at = {
+            let Some(engine) = engine.upgrade() else { return };
+            let (alarms, wake_at) = {
+                let mut watch = lock(&engine.watch);
+                let alarms = watch.dog.poll(clock::now());
+                let wake_at = watch.dog.wake_at();
+                bell.sleeps_until(wake_at);
+                (alarms, wake_at)
+            };
+            act(&engine, alarms);
+            wake_at
+        };
+        bell.wait(wake_at).await;
+    }
+}
+
+/// Carries out what the watchdog wants.
+pub(crate) fn act(engine: &Arc<Engine>, alarms: Vec<Alarm>) {
+    for alarm in alarms {
+        match alarm {
+            Alarm::Renew(round) => {
+                let engine = engine.clone();
+                // rounds go in parallel: a slow one never delays the others
+                engine.runtime.clone().spawn(async move { renew_round(engine, round).await });
+            }
+            Alarm::Jeopardy(id) => engine.tell_jeopardy(id),
+            Alarm::Lost(id, reason) => engine.tell_lost(id, reason),
+        }
+    }
+}
+
+async fn renew_round(engine: Arc<Engine>, round: Round) {
+    let until = clock::now() + round.limit;
+    let answer = engine.store.call(Op::Renew { holds: round.holds.clone() }, until).await;
+    engine.observe_clock(&answer);
+    count_renewals(&engine, &round, &answer);
+    let alarms = {
+        let mut watch = lock(&engine.watch);
+        let alarms = watch.dog.renewed(clock::now(), &round, &answer);
+        engine.watch_bell.ring_for(watch.dog.wake_at());
+        alarms
+    };
+    act(&engine, alarms);
+}
+
+fn count_renewals(engine: &Engine, round: &Round, answer: &Answer) {
+    let confirmed = match &answer.outcome {
+        Outcome::Applied(Reply::Renewed(verdicts)) => {
+            verdicts.iter().filter(|verdict| **verdict == Renewal::Renewed).count()
+        }
+        Outcome::Applied(_) => 0,
+        Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => {
+            tracing::warn!(leases = round.ids.len(), cause = %failure.detail, "renewal round failed; trying again");
+            0
+        }
+    };
+    engine.tally.renewals.fetch_add(confirmed as u64, Ordering::Relaxed);
+    engine
+        .tally
+        .renewals_missed
+        .fetch_add((round.ids.len() - confirmed.min(round.ids.len())) as u64, Ordering::Relaxed);
+}
+
+/// Cleans up, until the engine is gone (which it is not while anything is owed).
+pub(crate) async fn clean(engine: Weak<Engine>, bell: Arc<Bell>) {
+    loop {
+        let wake_at = {
+            let Some(engine) = engine.upgrade() else { return };
+            let (sends, wake_at) = {
+                let mut cleaning = lock(&engine.cleaning);
+                let sends = cleaning.janitor.poll(clock::now());
+                let wake_at = cleaning.janitor.wake_at();
+                bell.sleeps_until(wake_at);
+                (sends, wake_at)
+            };
+            for (id, claim) in sends {
+                let engine = engine.clone();
+                engine.runtime.clone().spawn(async move { give_back(engine, id, Op::Release { claim }).await });
+            }
+            finish_cleaning(&engine);
+            wake_at
+        };
+        bell.wait(wake_at).await;
+    }
+}
+
+fn finish_cleaning(engine: &Engine) {
+    let mut cleaning = lock(&engine.cleaning);
+    let done = cleaning.janitor.is_empty();
+    let kept = cleaning.let_go();
+    drop(cleaning);
+    if done {
+        engine.clean.notify_waiters();
+    }
+    drop(kept);
+}
+
+async fn give_back(engine: Arc<Engine>, id: DutyId, op: Op) {
+    let until = clock::now() + engine.options.connect_timeout + engine.options.request_timeout;
+    let answer = engine.store.call(op, until).await;
+    engine.observe_clock(&answer);
+    if let Some(failure) = answer.outcome.failure() {
+        tracing::debug!(cause = %failure.detail, "clean-up not confirmed yet");
+    }
+    let wake_at = {
+        let mut cleaning = lock(&engine.cleaning);
+        cleaning.janitor.answered(clock::now(), id, &answer);
+        cleaning.janitor.wake_at()
+    };
+    engine.janitor_bell.ring_for(wake_at);
+    finish_cleaning(&engine);
+}

@@ -1,0 +1,75 @@
+//! Which process is this? A forked child must not touch what it inherited.
+
+/// The stamp of the process that made something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u32);
+
+impl Stamp {
+    /// This process.
+    pub fn here() -> Stamp {
+        Stamp(std::process::id())
+    }
+
+    /// Whether this is still the process that made the stamp.
+    pub fn is_here(self) -> bool {
+        self == Stamp::here()
+    }
+
+    /// The process id.
+    pub fn pid(self) -> u32 {
+        self.0
+    }
+}
+
+/// Something that is dropped in the process that made it, and leaked in a forked child.
+#[derive(Debug)]
+pub struct Inherited<T> {
+    value: Option<T>,
+    stamp: Stamp,
+}
+
+impl<T> Inherited<T> {
+    /// Belongs to this process.
+    pub fn new(value: T) -> Inherited<T> {
+        Inherited { value: Some(value), stamp: Stamp::here() }
+    }
+
+    /// Whether this is still the process that made it.
+    pub fn is_here(&self) -> bool {
+        self.stamp.is_here()
+    }
+}
+
+impl<T> std::ops::Deref for Inherited<T> {
+    type Target = T;
+    #[allow(clippy::expect_used)] // the value is there until drop, which nothing can outlive
+    fn deref(&self) -> &T {
+        self.value.as_ref().expect("present until drop")
+    }
+}
+
+impl<T> Drop for Inherited<T> {
+    fn drop(&mut self) {
+        if !self.stamp.is_here() {
+            std::mem::forget(self.value.take());
+        }
+    }
+}
+
+/// The host's name, for inspection.
+pub fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Sixteen bytes from the operating system; never from a generator that a fork would copy.
+pub fn random() -> Result<[u8; 16], crate::Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        crate::Error::new(
+            crate::ErrorKind::Internal,
+            "make a token",
+            format!("the operating system gave no random bytes: {error}"),
+        )
+    })?;
+    Ok(bytes)
+}

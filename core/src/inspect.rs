@@ -1,0 +1,108 @@
+//! Looking at a lock from outside, and taking it away by force.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::acquiring::failed;
+use crate::driver::clock;
+use crate::driver::engine::Engine;
+use crate::lock::Description;
+use crate::machine::{Answer, Failure, Key, Kind, Op, Outcome, OwnerInfo, Reply, Standing, Time, token};
+use crate::{Error, ErrorKind};
+
+/// What stands under a name, from [`Client::inspect`](crate::Client::inspect).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// The kind of lock.
+    pub kind: Kind,
+    /// Who holds it, when the holder is an `inspectable` client of this library.
+    pub owner: Option<OwnerInfo>,
+    /// How often the holder has entered.
+    pub hold_count: u64,
+    /// What is left of the holder's time to live on the server; `None` for a foreign key without one.
+    pub ttl_left: Option<Duration>,
+    /// The fencing token of the present hold.
+    pub fencing_token: Option<u64>,
+}
+
+pub(crate) fn inspection(standing: Standing, name: &[u8]) -> Result<Inspection, Error> {
+    let Standing { kind, holder, count, ttl_left_ms, fence, info } = standing;
+    let kind = kind.map_err(|found| {
+        Error::new(ErrorKind::WrongKind, "inspect", format!("a {found} stands under this name")).on(name)
+    })?;
+    Ok(Inspection {
+        kind,
+        owner: token::owner_info(info.as_deref().unwrap_or(&holder)),
+        hold_count: count,
+        ttl_left: ttl_left_ms.map(Duration::from_millis),
+        fencing_token: fence,
+    })
+}
+
+/// The time by which a look returns.
+pub(crate) fn limit(engine: &Engine) -> Time {
+    clock::now() + engine.options.connect_timeout + engine.options.request_timeout
+}
+
+fn failure(answer: &Answer) -> Failure {
+    answer.outcome.failure().cloned().unwrap_or_else(|| {
+        Failure::lasting(ErrorKind::Internal, format!("the store answered with {:?}", answer.outcome))
+    })
+}
+
+/// What a look found.
+pub(crate) fn looked(engine: &Engine, name: &[u8], answer: Answer) -> Result<Option<Inspection>, Error> {
+    match answer.outcome {
+        Outcome::Applied(Reply::Inspected(found)) => found.map(|standing| inspection(standing, name)).transpose(),
+        _ => Err(failed(engine, "inspect", name, &failure(&answer))),
+    }
+}
+
+/// What taking it by force found.
+pub(crate) fn forced(engine: &Engine, name: &[u8], answer: &Answer) -> Result<bool, Error> {
+    match &answer.outcome {
+        Outcome::Applied(Reply::Forced(found)) => {
+            tracing::warn!(lock = %name.escape_ascii(), found, "lock released by force");
+            Ok(*found)
+        }
+        Outcome::Applied(Reply::WrongKind { found }) => {
+            let detail = format!("a {found} stands under this name; it was left untouched");
+            Err(Error::new(ErrorKind::WrongKind, "force_release", detail).on(name))
+        }
+        _ => Err(failed(engine, "force_release", name, &failure(answer))),
+    }
+}
+
+pub(crate) async fn inspect(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<Option<Inspection>, Error> {
+    let answer = engine.store.call(Op::Inspect { key }, limit(engine)).await;
+    engine.observe_clock(&answer);
+    looked(engine, name, answer)
+}
+
+pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &Description) -> Result<bool, Error> {
+    engine.check_open("is_locked").map_err(|error| error.on(&what.name))?;
+    same_kind(inspect(engine, &what.name, what.key.clone()).await?, what)
+}
+
+/// Whether what was found is a lock of this kind.
+pub(crate) fn same_kind(found: Option<Inspection>, what: &Description) -> Result<bool, Error> {
+    match found {
+        Some(found) if found.kind != what.kind => {
+            let detail = format!("a {} stands under this name", found.kind.as_str());
+            Err(Error::new(ErrorKind::WrongKind, "is_locked", detail).on(&what.name))
+        }
+        found => Ok(found.is_some()),
+    }
+}
+
+pub(crate) async fn force_release(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<bool, Error> {
+    let until = limit(engine) + engine.options.request_timeout;
+    let mut answer = engine.store.call(Op::ForceRelease { key: key.clone() }, until).await;
+    if matches!(answer.outcome, Outcome::Indeterminate(_)) {
+        // deleting twice is as good as once; only "was there something" may be off after a lost reply
+        answer = engine.store.call(Op::ForceRelease { key }, until).await;
+    }
+    engine.observe_clock(&answer);
+    forced(engine, name, &answer)
+}

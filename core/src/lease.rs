@@ -1,0 +1,309 @@
+//! A lease: one granted hold. Release, extend and loss belong to it, never to the lock.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::Error;
+use crate::driver::engine::Engine;
+use crate::driver::giving;
+use crate::driver::hold::Hold;
+use crate::driver::process::Inherited;
+use crate::driver::{clock, lock};
+use crate::machine::{LossReason, Phase};
+use crate::{ErrorKind, Kind};
+
+/// What a release found. None of these is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Release {
+    /// It was held until now, and the server has taken it back.
+    Released,
+    /// It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile.
+    AlreadyExpired,
+    /// This handle was released, detached or closed before. Nothing was sent.
+    AlreadyReleased,
+    /// It is not held any more, but no server confirmed it in time; clean-up goes on in the background.
+    Unconfirmed,
+}
+
+impl Release {
+    /// The name used by other languages and in scenarios: `released`, `already_expired` ...
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Release::Released => "released",
+            Release::AlreadyExpired => "already_expired",
+            Release::AlreadyReleased => "already_released",
+            Release::Unconfirmed => "unconfirmed",
+        }
+    }
+}
+
+/// What both kinds of lease handle share.
+pub(crate) struct Handle {
+    pub(crate) engine: Inherited<Arc<Engine>>,
+    pub(crate) hold: Inherited<Arc<Hold>>,
+    pub(crate) name: Arc<[u8]>,
+    given_back: AtomicBool,
+}
+
+impl Handle {
+    pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, name: Arc<[u8]>) -> Handle {
+        Handle { engine: Inherited::new(engine), hold: Inherited::new(hold), name, given_back: AtomicBool::new(false) }
+    }
+
+    fn is_given_back(&self) -> bool {
+        self.given_back.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        !self.is_given_back() && self.hold.is_here() && self.hold.cell.is_held(clock::now())
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.is_held() { self.hold.cell.remaining(clock::now()) } else { Duration::ZERO }
+    }
+
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        let _ = self.hold.cell.is_held(clock::now());
+        self.hold.cell.loss()
+    }
+
+    pub(crate) fn hold_count(&self) -> u64 {
+        if !self.is_held() {
+            return 0;
+        }
+        match &self.hold.owner {
+            Some(owner) => lock(&self.engine.registry).count(self.hold.key(), owner, self.hold.id),
+            None => 1,
+        }
+    }
+
+    fn check_here(&self, tried: &str) -> Result<(), Error> {
+        if self.engine.is_here() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Forked, tried, "this lease belongs to the parent process").on(&self.name))
+    }
+
+    /// Begins a release: false when this handle was given back before.
+    pub(crate) fn begin_release(&self) -> Result<bool, Error> {
+        self.check_here("release")?;
+        Ok(!self.given_back.swap(true, Ordering::AcqRel))
+    }
+
+    /// Whether an operation on a held lease may begin.
+    pub(crate) fn check_held(&self, tried: &str) -> Result<(), Error> {
+        self.check_here(tried)?;
+        if self.engine.is_closed() {
+            self.engine.check_open(tried).map_err(|error| error.on(&self.name))?;
+        }
+        if self.is_given_back() && self.hold.cell.phase() == Phase::Held {
+            // an inner handle of a hold that goes on
+            return Err(Error::new(ErrorKind::NotHeld, tried, "this handle was released").on(&self.name));
+        }
+        if self.hold.cell.is_held(clock::now()) { Ok(()) } else { Err(giving::not_held(&self.hold, &self.name)) }
+    }
+
+    pub(crate) fn detach(&self) -> Result<String, Error> {
+        self.check_held("detach")?;
+        let token = giving::detach(&self.engine, &self.hold, &self.name)?;
+        self.given_back.store(true, Ordering::Release);
+        Ok(token)
+    }
+
+    pub(crate) fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
+        if !self.hold.is_here() {
+            return;
+        }
+        if let Some((callback, reason)) = self.hold.on_lost(Box::new(callback)) {
+            self.engine.run_callback(Box::new(move || callback(reason)));
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.engine.is_here() && !self.given_back.swap(true, Ordering::AcqRel) {
+            giving::give_up(&self.engine, &self.hold);
+        }
+    }
+}
+
+/// One granted hold of a lock. Dropping it gives the lock back in the background; [`Lease::release`] also tells what
+/// became of it.
+///
+/// Any thread or task may use it. [`Lease::is_held`] is the truth; the loss event is a courtesy that may come late.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+/// # let client = onelock::Client::connect("memory://").await?;
+/// let lease = client.lock("orders:42").acquire().await?;
+/// assert!(lease.is_held());
+/// assert_eq!(lease.release().await?, onelock::Release::Released);
+/// assert!(!lease.is_held());
+/// # Ok(()) }
+/// ```
+pub struct Lease {
+    pub(crate) handle: Handle,
+}
+
+impl Lease {
+    pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, name: Arc<[u8]>) -> Lease {
+        Lease { handle: Handle::new(engine, hold, name) }
+    }
+
+    /// The name that is locked, as it was given (without the prefix).
+    pub fn name(&self) -> &[u8] {
+        &self.handle.name
+    }
+
+    /// The kind of lock.
+    pub fn kind(&self) -> Kind {
+        self.handle.hold.claim.kind
+    }
+
+    /// The fencing token of this hold: give it to the protected resource. `None` when fencing is off.
+    ///
+    /// Grows with every grant of the name; below 2^53.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let gate = onelock::FenceGate::new(); // beside the resource
+    /// let lease = client.lock("ledger").acquire().await?;
+    /// assert!(gate.admit(lease.fencing_token().unwrap()).is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn fencing_token(&self) -> Option<u64> {
+        self.handle.hold.fence
+    }
+
+    /// Whether this handle holds the lock right now: not released, not lost, same process, deadline ahead.
+    ///
+    /// No I/O, no lock, no runtime: an atomic load and a look at the clock. A process that was stopped sees `false` on
+    /// its first look after waking.
+    pub fn is_held(&self) -> bool {
+        self.handle.is_held()
+    }
+
+    /// What is left until the deadline if nothing is renewed; zero when it is not held.
+    pub fn remaining(&self) -> Duration {
+        self.handle.remaining()
+    }
+
+    /// Why the lease was lost, if it was.
+    pub fn loss(&self) -> Option<LossReason> {
+        self.handle.loss()
+    }
+
+    /// How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.
+    pub fn hold_count(&self) -> u64 {
+        self.handle.hold_count()
+    }
+
+    /// Waits for the loss of the lease. Never completes if it is released instead, so use it in a `select!`.
+    ///
+    /// Cancel-safe. The future owns what it needs and may outlive the lease.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// # async fn work() -> u32 { 7 }
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// let done = tokio::select! {
+    ///     result = work() => Some(result),
+    ///     reason = lease.lost() => { eprintln!("stopped: {}", reason.explain()); None }
+    /// };
+    /// # assert_eq!(done, Some(7)); Ok(()) }
+    /// ```
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static {
+        let hold = Arc::clone(&self.handle.hold);
+        async move { hold.lost().await }
+    }
+
+    /// Calls back once when the lease is lost, on a thread kept for callbacks; at once if it is lost already.
+    ///
+    /// A panic in it is logged and harms nothing.
+    pub fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
+        self.handle.on_lost(callback);
+    }
+
+    /// Calls back when a renewal round was missed while the lease is still valid, on the thread kept for callbacks.
+    pub fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
+        self.handle.hold.on_jeopardy(Arc::new(callback));
+    }
+
+    /// Makes the lease last `ttl` from now, unless it lasts longer already: sets, never adds, never shortens.
+    ///
+    /// `ttl` from 10 ms to one year. With automatic renewal the watchdog goes on with the longer of both lengths.
+    /// One round trip; a lost reply is asked for once more. Returns within `connect_timeout + 2 x request_timeout`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` before any I/O; `Lost` or `NotHeld` when there is nothing to extend; `Unavailable` when no
+    /// server answered (the deadline stays where it was).
+    ///
+    /// # Cancel safety
+    /// If the future is dropped the extension may or may not have reached the server; the local deadline did not move.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("report").ttl(Duration::from_secs(5)).auto_renew(false).acquire().await?;
+    /// lease.extend(Duration::from_secs(60)).await?;
+    /// assert!(lease.remaining() > Duration::from_secs(50));
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        let handle = &self.handle;
+        giving::check_extension(&handle.hold, ttl, &handle.name)?;
+        handle.check_held("extend")?;
+        giving::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
+    }
+
+    /// Gives the lock back and tells what the server found. Idempotent; one round trip, within `request_timeout`.
+    ///
+    /// # Errors
+    /// Only `Forked`, in a forked child. Everything else is an outcome, see [`Release`].
+    ///
+    /// # Cancel safety
+    /// From the first poll on the lease is not held; if the future is dropped, clean-up goes on in the background.
+    pub async fn release(&self) -> Result<Release, Error> {
+        if !self.handle.begin_release()? {
+            return Ok(Release::AlreadyReleased);
+        }
+        Ok(giving::release_async(&self.handle.engine, &self.handle.hold).await)
+    }
+
+    /// Hands the lease to another process: this handle holds nothing from now on and sends nothing, the returned text
+    /// is the proof of the hold for [`Lock::attach`](crate::Lock::attach). Attach within the ttl; nobody renews meanwhile.
+    ///
+    /// # Errors
+    /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lock = client.lock("job:7");
+    /// let proof = lock.acquire().await?.detach()?;       // send it to the worker ...
+    /// let lease = lock.attach(&proof).await?;            // ... which goes on with the hold
+    /// assert!(lease.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn detach(&self) -> Result<String, Error> {
+        self.handle.detach()
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("name", &format_args!("{}", self.handle.name.escape_ascii()))
+            .field("kind", &self.kind())
+            .field("held", &self.is_held())
+            .field("fencing_token", &self.fencing_token())
+            .finish_non_exhaustive()
+    }
+}

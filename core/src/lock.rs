@@ -1,0 +1,337 @@
+//! A lock: a description (kind, name, options, client). Cheap and shareable; it holds no state of any hold.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::client::Client;
+use crate::driver::engine::Engine;
+use crate::driver::hold::{Hold, OnJeopardy};
+use crate::driver::{adopting, entering};
+use crate::error::{Error, ErrorKind};
+use crate::inspect;
+use crate::lease::Lease;
+use crate::machine::{Key, Kind, LossReason, Owner, Terms};
+use crate::options::{Options, check_name, check_wait, invalid};
+
+type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
+
+/// What both faces of a lock share: everything about it but the client.
+#[derive(Clone)]
+pub(crate) struct Description {
+    pub(crate) kind: Kind,
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) key: Key,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) fencing: bool,
+    pub(crate) owner: Option<Owner>,
+    on_lost: Option<LossCallback>,
+    on_jeopardy: Option<OnJeopardy>,
+}
+
+impl Description {
+    pub(crate) fn new(options: &Options, kind: Kind, name: &[u8]) -> Description {
+        let name: Arc<[u8]> = name.into();
+        let key =
+            if options.prefix.is_empty() { name.clone() } else { [options.prefix.as_slice(), &name].concat().into() };
+        Description {
+            kind,
+            name,
+            key,
+            terms: Arc::new(options.terms.clone()),
+            fencing: options.fencing,
+            owner: None,
+            on_lost: None,
+            on_jeopardy: None,
+        }
+    }
+
+    /// Whether everything about it makes sense, before any I/O.
+    pub(crate) fn check(&self, tried: &str) -> Result<(), Error> {
+        check_name(&self.name).and_then(|()| self.terms.check()).map_err(|detail| invalid(tried, detail).on(&self.name))
+    }
+
+    pub(crate) fn check_wait(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {
+        self.check(tried)?;
+        check_wait(wait).map_err(|detail| invalid(tried, detail).on(&self.name))
+    }
+
+    /// Registers the callbacks of the description with a fresh hold.
+    pub(crate) fn listen(&self, hold: &Hold) {
+        if let Some(callback) = self.on_lost.clone() {
+            // a fresh hold cannot have been told lost
+            drop(hold.on_lost(Box::new(move |reason| callback(reason))));
+        }
+        if let Some(callback) = self.on_jeopardy.clone() {
+            hold.on_jeopardy(callback);
+        }
+    }
+}
+
+/// The setters that the async and the blocking lock share.
+macro_rules! lock_setters {
+    () => {
+        /// The length of the lease, from 10 ms to one year. Default: the client's (30 s).
+        pub fn ttl(mut self, ttl: Duration) -> Self {
+            Arc::make_mut(&mut self.what.terms).ttl = ttl;
+            self
+        }
+
+        /// Whether the lease is renewed in the background until it is released. Default: the client's (true).
+        ///
+        /// `false` gives a fixed lease of `ttl`.
+        pub fn auto_renew(mut self, auto_renew: bool) -> Self {
+            Arc::make_mut(&mut self.what.terms).auto_renew = auto_renew;
+            self
+        }
+
+        /// After this long renewal stops and the lease is lost with [`LossReason::MaxHold`]: bounds a hung holder.
+        pub fn max_hold(mut self, max_hold: Duration) -> Self {
+            Arc::make_mut(&mut self.what.terms).max_hold = Some(max_hold);
+            self
+        }
+
+        /// How much longer than the lease the key lives on the server: after an unclean end the next holder waits that
+        /// much longer. Default: the client's (none).
+        pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
+            Arc::make_mut(&mut self.what.terms).lock_delay = lock_delay;
+            self
+        }
+
+        /// A grant that arrives with less than this left is not a grant. Default: the client's (none).
+        pub fn min_validity(mut self, min_validity: Duration) -> Self {
+            Arc::make_mut(&mut self.what.terms).min_validity = min_validity;
+            self
+        }
+
+        /// Whether grants carry a fencing token. Default: the client's (true).
+        pub fn fencing(mut self, fencing: bool) -> Self {
+            self.what.fencing = fencing;
+            self
+        }
+
+        /// Who re-enters: acquires of a reentrant lock with equal owners share one hold. Without an owner every acquire
+        /// is its own.
+        pub fn owner(mut self, owner: &Owner) -> Self {
+            self.what.owner = Some(owner.clone());
+            self
+        }
+
+        /// Calls back, with the reason, whenever a lease of this lock is lost; on a thread kept for callbacks.
+        pub fn on_lost(mut self, callback: impl Fn(LossReason) + Send + Sync + 'static) -> Self {
+            self.what.on_lost(Arc::new(callback));
+            self
+        }
+
+        /// Calls back when a renewal round was missed while the lease is still valid; on the thread kept for callbacks.
+        pub fn on_jeopardy(mut self, callback: impl Fn() + Send + Sync + 'static) -> Self {
+            self.what.on_jeopardy(Arc::new(callback));
+            self
+        }
+
+        /// The renewal period. For tests only.
+        #[doc(hidden)]
+        pub fn renew_every(mut self, period: Duration) -> Self {
+            Arc::make_mut(&mut self.what.terms).renew_every = Some(period);
+            self
+        }
+
+        /// The name, as it was given.
+        pub fn name(&self) -> &[u8] {
+            &self.what.name
+        }
+
+        /// The kind of lock.
+        pub fn kind(&self) -> Kind {
+            self.what.kind
+        }
+    };
+}
+pub(crate) use lock_setters;
+
+impl Description {
+    pub(crate) fn on_lost(&mut self, callback: LossCallback) {
+        self.on_lost = Some(callback);
+    }
+
+    pub(crate) fn on_jeopardy(&mut self, callback: OnJeopardy) {
+        self.on_jeopardy = Some(callback);
+    }
+
+    /// An owner means re-entry, which only one kind has.
+    pub(crate) fn check_owner(&self, tried: &str) -> Result<(), Error> {
+        if self.owner.is_some() && self.kind != Kind::Reentrant {
+            return Err(invalid(tried, "owner is for reentrant locks; this kind is not re-entrant").on(&self.name));
+        }
+        Ok(())
+    }
+}
+
+/// A lock by name, from [`Client::lock`] or [`Client::reentrant_lock`]. Says what is wanted; holds nothing.
+///
+/// Setters return it, so that a description reads in one line. They are checked when it is used, before any I/O.
+///
+/// ```
+/// # use std::time::Duration;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+/// # let client = onelock::Client::connect("memory://").await?;
+/// let lock = client.lock("orders:42").ttl(Duration::from_secs(10));
+/// let lease = lock.acquire().await?;                              // waits as long as it takes
+/// assert!(lock.try_acquire().await?.is_none());                   // one look
+/// let late = lock.acquire_within(Duration::from_millis(20)).await; // a bounded wait
+/// assert_eq!(late.unwrap_err().kind(), onelock::ErrorKind::Timeout);
+/// lease.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Lock {
+    client: Client,
+    what: Description,
+}
+
+impl Lock {
+    pub(crate) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
+        let what = Description::new(client.options(), kind, name);
+        Lock { client, what }
+    }
+
+    lock_setters!();
+
+    /// Waits until the lock is held, as long as it takes.
+    ///
+    /// A server that cannot be reached is tried again for 30 s (`unreachable_limit`).
+    ///
+    /// # Errors
+    /// `InvalidArgument` before any I/O; `Unavailable`, `ServerRefused`, `NotPermitted`, `AuthFailed` from the server;
+    /// `WrongKind` when something else stands under the name; `Lost` when a lost hold would be re-entered; `Closed`.
+    ///
+    /// # Cancel safety
+    /// Drop the future at any point (also through `tokio::time::timeout`): nothing is left held.
+    pub async fn acquire(&self) -> Result<Lease, Error> {
+        self.enter("acquire", None).await
+    }
+
+    /// Waits at most `wait`. Zero is a single try that fails with `Busy`.
+    ///
+    /// Returns within `wait + connect_timeout + 2 x request_timeout` whatever the network does. `wait` up to one year.
+    ///
+    /// # Errors
+    /// `Timeout` when it was held by others all the time, `Busy` for a zero wait; else as [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn acquire_within(&self, wait: Duration) -> Result<Lease, Error> {
+        self.enter("acquire", Some(wait)).await
+    }
+
+    /// One try: `None` when somebody else holds the lock. One round trip.
+    ///
+    /// # Errors
+    /// As [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// As [`Lock::acquire`].
+    pub async fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+        match self.enter("try_acquire", Some(Duration::ZERO)).await {
+            Ok(lease) => Ok(Some(lease)),
+            Err(error) if error.kind() == ErrorKind::Busy => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` while the lock is held, cancels it when the lease is lost, and releases at the end.
+    ///
+    /// The body's own error is never replaced by a release problem. Returns `Lost` when the lease was lost before the
+    /// body ended, unless the body had failed by itself.
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::acquire`], or `Lost`.
+    ///
+    /// # Cancel safety
+    /// Dropping the future drops the body and gives the lock back in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let sum = client.lock("orders:42").with(|lease| async move {
+    ///     assert!(lease.is_held());
+    ///     Ok::<_, onelock::Error>(1 + 1)
+    /// }).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn with<F, Fut, T, E>(&self, body: F) -> Result<T, E>
+    where
+        F: FnOnce(Arc<Lease>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let lease = Arc::new(self.acquire().await?);
+        let lost = lease.lost();
+        let outcome = tokio::select! {
+            // a body that is ready wins over a loss that is ready
+            biased;
+            outcome = body(lease.clone()) => Some(outcome),
+            _ = lost => None,
+        };
+        let held_to_the_end = lease.is_held();
+        let release = lease.release().await;
+        match outcome {
+            Some(Err(error)) => Err(error),
+            Some(Ok(value)) if held_to_the_end => {
+                release?;
+                Ok(value)
+            }
+            Some(Ok(value)) if lease.loss().is_none() => Ok(value), // the body released it itself
+            _ => Err(entering::lost(&lease.handle.hold, &self.what.name).into()),
+        }
+    }
+
+    /// Goes on with a hold that another process gave away with [`Lease::detach`]. The lock's ttl counts from here.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a text that is no such proof; `Lost` when the hold has ended meanwhile; else as
+    /// [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped the hold stays with nobody and ends with its ttl; the proof can be used again.
+    pub async fn attach(&self, proof: &str) -> Result<Lease, Error> {
+        self.what.check("attach")?;
+        self.what.check_owner("attach")?;
+        let engine = self.client.engine()?;
+        let hold = adopting::attach(&engine, &self.what, proof).await?;
+        Ok(self.lease(engine, hold))
+    }
+
+    /// Whether anybody holds it, this client included. One round trip.
+    ///
+    /// # Errors
+    /// `WrongKind` when something that is no lock stands under the name; else as [`Lock::acquire`].
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        self.what.check("is_locked")?;
+        let engine = self.client.engine()?;
+        inspect::is_locked(&engine, &self.what).await
+    }
+
+    async fn enter(&self, tried: &str, wait: Option<Duration>) -> Result<Lease, Error> {
+        self.what.check_wait(tried, wait)?;
+        self.what.check_owner(tried)?;
+        let engine = self.client.engine()?;
+        let hold = entering::enter(engine.clone(), &self.what, wait).await?;
+        Ok(self.lease(engine, hold))
+    }
+
+    fn lease(&self, engine: Arc<Engine>, hold: Arc<Hold>) -> Lease {
+        Lease::new(engine, hold, self.what.name.clone())
+    }
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lock")
+            .field("kind", &self.what.kind.as_str())
+            .field("name", &format_args!("{}", self.what.name.escape_ascii()))
+            .field("ttl", &self.what.terms.ttl)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,174 @@
+//! The options of a client, their defaults and their limits.
+
+use std::time::Duration;
+
+use crate::machine::{Grade, Terms, terms};
+use crate::{Error, ErrorKind};
+
+/// The longest lock name, in bytes.
+pub const NAME_MAX: usize = 512;
+/// The longest prefix, in bytes.
+pub const PREFIX_MAX: usize = 512;
+/// The longest label, in bytes.
+pub const LABEL_MAX: usize = 128;
+
+/// Everything that can be set on a client. Made by [`Client::builder`](crate::Client::builder).
+#[derive(Clone, Debug)]
+pub(crate) struct Options {
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) terms: Terms,
+    pub(crate) fencing: bool,
+    pub(crate) min_fencing_grade: Grade,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) request_timeout: Duration,
+    pub(crate) close_timeout: Duration,
+    pub(crate) unreachable_limit: Duration,
+    pub(crate) label: Option<String>,
+    pub(crate) inspectable: bool,
+    pub(crate) tls: TlsOptions,
+}
+
+/// Certificates for `rediss://`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsOptions {
+    pub(crate) ca_file: Option<std::path::PathBuf>,
+    pub(crate) cert_file: Option<std::path::PathBuf>,
+    pub(crate) key_file: Option<std::path::PathBuf>,
+    pub(crate) insecure: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            prefix: Vec::new(),
+            terms: Terms::default(),
+            fencing: true,
+            min_fencing_grade: Grade::None,
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(1),
+            close_timeout: Duration::from_secs(1),
+            unreachable_limit: Duration::from_secs(30),
+            label: None,
+            inspectable: false,
+            tls: TlsOptions::default(),
+        }
+    }
+}
+
+pub(crate) fn invalid(tried: &str, detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, tried, detail)
+}
+
+impl Options {
+    /// Whether the options make sense, before any I/O.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let refuse = |detail: String| Err(invalid("make a client", detail));
+        if self.prefix.len() > PREFIX_MAX {
+            return refuse(format!("prefix has {} bytes; it may have {PREFIX_MAX} at most", self.prefix.len()));
+        }
+        if let Some(label) = &self.label
+            && (label.len() > LABEL_MAX || label.chars().any(char::is_control))
+        {
+            return refuse(format!("label must be at most {LABEL_MAX} bytes without control characters"));
+        }
+        for (name, span) in [
+            ("connect_timeout", self.connect_timeout),
+            ("request_timeout", self.request_timeout),
+            ("close_timeout", self.close_timeout),
+            ("unreachable_limit", self.unreachable_limit),
+        ] {
+            if span < Duration::from_millis(1) || span > terms::SPAN_MAX {
+                return refuse(format!("{name} is {span:?}; it must be between 1 ms and one year"));
+            }
+        }
+        if !self.fencing && self.min_fencing_grade != Grade::None {
+            return refuse("min_fencing_grade asks for fencing tokens, but fencing is off".to_owned());
+        }
+        self.terms.check().or_else(refuse)
+    }
+}
+
+impl Options {
+    /// What the Redis store needs to know of them.
+    pub(crate) fn redis(&self) -> crate::backend::redis::RedisOptions {
+        crate::backend::redis::RedisOptions {
+            connect_timeout: self.connect_timeout,
+            request_timeout: self.request_timeout,
+            client_name: self.label.clone(),
+            ca_file: self.tls.ca_file.clone(),
+            cert_file: self.tls.cert_file.clone(),
+            key_file: self.tls.key_file.clone(),
+            tls_insecure: self.tls.insecure,
+        }
+    }
+}
+
+/// Whether `name` can be a lock's name; the text says what is wrong.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), String> {
+    match name.len() {
+        0 => Err("the name is empty; a name has 1 to 512 bytes".to_owned()),
+        1..=NAME_MAX => Ok(()),
+        length => Err(format!("the name has {length} bytes; a name has 1 to {NAME_MAX} bytes")),
+    }
+}
+
+/// Whether `wait` is within the limits.
+pub(crate) fn check_wait(wait: Option<Duration>) -> Result<(), String> {
+    match wait {
+        Some(wait) if wait > terms::SPAN_MAX => {
+            Err(format!("wait is {wait:?}; it may be one year at most (or use acquire() to wait for ever)"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_shared_table() {
+        let table: toml::Table = include_str!("../../tests/spec/defaults.toml").parse().unwrap();
+        let ms = |key: &str| Duration::from_millis(table[key].as_integer().unwrap().try_into().unwrap());
+        let options = Options::default();
+        assert_eq!(options.terms.ttl, ms("ttl_ms"));
+        assert_eq!(options.terms.auto_renew, table["auto_renew"].as_bool().unwrap());
+        assert_eq!(options.connect_timeout, ms("connect_timeout_ms"));
+        assert_eq!(options.request_timeout, ms("request_timeout_ms"));
+        assert_eq!(options.close_timeout, ms("close_timeout_ms"));
+        assert_eq!(options.unreachable_limit, ms("unreachable_limit_ms"));
+        assert!((options.terms.drift_factor - table["drift_factor"].as_float().unwrap()).abs() < f64::EPSILON);
+        assert_eq!(terms::DRIFT_FLOOR, ms("drift_floor_ms"));
+        assert_eq!(options.terms.lock_delay, ms("lock_delay_ms"));
+        assert_eq!(options.terms.min_validity, ms("min_validity_ms"));
+        assert_eq!((options.terms.max_hold, ms("max_hold_ms")), (None, Duration::ZERO));
+        assert_eq!(options.fencing, table["fencing"].as_bool().unwrap());
+        assert_eq!(options.min_fencing_grade.as_str(), table["min_fencing_grade"].as_str().unwrap());
+        assert_eq!(options.inspectable, table["inspectable"].as_bool().unwrap());
+        let limits = table["limits"].as_table().unwrap();
+        assert_eq!(limits["name_bytes"].as_integer().unwrap() as usize, NAME_MAX);
+        assert_eq!(limits["prefix_bytes"].as_integer().unwrap() as usize, PREFIX_MAX);
+        assert_eq!(limits["label_bytes"].as_integer().unwrap() as usize, LABEL_MAX);
+        assert_eq!(limits["ttl_min_ms"].as_integer().unwrap() as u128, terms::TTL_MIN.as_millis());
+        assert_eq!(limits["ttl_max_ms"].as_integer().unwrap() as u128, terms::SPAN_MAX.as_millis());
+    }
+
+    #[test]
+    fn bad_options_are_named() {
+        let refused = |change: fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            options.check().unwrap_err().to_string()
+        };
+        assert!(refused(|o| o.prefix = vec![b'a'; 513]).contains("prefix has 513 bytes"));
+        assert!(refused(|o| o.label = Some("a\nb".into())).contains("label"));
+        assert!(refused(|o| o.request_timeout = Duration::ZERO).contains("request_timeout"));
+        assert!(refused(|o| o.terms.ttl = Duration::from_millis(1)).contains("ttl is 1ms"));
+        let both = refused(|o| {
+            o.fencing = false;
+            o.min_fencing_grade = Grade::Strict;
+        });
+        assert!(both.contains("min_fencing_grade"));
+        assert!(check_name(b"").is_err() && check_name(&[0; 513]).is_err() && check_name(&[0; 512]).is_ok());
+    }
+}
