@@ -135,10 +135,8 @@ impl Endpoint {
     }
 
     fn checked(self) -> Result<Endpoint, Error> {
-        if let Some(tls) = &self.tls {
-            if tls.cert_file.is_some() != tls.key_file.is_some() {
-                return Err(wrong("cert_file and key_file belong together"));
-            }
+        if self.tls.as_ref().is_some_and(|tls| tls.cert_file.is_some() != tls.key_file.is_some()) {
+            return Err(wrong("cert_file and key_file belong together"));
         }
         Ok(self)
     }
@@ -241,10 +239,9 @@ impl fmt::Display for Endpoint {
         match &self.place {
             Place::Tcp { host, port } => {
                 f.write_str(if self.tls.is_some() { "rediss://" } else { "redis://" })?;
-                if host.parse::<Ipv6Addr>().is_ok() {
-                    write!(f, "[{host}]:{port}")?
-                } else {
-                    write!(f, "{host}:{port}")?
+                match host.parse::<Ipv6Addr>() {
+                    Ok(ip) => write!(f, "[{ip}]:{port}")?,
+                    Err(_) => write!(f, "{host}:{port}")?,
                 }
                 if self.db == 0 { Ok(()) } else { write!(f, "/{}", self.db) }
             }
@@ -264,7 +261,7 @@ impl fmt::Debug for Endpoint {
             // a password in the wrong place is a common slip, so neither half is shown
             .field("credentials", &(self.username.is_some() || self.password.is_some()))
             .field("protocol", &self.protocol)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -90,7 +90,6 @@ impl<'a> Handshake<'a> {
         let asked = std::mem::take(&mut self.asked);
         for (asked, reply) in asked.iter().zip(replies) {
             match (asked, reply) {
-                (Asked::Nicety, _) => {}
                 (Asked::Hello, Value::Error(text)) => {
                     let failure = refusal::classify(text);
                     if self.endpoint.protocol == Protocol::Auto && is_about_hello(&failure) {
@@ -102,8 +101,7 @@ impl<'a> Handshake<'a> {
                 (Asked::Select, Value::Error(text)) => return Err(self.not_selected(text)),
                 // a user who may not ask is believed to have been sent to a master
                 (Asked::Role, Value::Error(text)) if is_passing(text) => return Err(refusal::classify(text)),
-                (Asked::Role, Value::Error(_)) => {}
-                (_, Value::Error(text)) => return Err(refusal::classify(text)),
+                (Asked::Auth, Value::Error(text)) => return Err(refusal::classify(text)),
                 (Asked::Hello, reply) => check_role(entry(reply, b"role"))?,
                 (Asked::Role, Value::Array(items)) => check_role(items.first())?,
                 _ => {}

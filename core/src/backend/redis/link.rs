@@ -78,6 +78,11 @@ impl Link {
         }
     }
 
+    /// The number of the present connection, 0 for none.
+    pub(crate) fn number(&self) -> u64 {
+        self.state().pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(0, |pipe| pipe.number)
+    }
+
     /// A second connection of the same kind, for subscriptions where they can't share the first.
     pub(crate) async fn pubsub_pipe(&self) -> Result<Pipe, Failure> {
         let dialled = dial(&self.shared).await?;

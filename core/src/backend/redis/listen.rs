@@ -66,12 +66,6 @@ impl Topics {
             topic.hint(change);
         }
     }
-
-    /// How many channels are listened to.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.table().topics.len()
-    }
 }
 
 impl Ear for Topics {
@@ -231,16 +225,13 @@ impl Subscribed<'_> {
         }
         for channel in dirty {
             // sent under the lock, in the order of the changes; nothing here waits
-            match (table.topics.contains_key(&channel), self.asked.contains_key(&channel)) {
-                (true, false) => self.ask(channel),
-                (false, true) => {
-                    self.asked.remove(&channel);
-                    self.refused.retain(|refused| *refused != channel);
-                    self.pipe.unsubscribe(&channel);
-                }
-                // left and come back before anybody looked: the new listener has not heard of the subscription yet
-                (true, true) => self.ask(channel),
-                (false, false) => {}
+            if table.topics.contains_key(&channel) {
+                // also when it is asked for already: left and come back before anybody looked, so the new listener has
+                // not heard of the subscription yet
+                self.ask(channel);
+            } else if self.asked.remove(&channel).is_some() {
+                self.refused.retain(|refused| *refused != channel);
+                self.pipe.unsubscribe(&channel);
             }
         }
     }

@@ -174,6 +174,10 @@ impl Store for RedisStore {
         }
     }
 
+    fn connection(&self) -> u64 {
+        self.inner.link.number()
+    }
+
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
         listen::subscribe(&self.inner.topics, &self.inner.link, naming::channel(kind, key))
     }

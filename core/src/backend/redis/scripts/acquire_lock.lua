@@ -31,8 +31,8 @@ local function counter()
     if string.find(stored.err, 'WRONGTYPE', 1, true) then return nil end
     return nil, stored
   end
-  local number = stored and tonumber(stored)
-  if number and number >= 1 and number < 9007199254740991 then return math.floor(number) end
+  local number = stored and string.find(stored, '^%d+$') and tonumber(stored)
+  if number and number >= 1 and number < 9007199254740991 then return number end
   return nil
 end
 

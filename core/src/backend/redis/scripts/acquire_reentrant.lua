@@ -25,8 +25,8 @@ local function text(number)
 end
 
 local function believable(stored)
-  local number = stored and tonumber(stored)
-  if number and number >= 1 and number < 9007199254740991 then return math.floor(number) end
+  local number = stored and string.find(stored, '^%d+$') and tonumber(stored)
+  if number and number >= 1 and number < 9007199254740991 then return number end
   return nil
 end
 

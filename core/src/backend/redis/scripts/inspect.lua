@@ -5,7 +5,8 @@
 --
 -- Reply, us being the server's clock and pttl -1 for a key without time to live:
 --   {us, 'none'}                                  nothing stands there
---   {us, 'string', pttl, value, fence}            a mutex; fence '' if there is none; a long value is cut
+--   {us, 'string', pttl, value, fence}            a mutex; fence '' if there is none or the value is
+--                                                 a foreign client's; a long value is cut
 --   {us, 'hash', pttl, owner, count, fence, info} a reentrant lock; fence and info '' if there are none
 --   {us, type, pttl}                              no lock of ours (a read/write lock says 'hash')
 --
@@ -18,9 +19,13 @@ if kind == 'none' then return {now, kind} end
 
 local pttl = redis.call('PTTL', KEYS[1])
 if kind == 'string' then
-  local fence = redis.pcall('GET', KEYS[2])
-  if type(fence) ~= 'string' then fence = '' end
-  return {now, kind, pttl, redis.call('GETRANGE', KEYS[1], 0, 4095), fence}
+  local holder, fence = redis.call('GETRANGE', KEYS[1], 0, 4095), ''
+  -- the counter outlives its holds: it says nothing about a foreign client's
+  if string.sub(holder, 1, 9) == 'onelock1:' then
+    fence = redis.pcall('GET', KEYS[2])
+    if type(fence) ~= 'string' then fence = '' end
+  end
+  return {now, kind, pttl, holder, fence}
 end
 
 if kind == 'hash' and redis.call('HEXISTS', KEYS[1], 'mode') == 0 then
