@@ -1,0 +1,149 @@
+//! What the server says about itself: how far its fencing tokens can be trusted, and what breaks locks on it.
+
+use std::collections::HashMap;
+
+use tokio::time::timeout;
+
+use super::Inner;
+use super::resp::{Packer, Value};
+use super::socket::{NO_REPLY, broken};
+use crate::backend::Facts;
+use crate::driver::clock;
+use crate::machine::{Failure, Grade, Outcome, Time};
+
+/// Asks the server. What it won't tell counts as not there.
+pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
+    let info = ask(inner, &[b"INFO"], until).await?;
+    let fsync = ask(inner, &[b"CONFIG", b"GET", b"appendfsync"], until).await?;
+    let replicas = ask(inner, &[b"CONFIG", b"GET", b"min-replicas-to-write"], until).await?;
+    Ok(judge(info.text(), value_of(&fsync), value_of(&replicas)))
+}
+
+/// The reply to a command, a refusal included.
+async fn ask(inner: &Inner, words: &[&[u8]], until: Time) -> Result<Value, Failure> {
+    let pipe = inner.link.pipe(until).await?;
+    let mut packer = Packer::default();
+    packer.command(words);
+    inner.shared.count_command();
+    let sent_at = clock::now();
+    let limit = inner.shared.reply_until(until, sent_at).since(sent_at);
+    match timeout(limit, pipe.send(packer.finish())).await {
+        Ok(Ok(Outcome::Applied(value))) => Ok(value),
+        Ok(Ok(Outcome::NotApplied(failure) | Outcome::Indeterminate(failure))) => Err(failure),
+        Ok(Err(_)) => Err(broken(&inner.shared.endpoint, "the connection is gone")),
+        Err(_) => Err(broken(&inner.shared.endpoint, NO_REPLY)),
+    }
+}
+
+/// The value in a reply to `CONFIG GET`.
+fn value_of(reply: &Value) -> Option<&[u8]> {
+    match reply {
+        Value::Array(items) => items.get(1).and_then(Value::text),
+        _ => None,
+    }
+}
+
+/// What `INFO` (`None`: denied), `appendfsync` and `min-replicas-to-write` (`None`: unknown) mean for locks.
+fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>) -> Facts {
+    let Some(info) = info else {
+        let warning = "INFO is not permitted, so it could not be checked whether this server keeps its locks: eviction \
+                       policy, persistence and replicas are unknown";
+        let server = "unknown server".to_owned();
+        return Facts { grade: Grade::ClockBounded, warnings: vec![warning.to_owned()], server };
+    };
+    let text = String::from_utf8_lossy(info);
+    let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
+    let field = |name: &str| fields.get(name).copied().unwrap_or_default();
+
+    let mut warnings = Vec::new();
+    let policy = field("maxmemory_policy");
+    let evicting = !matches!(policy, "" | "noeviction");
+    if evicting {
+        warnings.push(format!("maxmemory-policy is {policy}: a lock may be evicted while it is held; set noeviction"));
+    }
+    let aof = field("aof_enabled") == "1";
+    let always = aof && fsync == Some(b"always");
+    if !aof {
+        warnings.push(
+            "appendonly is off: a restart forgets locks that are held; set appendonly yes and appendfsync always"
+                .to_owned(),
+        );
+    }
+    let replicas = field("connected_slaves").parse().unwrap_or(0);
+    let enough = min_replicas.is_some_and(|number| number != b"0");
+    if replicas > 0 && !enough {
+        warnings.push(format!(
+            "{replicas} asynchronous replica{}: a failover may lose a lock that is held; \
+             fencing tokens are the protection, min-replicas-to-write narrows the gap",
+            if replicas == 1 { "" } else { "s" }
+        ));
+    }
+    let grade = match (evicting, always && replicas == 0) {
+        (true, _) => Grade::BestEffort,
+        (false, true) => Grade::Strict,
+        (false, false) => Grade::ClockBounded,
+    };
+    let server = match (fields.get("valkey_version"), fields.get("redis_version")) {
+        (Some(version), _) => format!("valkey {version}"),
+        (None, Some(version)) => format!("redis {version}"),
+        (None, None) => "unknown server".to_owned(),
+    };
+    Facts { grade, warnings, server }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(lines: &[&str]) -> Vec<u8> {
+        lines.join("\r\n").into_bytes()
+    }
+
+    #[test]
+    fn grades() {
+        let table: [(&[&str], Option<&[u8]>, Grade); 7] = [
+            (&["aof_enabled:1", "connected_slaves:0", "maxmemory_policy:noeviction"], Some(b"always"), Grade::Strict),
+            (
+                &["aof_enabled:1", "connected_slaves:0", "maxmemory_policy:noeviction"],
+                Some(b"everysec"),
+                Grade::ClockBounded,
+            ),
+            (&["aof_enabled:1", "connected_slaves:0", "maxmemory_policy:noeviction"], None, Grade::ClockBounded),
+            (
+                &["aof_enabled:0", "connected_slaves:0", "maxmemory_policy:noeviction"],
+                Some(b"always"),
+                Grade::ClockBounded,
+            ),
+            (
+                &["aof_enabled:1", "connected_slaves:1", "maxmemory_policy:noeviction"],
+                Some(b"always"),
+                Grade::ClockBounded,
+            ),
+            (
+                &["aof_enabled:1", "connected_slaves:0", "maxmemory_policy:volatile-ttl"],
+                Some(b"always"),
+                Grade::BestEffort,
+            ),
+            (&[], None, Grade::ClockBounded),
+        ];
+        for (lines, fsync, grade) in table {
+            assert_eq!(judge(Some(&info(lines)), fsync, None).grade, grade, "{lines:?} {fsync:?}");
+        }
+        let denied = judge(None, None, None);
+        assert_eq!((denied.grade, denied.warnings.len()), (Grade::ClockBounded, 1));
+    }
+
+    #[test]
+    fn warnings_name_the_setting() {
+        let lines = ["aof_enabled:0", "connected_slaves:2", "maxmemory_policy:allkeys-lru", "redis_version:7.2.4"];
+        let facts = judge(Some(&info(&lines)), None, None);
+        for (warning, word) in facts.warnings.iter().zip(["maxmemory-policy", "appendonly", "min-replicas-to-write"]) {
+            assert!(warning.contains(word), "{warning}");
+        }
+        assert_eq!(facts.warnings.len(), 3);
+        assert_eq!(facts.server, "redis 7.2.4");
+        let calm = ["aof_enabled:1", "connected_slaves:2", "valkey_version:9.1.0", "redis_version:7.2.4"];
+        let facts = judge(Some(&info(&calm)), Some(b"everysec"), Some(b"1"));
+        assert_eq!((facts.warnings, facts.server.as_str()), (Vec::new(), "valkey 9.1.0"));
+    }
+}

@@ -1,0 +1,279 @@
+//! One blocking connection, driven by the calling thread: write, read, nothing else.
+
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+
+use super::endpoint::{Endpoint, Place};
+use super::handshake::{Handshake, Step};
+use super::resp::{Garbage, Value, decode};
+use super::socket::{NO_REPLY, NO_RESP, broken, no_connection_in_time, not_connected, reason};
+use super::tls;
+use super::wire::Wire;
+use crate::backend::Interrupt;
+use crate::driver::clock;
+use crate::error::ErrorKind;
+use crate::machine::{Failure, Outcome, Time};
+
+/// A caller is looked after this often while it waits.
+const SLICE: Duration = Duration::from_millis(50);
+/// A pooled connection that was idle for longer is looked at before it is used.
+const SURELY_FRESH: Duration = Duration::from_secs(1);
+
+/// How long a caller waits, and what may end it early.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience<'a> {
+    pub(crate) until: Time,
+    pub(crate) interrupt: &'a dyn Interrupt,
+}
+
+impl Patience<'_> {
+    /// `Err` with the reason when there is none left.
+    fn check(&self) -> Result<Duration, &'static str> {
+        if self.interrupt.interrupted() {
+            return Err("the caller was interrupted");
+        }
+        match self.until.since(clock::now()) {
+            Duration::ZERO => Err(NO_REPLY),
+            left => Ok(left),
+        }
+    }
+}
+
+/// A connection after its handshake.
+pub(crate) struct Line {
+    wire: Wire,
+    /// What was read and not understood yet is `inbox[..filled]`.
+    inbox: Vec<u8>,
+    filled: usize,
+    /// How long one system call may block, as the socket knows it.
+    slice: Duration,
+    idle_since: Time,
+    /// Something is left over or missing: not to be used again.
+    spoilt: bool,
+}
+
+/// Why bytes could not be exchanged.
+enum Trouble {
+    Io(io::Error),
+    GaveUp(&'static str),
+    Garbage,
+}
+
+impl From<Garbage> for Trouble {
+    fn from(_: Garbage) -> Trouble {
+        Trouble::Garbage
+    }
+}
+
+impl Trouble {
+    fn failure(&self, endpoint: &Endpoint) -> Failure {
+        match self {
+            Trouble::Io(error) => broken(endpoint, &reason(error)),
+            Trouble::GaveUp(why) => broken(endpoint, why),
+            Trouble::Garbage => broken(endpoint, NO_RESP),
+        }
+    }
+}
+
+impl Line {
+    /// Connects and shakes hands within `limit` and the caller's patience. Nothing of the caller's was sent if it fails.
+    pub(crate) fn open(
+        endpoint: &Endpoint,
+        config: Option<Arc<ClientConfig>>,
+        client_name: Option<&str>,
+        limit: Duration,
+        patience: Patience<'_>,
+    ) -> Result<Line, Failure> {
+        let until = patience.until.min(clock::now() + limit);
+        let patience = Patience { until, ..patience };
+        let mut wire = connect(endpoint, patience)?;
+        wire.set_slice(SLICE).map_err(|error| not_connected(endpoint, &error))?;
+        if let (Some(config), Place::Tcp { host, .. }) = (config, &endpoint.place) {
+            wire = wire
+                .encrypt(config, tls::server_name(host)?)
+                .map_err(|error| tls::handshake_failure(endpoint, &error))?;
+            encrypted(&mut wire, endpoint, patience)?;
+        }
+        let mut line =
+            Line { wire, inbox: vec![0; 1024], filled: 0, slice: SLICE, idle_since: Time::ZERO, spoilt: false };
+        line.introduce(endpoint, client_name, patience)?;
+        Ok(line)
+    }
+
+    fn introduce(
+        &mut self,
+        endpoint: &Endpoint,
+        client_name: Option<&str>,
+        patience: Patience<'_>,
+    ) -> Result<(), Failure> {
+        let mut handshake = Handshake::new(endpoint, client_name);
+        let mut step = handshake.begin();
+        while let Step::Send(bytes, expected) = step {
+            // a peer that hangs up at once may have said why; so what can be read counts before what could not be sent
+            let unsent = self.send(&bytes, patience).err().map(|(_, trouble)| trouble);
+            let mut replies = Vec::with_capacity(expected);
+            while replies.len() < expected {
+                match self.receive(patience) {
+                    Ok(reply) => replies.push(reply),
+                    Err(trouble) => {
+                        let said = Handshake::last_words(&replies);
+                        return Err(said.unwrap_or_else(|| unsent.unwrap_or(trouble).failure(endpoint)));
+                    }
+                }
+            }
+            step = handshake.replies(&replies)?;
+        }
+        Ok(())
+    }
+
+    /// Sends one command and waits for its reply; `now` is when it is sent.
+    pub(crate) fn exchange(
+        &mut self,
+        endpoint: &Endpoint,
+        request: &[u8],
+        now: Time,
+        patience: Patience<'_>,
+    ) -> Outcome<Value> {
+        // until proven otherwise
+        self.spoilt = true;
+        self.set_slice(patience.until.since(now));
+        match self.send(request, patience) {
+            Ok(()) => {}
+            Err((0, trouble)) => return Outcome::NotApplied(trouble.failure(endpoint)),
+            Err((_, trouble)) => return Outcome::Indeterminate(trouble.failure(endpoint)),
+        }
+        match self.receive(patience) {
+            Ok(value) => {
+                // a reply too many would be taken for the next request's
+                self.spoilt = self.filled != 0;
+                Outcome::Applied(value)
+            }
+            Err(trouble) => Outcome::Indeterminate(trouble.failure(endpoint)),
+        }
+    }
+
+    /// Marks the start of idleness.
+    pub(crate) fn rest(&mut self, now: Time) {
+        self.idle_since = now;
+    }
+
+    /// Whether it can carry another request. Only a connection that has been idle for a while is asked.
+    pub(crate) fn is_usable(&self, now: Time) -> bool {
+        !self.spoilt && (now.since(self.idle_since) <= SURELY_FRESH || !self.wire.is_stale())
+    }
+
+    /// Whether the last exchange left it in order.
+    pub(crate) fn is_spoilt(&self) -> bool {
+        self.spoilt
+    }
+
+    /// On failure, how many bytes may have left.
+    fn send(&mut self, mut bytes: &[u8], patience: Patience<'_>) -> Result<(), (usize, Trouble)> {
+        let total = bytes.len();
+        while !bytes.is_empty() {
+            match self.wire.write(bytes) {
+                Ok(0) => return Err((total - bytes.len(), Trouble::Io(io::ErrorKind::WriteZero.into()))),
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) => self.bear(error, patience).map_err(|trouble| (total - bytes.len(), trouble))?,
+            }
+        }
+        loop {
+            match self.wire.flush() {
+                Ok(()) => return Ok(()),
+                Err(error) => self.bear(error, patience).map_err(|trouble| (total, trouble))?,
+            }
+        }
+    }
+
+    fn receive(&mut self, patience: Patience<'_>) -> Result<Value, Trouble> {
+        loop {
+            while let Some((value, length)) = decode(&self.inbox[..self.filled])? {
+                self.inbox.copy_within(length..self.filled, 0);
+                self.filled -= length;
+                // nothing was subscribed to; a push is somebody else's idea
+                if !matches!(value, Value::Push(_)) {
+                    return Ok(value);
+                }
+            }
+            if self.filled == self.inbox.len() {
+                self.inbox.resize(self.filled * 2, 0);
+            }
+            match self.wire.read(&mut self.inbox[self.filled..]) {
+                Ok(0) => return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
+                Ok(read) => self.filled += read,
+                Err(error) => self.bear(error, patience)?,
+            }
+        }
+    }
+
+    /// A system call came back empty-handed: go on if there is patience left.
+    fn bear(&mut self, error: io::Error, patience: Patience<'_>) -> Result<(), Trouble> {
+        if !is_pause(&error) {
+            return Err(Trouble::Io(error));
+        }
+        let left = patience.check().map_err(Trouble::GaveUp)?;
+        self.set_slice(left);
+        Ok(())
+    }
+
+    /// Lets a system call block for no longer than is left. Touches the socket only when the value changes.
+    fn set_slice(&mut self, left: Duration) {
+        // whole milliseconds, so that a shrinking rest doesn't cost a system call each time
+        let slice = Duration::from_millis((left.as_millis() as u64).clamp(1, SLICE.as_millis() as u64));
+        if slice != self.slice && self.wire.set_slice(slice).is_ok() {
+            self.slice = slice;
+        }
+    }
+}
+
+/// A slice ran out, or a signal came in.
+fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
+}
+
+/// Resolving and connecting can't be interrupted, so a thread of their own does it; the caller watches the clock. A
+/// thread that nobody waits for any longer ends by itself.
+fn connect(endpoint: &Endpoint, patience: Patience<'_>) -> Result<Wire, Failure> {
+    let give_up = |why: &str| match why {
+        NO_REPLY => no_connection_in_time(endpoint),
+        why => Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: {why}")),
+    };
+    let left = patience.check().map_err(give_up)?;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let place = endpoint.place.clone();
+    let work = move || {
+        let _ = sender.send(Wire::connect(&place, left));
+    };
+    if let Err(error) = thread::Builder::new().name("onelock-connect".to_owned()).spawn(work) {
+        return Err(not_connected(endpoint, &error));
+    }
+    loop {
+        let left = patience.check().map_err(give_up)?;
+        match receiver.recv_timeout(left.min(SLICE)) {
+            Ok(connected) => return connected.map_err(|error| not_connected(endpoint, &error)),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(not_connected(endpoint, &io::Error::other("the connecting thread ended")));
+            }
+        }
+    }
+}
+
+fn encrypted(wire: &mut Wire, endpoint: &Endpoint, patience: Patience<'_>) -> Result<(), Failure> {
+    loop {
+        match wire.shake_hands() {
+            Ok(()) => return Ok(()),
+            Err(error) if is_pause(&error) => {
+                if patience.check().is_err() {
+                    return Err(no_connection_in_time(endpoint));
+                }
+            }
+            Err(error) => return Err(tls::handshake_failure(endpoint, &error)),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The pool of blocking connections: one per concurrent caller, a handful kept for later.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::line::{Line, Patience};
+use super::shared::Shared;
+use crate::machine::{Failure, Time};
+
+/// How many idle connections are kept.
+const KEPT: usize = 16;
+
+/// The idle connections. The lock is held for a push or a pop, never while anything waits.
+pub(crate) struct Lines {
+    shared: Arc<Shared>,
+    idle: Mutex<Vec<Line>>,
+    closed: AtomicBool,
+    /// Connections that broke and were not replaced yet.
+    broken: AtomicU64,
+}
+
+impl Lines {
+    pub(crate) fn new(shared: Arc<Shared>) -> Lines {
+        let (closed, broken) = (AtomicBool::new(false), AtomicU64::new(0));
+        Lines { shared, idle: Mutex::new(Vec::new()), closed, broken }
+    }
+
+    /// A pooled connection, if there is one that still works.
+    pub(crate) fn pooled(&self, now: Time) -> Option<Line> {
+        loop {
+            let line = self.idle().pop()?;
+            if line.is_usable(now) {
+                return Some(line);
+            }
+            self.lose(line);
+        }
+    }
+
+    /// A new connection.
+    pub(crate) fn open(&self, patience: Patience<'_>) -> Result<Line, Failure> {
+        let Shared { endpoint, options, .. } = &*self.shared;
+        let config = self.shared.tls()?;
+        let name = options.client_name.as_deref();
+        let line = Line::open(endpoint, config, name, options.connect_timeout, patience)?;
+        let replaces = self.broken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |broken| broken.checked_sub(1));
+        if replaces.is_ok() {
+            self.shared.count_reconnect();
+        }
+        Ok(line)
+    }
+
+    /// Takes a connection back after a reply.
+    pub(crate) fn give(&self, mut line: Line, now: Time) {
+        if line.is_spoilt() {
+            return self.lose(line);
+        }
+        line.rest(now);
+        let mut idle = self.idle();
+        // asked under the lock, so that `close` misses none
+        if idle.len() < KEPT && !self.closed.load(Ordering::Acquire) {
+            idle.push(line);
+        }
+    }
+
+    /// Drops a connection that is not to be used again.
+    pub(crate) fn lose(&self, line: Line) {
+        drop(line);
+        self.broken.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Closes what is idle; what is in use is closed when it comes back.
+    pub(crate) fn close(&self) {
+        let mut idle = self.idle();
+        self.closed.store(true, Ordering::Release);
+        let lines = std::mem::take(&mut *idle);
+        drop(idle);
+        drop(lines);
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,171 @@
+//! The connection to one server over time: made when it is needed, shared by all, replaced when it breaks.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::dial::{Dialled, dial};
+use super::pipe::{Ear, Manner, Pipe};
+use super::shared::Shared;
+use super::socket::no_connection_in_time;
+use crate::driver::clock;
+use crate::machine::{Failure, Jitter, Time};
+
+/// The first pause between two attempts to connect; each further failure doubles it …
+const PAUSE: Duration = Duration::from_millis(10);
+/// … up to this. Pauses are drawn between half and the whole.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// A connection that lives longer than this was a good one: the next attempt doesn't pause.
+const SETTLED: Duration = Duration::from_secs(5);
+
+type Attempt = watch::Receiver<Option<Result<Arc<Pipe>, Failure>>>;
+
+/// The way to the server.
+pub(crate) struct Link {
+    shared: Arc<Shared>,
+    ear: Arc<dyn Ear>,
+    state: Mutex<State>,
+}
+
+struct State {
+    pipe: Option<Arc<Pipe>>,
+    /// The attempt under way, which all callers share. It goes on when they go away.
+    attempt: Option<Attempt>,
+    /// Attempts that failed, and connections that broke at once, in a row.
+    failures: u32,
+    made_at: Time,
+    made: u64,
+    jitter: Jitter,
+}
+
+impl Link {
+    pub(crate) fn new(shared: Arc<Shared>, ear: Arc<dyn Ear>) -> Link {
+        let jitter = Jitter::new(clock::now().as_nanos());
+        let state = State { pipe: None, attempt: None, failures: 0, made_at: Time::ZERO, made: 0, jitter };
+        Link { shared, ear, state: Mutex::new(state) }
+    }
+
+    /// The connection, made now if there is none. Callers that come while it is being made wait for the same one.
+    pub(crate) async fn pipe(self: &Arc<Self>, until: Time) -> Result<Arc<Pipe>, Failure> {
+        loop {
+            let mut attempt = {
+                let mut state = self.state();
+                self.shared.check_open()?;
+                if let Some(pipe) = state.pipe.as_ref().filter(|pipe| !pipe.is_gone()) {
+                    return Ok(pipe.clone());
+                }
+                match &state.attempt {
+                    Some(attempt) => attempt.clone(),
+                    None => self.begin(&mut state),
+                }
+            };
+            let left = until.since(clock::now());
+            let ended =
+                timeout(left, attempt.wait_for(Option::is_some)).await.map(|ended| ended.ok().as_deref().cloned());
+            match ended {
+                Err(_) => return Err(no_connection_in_time(&self.shared.endpoint)),
+                Ok(Some(Some(result))) => return result,
+                Ok(_) => {
+                    // the task ended with its runtime; try on this one
+                    let mut state = self.state();
+                    if state.attempt.as_ref().is_some_and(|current| current.same_channel(&attempt)) {
+                        state.attempt = None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The number of the present connection, 0 for none.
+    pub(crate) fn number(&self) -> u64 {
+        self.state().pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(0, |pipe| pipe.number)
+    }
+
+    /// A second connection of the same kind, for subscriptions where they can't share the first.
+    pub(crate) async fn pubsub_pipe(&self) -> Result<Pipe, Failure> {
+        let dialled = dial(&self.shared).await?;
+        Ok(self.start(dialled, true, 0))
+    }
+
+    /// Ends the connection. `Shared` must be closed before, so that no new one is made.
+    pub(crate) fn close(&self) {
+        if let Some(pipe) = self.state().pipe.take() {
+            pipe.stop();
+        }
+    }
+
+    /// A pause for the n-th failure in a row.
+    pub(crate) fn pause(&self, failures: u32) -> Duration {
+        pause(failures, &mut self.state().jitter)
+    }
+
+    fn begin(self: &Arc<Self>, state: &mut State) -> Attempt {
+        if state.pipe.take().is_some() {
+            let lived = clock::now().since(state.made_at);
+            state.failures = if lived > SETTLED { 0 } else { state.failures + 1 };
+        }
+        let pause = pause(state.failures, &mut state.jitter);
+        let (sender, receiver) = watch::channel(None);
+        let link = self.clone();
+        state.attempt = Some(receiver.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let dialled = dial(&link.shared).await;
+            sender.send_replace(Some(link.finish(dialled)));
+        });
+        receiver
+    }
+
+    fn finish(&self, dialled: Result<Dialled, Failure>) -> Result<Arc<Pipe>, Failure> {
+        let mut state = self.state();
+        state.attempt = None;
+        // asked under the lock, so that `close` misses none
+        let dialled = self.shared.check_open().and(dialled).inspect_err(|_| state.failures += 1)?;
+        state.made += 1;
+        state.made_at = clock::now();
+        if state.made > 1 {
+            self.shared.count_reconnect();
+        }
+        let pipe = Arc::new(self.start(dialled, false, state.made));
+        state.pipe = Some(pipe.clone());
+        Ok(pipe)
+    }
+
+    fn start(&self, dialled: Dialled, pubsub: bool, number: u64) -> Pipe {
+        let Dialled { stream, received, terms } = dialled;
+        let request_timeout = self.shared.options.request_timeout;
+        let manner = Manner { resp3: terms.resp3, pubsub: pubsub && !terms.resp3, request_timeout };
+        Pipe::start(stream, received, manner, number, self.shared.endpoint.clone(), self.ear.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn pause(failures: u32, jitter: &mut Jitter) -> Duration {
+    if failures == 0 {
+        return Duration::ZERO;
+    }
+    let longest = (PAUSE * 2u32.pow((failures - 1).min(10))).min(LONGEST_PAUSE);
+    jitter.between(longest / 2, longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_stay_bounded() {
+        let mut jitter = Jitter::new(1);
+        assert_eq!(pause(0, &mut jitter), Duration::ZERO);
+        for (failures, low, high) in [(1, 5, 10), (2, 10, 20), (4, 40, 80), (8, 500, 1000), (u32::MAX, 500, 1000)] {
+            for _ in 0..100 {
+                let pause = pause(failures, &mut jitter);
+                assert!((low..=high).contains(&pause.as_millis()), "{failures}: {pause:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! What a server's error text means.
+
+use crate::error::ErrorKind;
+use crate::machine::Failure;
+
+/// The codes that a server puts in front of its words, and what each means here.
+///
+/// A refusal comes before the script's first write, so whatever is listed has changed nothing.
+const CODES: &[(&str, ErrorKind, bool)] = &[
+    ("NOAUTH", ErrorKind::AuthFailed, false),
+    ("WRONGPASS", ErrorKind::AuthFailed, false),
+    ("NOPERM", ErrorKind::NotPermitted, false),
+    ("READONLY", ErrorKind::ReadOnly, true),
+    ("MASTERDOWN", ErrorKind::ReadOnly, true),
+    ("LOADING", ErrorKind::ServerRefused, true),
+    ("BUSY", ErrorKind::ServerRefused, true),
+    ("TRYAGAIN", ErrorKind::ServerRefused, true),
+    ("CLUSTERDOWN", ErrorKind::ServerRefused, true),
+    ("OOM", ErrorKind::ServerRefused, false),
+    ("MISCONF", ErrorKind::ServerRefused, false),
+    ("NOREPLICAS", ErrorKind::ServerRefused, false),
+    ("MOVED", ErrorKind::ServerRefused, false),
+    ("ASK", ErrorKind::ServerRefused, false),
+    ("CROSSSLOT", ErrorKind::ServerRefused, false),
+    ("WRONGTYPE", ErrorKind::WrongKind, false),
+    ("DENIED", ErrorKind::Unavailable, false),
+];
+
+/// Servers before 7.0 say these without a code.
+const PHRASES: &[(&str, ErrorKind, bool)] = &[
+    ("max number of clients", ErrorKind::Unavailable, true),
+    ("The user executing the script can't", ErrorKind::NotPermitted, false),
+    ("ACL failure in script", ErrorKind::NotPermitted, false),
+    ("invalid password", ErrorKind::AuthFailed, false),
+    ("without any password configured", ErrorKind::AuthFailed, false),
+];
+
+/// What the error text means, and whether it may pass by itself.
+///
+/// The code need not stand in front: a 6.2 server wraps what happened inside a script, as in
+/// `ERR Error running script (call to f_…): @user_script:9: @user_script: 9: -OOM command not allowed …`.
+pub(crate) fn classify(text: &str) -> Failure {
+    let words = unwrap(text);
+    let (kind, transient) = meaning(words);
+    Failure { kind, transient, detail: format!("the server said: {words}") }
+}
+
+fn meaning(text: &str) -> (ErrorKind, bool) {
+    if let Some((_, kind, transient)) = PHRASES.iter().find(|(phrase, ..)| text.contains(phrase)) {
+        return (*kind, *transient);
+    }
+    match code(text) {
+        Some((_, kind, transient)) => (*kind, *transient),
+        None => (ErrorKind::ServerRefused, false),
+    }
+}
+
+/// The first word that is a code of the table.
+fn code(text: &str) -> Option<&'static (&'static str, ErrorKind, bool)> {
+    text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .find_map(|word| CODES.iter().find(|(code, ..)| *code == word))
+}
+
+/// Whether the server doesn't know the script.
+pub(crate) fn is_unknown_script(text: &str) -> bool {
+    text.starts_with("NOSCRIPT")
+}
+
+/// Leaves the wrapping of a script error and everything that echoes our arguments: a server that doesn't know a command
+/// repeats what came with it, which may be a password.
+fn unwrap(text: &str) -> &str {
+    let text = text.split(", with args beginning with").next().unwrap_or_default();
+    let text = match text.find("user_script: ").or_else(|| text.find("user_script:")) {
+        // `… @user_script: 9: -OOM …`: the inner words begin behind the last line number
+        Some(at) if text.starts_with("ERR Error running script") => {
+            let inner = &text[at..];
+            inner.find(": -").map_or(text, |dash| &inner[dash + 3..])
+        }
+        _ => text,
+    };
+    // … and the one that newer servers append
+    let text = text.split(" script: ").next().unwrap_or_default();
+    text.trim_end_matches([',', ' ', '.'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_real_servers() {
+        use ErrorKind::{AuthFailed, NotPermitted, ReadOnly, ServerRefused, Unavailable, WrongKind};
+        let cases = [
+            ("NOAUTH Authentication required.", AuthFailed, false),
+            ("WRONGPASS invalid username-password pair or user is disabled.", AuthFailed, false),
+            ("ERR AUTH <password> called without any password configured for the default user.", AuthFailed, false),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", NotPermitted, false),
+            ("NOPERM No permissions to access a key script: 1f, on @user_script:9.", NotPermitted, false),
+            (
+                "ERR Error running script (call to f_a9): @user_script:20: @user_script: 20: \
+                 The user executing the script can't run this command or subcommand",
+                NotPermitted,
+                false,
+            ),
+            ("READONLY You can't write against a read only replica.", ReadOnly, true),
+            (
+                "ERR Error running script (call to f_a9): @user_script:20: @user_script: 20: \
+                 -READONLY You can't write against a read only replica. ",
+                ReadOnly,
+                true,
+            ),
+            ("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", ReadOnly, true),
+            ("LOADING Redis is loading the dataset in memory", ServerRefused, true),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                ServerRefused,
+                true,
+            ),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", ServerRefused, true),
+            ("CLUSTERDOWN The cluster is down", ServerRefused, true),
+            ("ERR max number of clients reached", Unavailable, true),
+            (
+                "ERR Error running script (call to f_a9): @user_script:60: @user_script: 60: \
+                 -OOM command not allowed when used memory > 'maxmemory'. ",
+                ServerRefused,
+                false,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'. script: 1f, on @user_script:60.",
+                ServerRefused,
+                false,
+            ),
+            ("MISCONF Errors writing to the AOF file: No space left on device", ServerRefused, false),
+            ("NOREPLICAS Not enough good replicas to write.", ServerRefused, false),
+            ("WRONGTYPE Operation against a key holding the wrong kind of value", WrongKind, false),
+            ("DENIED Redis is running in protected mode because …", Unavailable, false),
+            ("ERR something nobody has seen before", ServerRefused, false),
+            ("", ServerRefused, false),
+        ];
+        for (text, kind, transient) in cases {
+            let failure = classify(text);
+            assert_eq!((failure.kind, failure.transient), (kind, transient), "{text}");
+        }
+    }
+
+    #[test]
+    fn wrapping_is_left_out_of_the_words() {
+        let said = |text| classify(text).detail;
+        assert_eq!(
+            said(
+                "ERR Error running script (call to f_a9): @user_script:60: @user_script: 60: -OOM command not allowed. "
+            ),
+            "the server said: OOM command not allowed"
+        );
+        assert_eq!(
+            said("OOM command not allowed. script: 1f, on @user_script:60."),
+            "the server said: OOM command not allowed"
+        );
+    }
+
+    #[test]
+    fn arguments_are_never_repeated() {
+        let failure = classify("ERR unknown command 'AUTH', with args beginning with: 'hunter2' ");
+        assert_eq!(failure.detail, "the server said: ERR unknown command 'AUTH'");
+        // 6.2 and older quote with a grave accent
+        let failure = classify("ERR unknown command `AUTH`, with args beginning with: `hunter2`, ");
+        assert!(!failure.detail.contains("hunter2"));
+    }
+}

@@ -1,0 +1,232 @@
+//! From the server's reply back to an [`Outcome`].
+
+use super::refusal;
+use super::resp::Value;
+use crate::error::ErrorKind;
+use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing};
+
+/// What a reply to a script call says.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Reading {
+    /// The server's clock, if it came along.
+    pub(crate) server_time_us: Option<u64>,
+    /// What came of the operation.
+    pub(crate) outcome: Outcome<Reply>,
+    /// A release happened, but the server refused to tell the waiters.
+    pub(crate) unheard: bool,
+}
+
+/// Reads the reply to `op`. One that doesn't fit is no reply: what happened is then unknown.
+pub(crate) fn read(op: &Op, value: Value) -> Reading {
+    let mut items = match value {
+        Value::Array(items) => Items(items.into_iter()),
+        Value::Error(text) => return refused(&text),
+        _ => return unusable(op),
+    };
+    let Some(server_time_us) = items.count() else { return unusable(op) };
+    let reply = match op {
+        Op::Acquire { .. } => acquired(&mut items),
+        Op::Renew { holds } => match renewed(&mut items, holds.len()) {
+            Some(renewals) => return renewal(server_time_us, renewals),
+            None => None,
+        },
+        Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
+        Op::Release { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
+        Op::Inspect { .. } => inspected(&mut items).map(|standing| (Reply::Inspected(standing), false)),
+        Op::ForceRelease { .. } => forced(&mut items),
+    };
+    match reply {
+        Some((reply, unheard)) => {
+            Reading { server_time_us: Some(server_time_us), outcome: Outcome::Applied(reply), unheard }
+        }
+        None => unusable(op),
+    }
+}
+
+fn refused(text: &str) -> Reading {
+    Reading { server_time_us: None, outcome: Outcome::NotApplied(refusal::classify(text)), unheard: false }
+}
+
+fn unusable(op: &Op) -> Reading {
+    let detail = format!("the reply to {} makes no sense", op.name());
+    let failure = Failure::transient(ErrorKind::Unavailable, detail);
+    Reading { server_time_us: None, outcome: Outcome::Indeterminate(failure), unheard: false }
+}
+
+/// The items of a reply, one after the other.
+struct Items(std::vec::IntoIter<Value>);
+
+impl Items {
+    fn int(&mut self) -> Option<i64> {
+        self.0.next()?.int()
+    }
+
+    /// A number that is not negative.
+    fn count(&mut self) -> Option<u64> {
+        u64::try_from(self.int()?).ok()
+    }
+
+    fn text(&mut self) -> Option<Vec<u8>> {
+        match self.0.next()? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn word(&mut self) -> Option<String> {
+        String::from_utf8(self.text()?).ok()
+    }
+
+    /// What is left of a time to live: negative for a key without one.
+    fn pttl(&mut self) -> Option<Option<u64>> {
+        self.int().map(|left| u64::try_from(left).ok())
+    }
+}
+
+fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
+    let reply = match items.int()? {
+        verdict @ (0 | 1) => {
+            let fence = items.count()?;
+            Reply::Granted { fence: (fence != 0).then_some(fence), again: verdict == 1 }
+        }
+        2 => Reply::Denied { ttl_left_ms: items.pttl()?, announces: items.int()? == 1 },
+        3 => Reply::WrongKind { found: items.word()? },
+        _ => return None,
+    };
+    Some((reply, false))
+}
+
+fn renewed(items: &mut Items, expected: usize) -> Option<Vec<Renewal>> {
+    let renewals: Option<Vec<Renewal>> = items
+        .0
+        .by_ref()
+        .map(|item| match item {
+            Value::Int(1) => Some(Renewal::Renewed),
+            Value::Int(0) => Some(Renewal::NotMine),
+            Value::Text(text) => Some(Renewal::Failed(String::from_utf8_lossy(&text).into_owned())),
+            _ => None,
+        })
+        .collect();
+    renewals.filter(|renewals| renewals.len() == expected)
+}
+
+/// When every single key was refused, the server refused as a whole; it says more about itself than about the keys.
+fn renewal(server_time_us: u64, mut renewals: Vec<Renewal>) -> Reading {
+    let outcome = match &renewals[..] {
+        [Renewal::Failed(text), rest @ ..] if rest.iter().all(|renewal| matches!(renewal, Renewal::Failed(_))) => {
+            Outcome::NotApplied(refusal::classify(text))
+        }
+        _ => {
+            for renewal in &mut renewals {
+                if let Renewal::Failed(text) = renewal {
+                    *text = refusal::classify(text).detail;
+                }
+            }
+            Outcome::Applied(Reply::Renewed(renewals))
+        }
+    };
+    Reading { server_time_us: Some(server_time_us), outcome, unheard: false }
+}
+
+/// Whether something was deleted, and whether nobody could be told.
+fn deleted(items: &mut Items) -> Option<(bool, bool)> {
+    match items.int()? {
+        0 => Some((false, false)),
+        1 => Some((true, items.int()? == 0)),
+        _ => None,
+    }
+}
+
+fn forced(items: &mut Items) -> Option<(Reply, bool)> {
+    match items.int()? {
+        0 => Some((Reply::Forced(false), false)),
+        1 => Some((Reply::Forced(true), items.int()? == 0)),
+        2 => Some((Reply::WrongKind { found: items.word()? }, false)),
+        _ => None,
+    }
+}
+
+fn inspected(items: &mut Items) -> Option<Option<Standing>> {
+    let found = items.word()?;
+    if found == "none" {
+        return Some(None);
+    }
+    let ttl_left_ms = items.pttl()?;
+    let fence = |text: Vec<u8>| std::str::from_utf8(&text).ok()?.parse().ok();
+    let Some(holder) = items.text() else {
+        let (holder, fence, info) = (Vec::new(), None, None);
+        return Some(Some(Standing { kind: Err(found), holder, count: 0, ttl_left_ms, fence, info }));
+    };
+    let standing = match found.as_str() {
+        "string" => {
+            Standing { kind: Ok(Kind::Mutex), holder, count: 1, ttl_left_ms, fence: fence(items.text()?), info: None }
+        }
+        "hash" => Standing {
+            kind: Ok(Kind::Reentrant),
+            holder,
+            count: items.word().and_then(|count| count.parse().ok()).unwrap_or(0),
+            ttl_left_ms,
+            fence: fence(items.text()?),
+            info: items.text().filter(|info| !info.is_empty()),
+        },
+        _ => return None,
+    };
+    Some(Some(standing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Claim;
+
+    fn release() -> Op {
+        Op::Release { claim: Claim { kind: Kind::Mutex, key: b"k"[..].into(), token: "t".into() } }
+    }
+
+    fn renew(holds: usize) -> Op {
+        let claim = Claim { kind: Kind::Mutex, key: b"k"[..].into(), token: "t".into() };
+        Op::Renew { holds: vec![(claim, 1); holds] }
+    }
+
+    fn array(items: &[Value]) -> Value {
+        Value::Array(items.to_vec())
+    }
+
+    #[test]
+    fn a_reply_that_does_not_fit_leaves_it_open_what_happened() {
+        let odd = [
+            Value::Nil,
+            Value::Int(1),
+            array(&[]),
+            array(&[Value::Int(-5), Value::Int(0)]),
+            array(&[Value::Int(5)]),
+            array(&[Value::Int(5), Value::Int(7)]),
+            array(&[Value::Int(5), Value::Text(b"1".to_vec())]),
+        ];
+        for value in odd {
+            assert!(matches!(read(&release(), value).outcome, Outcome::Indeterminate(_)));
+        }
+        // one verdict too few
+        assert!(matches!(read(&renew(2), array(&[Value::Int(5), Value::Int(1)])).outcome, Outcome::Indeterminate(_)));
+    }
+
+    #[test]
+    fn a_refused_publish_is_noticed() {
+        let reading = read(&release(), array(&[Value::Int(5), Value::Int(1), Value::Int(0)]));
+        assert_eq!(
+            reading,
+            Reading { server_time_us: Some(5), outcome: Outcome::Applied(Reply::Released(true)), unheard: true }
+        );
+    }
+
+    #[test]
+    fn one_bad_key_is_its_own_trouble_and_a_refusing_server_everybodys() {
+        let text = || Value::Text(b"NOPERM this user has no permissions".to_vec());
+        let one = read(&renew(2), array(&[Value::Int(5), Value::Int(1), text()]));
+        let Outcome::Applied(Reply::Renewed(renewals)) = one.outcome else { panic!("{one:?}") };
+        assert!(matches!(&renewals[..], [Renewal::Renewed, Renewal::Failed(_)]));
+        let all = read(&renew(2), array(&[Value::Int(5), text(), text()]));
+        let Outcome::NotApplied(failure) = all.outcome else { panic!("{all:?}") };
+        assert_eq!(failure.kind, ErrorKind::NotPermitted);
+    }
+}

@@ -1,0 +1,72 @@
+-- Take a mutex if it is free.
+--
+-- KEYS[1]  the lock: a string whose value is the owner's token
+-- KEYS[2]  the fencing counter; left out when fencing is off
+-- ARGV[1]  token
+-- ARGV[2]  time to live of the lock, ms
+-- ARGV[3]  time to live of the fencing counter, ms; left out with KEYS[2]
+--
+-- Reply, always an array that begins with the server's clock in us:
+--   {us, 0, fence}            granted (fence 0: fencing is off)
+--   {us, 1, fence}            held by this token already; time to live refreshed, never shortened
+--   {us, 2, pttl, announces}  held by somebody else; announces 1: its release will be published
+--   {us, 3, type}             something that is no mutex stands there; left untouched
+--
+-- Idempotent: a second run by the same token answers 1 with the same fence. Only if the counter was lost meanwhile
+-- a new and higher fence is drawn and stored.
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+local token, ttl = ARGV[1], tonumber(ARGV[2])
+local fenced = KEYS[2] ~= nil
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- The stored counter, or nil if there is none that can be believed.
+local function counter()
+  local stored = redis.pcall('GET', KEYS[2])
+  if type(stored) == 'table' then
+    if string.find(stored.err, 'WRONGTYPE', 1, true) then return nil end
+    return nil, stored
+  end
+  local number = stored and string.find(stored, '^%d+$') and tonumber(stored)
+  if number and number >= 1 and number < 9007199254740991 then return number end
+  return nil
+end
+
+local held = redis.pcall('GET', KEYS[1])
+if type(held) == 'table' then
+  if string.find(held.err, 'WRONGTYPE', 1, true) then
+    return {now, 3, redis.call('TYPE', KEYS[1]).ok}
+  end
+  return held
+end
+
+if held and held ~= token then
+  local announces = string.sub(held, 1, 9) == 'onelock1:' and 1 or 0
+  return {now, 2, redis.call('PTTL', KEYS[1]), announces}
+end
+
+local fence = 0
+if fenced then
+  local stored, refused = counter()
+  if refused then return refused end
+  if held then
+    fence = stored or now
+  else
+    fence = math.max((stored or 0) + 1, now)
+  end
+end
+
+if held then
+  redis.call('PEXPIRE', KEYS[1], text(math.max(redis.call('PTTL', KEYS[1]), ttl)))
+  if fenced then redis.call('SET', KEYS[2], text(fence), 'PX', ARGV[3]) end
+  return {now, 1, fence}
+end
+
+-- The counter goes first: should the second write be refused (an access rule), nothing is held.
+if fenced then redis.call('SET', KEYS[2], text(fence), 'PX', ARGV[3]) end
+redis.call('SET', KEYS[1], token, 'PX', ARGV[2])
+return {now, 0, fence}

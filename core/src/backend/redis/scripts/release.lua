@@ -1,0 +1,32 @@
+-- Give back a hold of either kind, and tell the waiters.
+--
+-- KEYS[1]  the lock
+-- ARGV[1]  'm' for a mutex, 'r' for a reentrant lock
+-- ARGV[2]  token (the string value, or the hash field)
+-- ARGV[3]  channel
+--
+-- Reply: {us, 1, heard} deleted, {us, 0} not there (gone, somebody else's, or of another type); us is the server's
+-- clock; heard 0: the server refused to publish, so waiters find out by themselves.
+--
+-- Idempotent: a second run answers 0 and touches nothing. The channel is an argument, not a key: one declared key
+-- works through a slot migration. The publish comes last and guarded: without permission the delete still stands.
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+local mine
+if ARGV[1] == 'm' then
+  mine = redis.pcall('GET', KEYS[1])
+  if type(mine) ~= 'table' then mine = mine == ARGV[2] end
+else
+  mine = redis.pcall('HEXISTS', KEYS[1], ARGV[2])
+  if type(mine) ~= 'table' then mine = mine == 1 end
+end
+if type(mine) == 'table' then
+  if string.find(mine.err, 'WRONGTYPE', 1, true) then return {now, 0} end
+  return mine
+end
+if not mine then return {now, 0} end
+redis.call('DEL', KEYS[1])
+local told = redis.pcall('PUBLISH', ARGV[3], '0')
+return {now, 1, type(told) == 'table' and 0 or 1}

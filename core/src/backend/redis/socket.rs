@@ -1,0 +1,107 @@
+//! What both ways to the socket share: socket options, the order of addresses, and the words for what went wrong.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+use super::endpoint::{Endpoint, Place};
+use crate::error::ErrorKind;
+use crate::machine::Failure;
+
+/// A connection over which nothing has come for this long is asked whether it is still there …
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
+/// … this often …
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
+/// … and bytes that nobody acknowledges for this long end it.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+/// Sets what a lock client wants of a TCP socket. An option that the system doesn't have is done without.
+pub(crate) fn tune(socket: &SockRef<'_>) {
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    let _ = socket.set_tcp_nodelay(true);
+    let _ = socket.set_tcp_keepalive(&keepalive);
+    set_user_timeout(socket);
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn set_user_timeout(socket: &SockRef<'_>) {
+    let _ = socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn set_user_timeout(_: &SockRef<'_>) {
+    let _ = UNACKNOWLEDGED; // the request limits do the work alone
+}
+
+/// The address, if the host is written as one and no resolver is needed.
+pub(crate) fn literal(host: &str, port: u16) -> Option<SocketAddr> {
+    host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port))
+}
+
+/// Tries one address after the other. Each gets its share of what is left of `limit`, so that one black hole doesn't
+/// use up the time of the next.
+pub(crate) struct Tries {
+    addresses: std::vec::IntoIter<SocketAddr>,
+    last: io::Error,
+}
+
+impl Tries {
+    pub(crate) fn new(addresses: Vec<SocketAddr>) -> Tries {
+        let last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+        Tries { addresses: addresses.into_iter(), last }
+    }
+
+    /// The next address and its share of `left`.
+    pub(crate) fn next(&mut self, left: Duration) -> Option<(SocketAddr, Duration)> {
+        let share = left / u32::try_from(self.addresses.len()).unwrap_or(u32::MAX).max(1);
+        let address = self.addresses.next()?;
+        // a share of nothing is refused by the system
+        Some((address, share.max(Duration::from_millis(1))))
+    }
+
+    pub(crate) fn failed(&mut self, error: io::Error) {
+        self.last = error;
+    }
+
+    pub(crate) fn give_up(self) -> io::Error {
+        self.last
+    }
+}
+
+/// No connection came about, so nothing was sent.
+pub(crate) fn not_connected(endpoint: &Endpoint, error: &io::Error) -> Failure {
+    let reason = match error.kind() {
+        io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
+        io::ErrorKind::ConnectionRefused => "connection refused, nothing listens there".to_owned(),
+        io::ErrorKind::NotFound if matches!(endpoint.place, Place::Unix(_)) => "there is no such socket".to_owned(),
+        _ => error.to_string(),
+    };
+    Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: {reason}"))
+}
+
+/// No connection came about within the limit.
+pub(crate) fn no_connection_in_time(endpoint: &Endpoint) -> Failure {
+    not_connected(endpoint, &io::ErrorKind::TimedOut.into())
+}
+
+/// A connection broke, or what came over it was no reply.
+pub(crate) fn broken(endpoint: &Endpoint, reason: &str) -> Failure {
+    Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: {reason}"))
+}
+
+/// The reason in words, for [`broken`].
+pub(crate) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the connection was reset".to_owned(),
+        io::ErrorKind::TimedOut => "the connection is dead".to_owned(),
+        _ => format!("the connection broke: {error}"),
+    }
+}
+
+/// The words for a reply that did not come in time.
+pub(crate) const NO_REPLY: &str = "no reply in time";
+/// The words for bytes that are no reply.
+pub(crate) const NO_RESP: &str = "what answers there does not speak the Redis protocol (if it is TLS, write rediss://)";

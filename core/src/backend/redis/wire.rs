@@ -1,0 +1,141 @@
+//! A blocking socket of any kind: TCP, TLS over TCP, or a socket in the file system.
+
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::net::{TcpStream, ToSocketAddrs};
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use socket2::SockRef;
+
+use super::endpoint::Place;
+use super::socket::{Tries, literal, tune};
+use crate::driver::clock;
+
+/// A blocking connection.
+pub(crate) enum Wire {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Wire {
+    /// Resolves and connects; takes as long as the resolver does, and `limit` for the rest.
+    pub(crate) fn connect(place: &Place, limit: Duration) -> io::Result<Wire> {
+        match place {
+            #[cfg(unix)]
+            Place::Unix(path) => UnixStream::connect(path).map(Wire::Unix),
+            #[cfg(not(unix))]
+            Place::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            Place::Tcp { host, port } => {
+                let addresses = match literal(host, *port) {
+                    Some(address) => vec![address],
+                    None => (host.as_str(), *port).to_socket_addrs()?.collect(),
+                };
+                let until = clock::now() + limit;
+                let mut tries = Tries::new(addresses);
+                while let Some((address, share)) = tries.next(until.since(clock::now())) {
+                    match TcpStream::connect_timeout(&address, share) {
+                        Ok(stream) => {
+                            tune(&SockRef::from(&stream));
+                            return Ok(Wire::Tcp(stream));
+                        }
+                        Err(error) => tries.failed(error),
+                    }
+                }
+                Err(tries.give_up())
+            }
+        }
+    }
+
+    /// Puts TLS on a TCP connection. The handshake happens with the first bytes.
+    pub(crate) fn encrypt(self, config: Arc<ClientConfig>, name: ServerName<'static>) -> io::Result<Wire> {
+        match self {
+            Wire::Tcp(stream) => {
+                let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
+                Ok(Wire::Tls(Box::new(StreamOwned::new(connection, stream))))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Drives the TLS handshake; `WouldBlock` as long as it isn't finished.
+    pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
+        if let Wire::Tls(tls) = self {
+            while tls.conn.is_handshaking() {
+                tls.conn.complete_io(&mut tls.sock)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long one read or write may block.
+    pub(crate) fn set_slice(&self, slice: Duration) -> io::Result<()> {
+        let socket = self.socket();
+        socket.set_read_timeout(Some(slice))?;
+        socket.set_write_timeout(Some(slice))
+    }
+
+    /// Whether the server has closed the connection, or sent something unasked. Looks without waiting.
+    pub(crate) fn is_stale(&self) -> bool {
+        let socket = self.socket();
+        if socket.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let seen = socket.peek(&mut [MaybeUninit::uninit()]);
+        if socket.set_nonblocking(false).is_err() {
+            return true;
+        }
+        match seen {
+            Ok(0) => true,
+            // TLS has messages of its own between replies
+            Ok(_) => !matches!(self, Wire::Tls(_)),
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn socket(&self) -> SockRef<'_> {
+        match self {
+            Wire::Tcp(stream) => SockRef::from(stream),
+            #[cfg(unix)]
+            Wire::Unix(stream) => SockRef::from(stream),
+            Wire::Tls(tls) => SockRef::from(&tls.sock),
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Wire::Tcp(stream) => stream.read(buffer),
+            #[cfg(unix)]
+            Wire::Unix(stream) => stream.read(buffer),
+            Wire::Tls(tls) => tls.read(buffer),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Wire::Tcp(stream) => stream.write(bytes),
+            #[cfg(unix)]
+            Wire::Unix(stream) => stream.write(bytes),
+            Wire::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Wire::Tcp(stream) => stream.flush(),
+            #[cfg(unix)]
+            Wire::Unix(stream) => stream.flush(),
+            Wire::Tls(tls) => tls.flush(),
+        }
+    }
+}
