@@ -109,6 +109,7 @@ fn wait_for<T: Send + 'static>(
     }
 }
 
+#[derive(Clone, Copy)]
 enum Stopped {
     Interrupted,
     Ended,

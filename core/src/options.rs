@@ -6,11 +6,11 @@ use crate::machine::{Grade, Terms, terms};
 use crate::{Error, ErrorKind};
 
 /// The longest lock name, in bytes.
-pub const NAME_MAX: usize = 512;
+pub(crate) const NAME_MAX: usize = 512;
 /// The longest prefix, in bytes.
-pub const PREFIX_MAX: usize = 512;
+pub(crate) const PREFIX_MAX: usize = 512;
 /// The longest label, in bytes.
-pub const LABEL_MAX: usize = 128;
+pub(crate) const LABEL_MAX: usize = 128;
 
 /// Everything that can be set on a client. Made by [`Client::builder`](crate::Client::builder).
 #[derive(Clone, Debug)]

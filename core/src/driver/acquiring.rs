@@ -89,10 +89,11 @@ impl Acquiring {
                 Step::Attempt { until } => self.attempt(until).await?,
                 Step::Watch { until } => self.watch(until).await,
                 Step::Sleep { until } => self.sleep(until).await,
-                Step::Done(verdict) => match self.deliver(verdict) {
-                    Some(result) => return result,
-                    None => continue,
-                },
+                Step::Done(verdict) => {
+                    if let Some(result) = self.deliver(verdict) {
+                        return result;
+                    }
+                }
             }
         }
     }
@@ -180,13 +181,12 @@ impl Acquiring {
     /// The request with the present token, made fresh if the last one is dead.
     fn prepare(&mut self) -> Result<Op, Error> {
         let ttl_ms = self.lock.terms.server_ttl_ms(self.lock.terms.ttl);
-        let claim = match &self.claiming {
-            Some(claiming) => claiming.claim().clone(),
-            None => {
-                let claim = self.fresh_claim().map_err(|error| error.on(&self.lock.name))?;
-                self.claiming = Some(Claiming::new(self.engine.clone(), claim.clone(), ttl_ms));
-                claim
-            }
+        let claim = if let Some(claiming) = &self.claiming {
+            claiming.claim().clone()
+        } else {
+            let claim = self.fresh_claim().map_err(|error| error.on(&self.lock.name))?;
+            self.claiming = Some(Claiming::new(self.engine.clone(), claim.clone(), ttl_ms));
+            claim
         };
         let fence_ttl_ms = self.lock.fencing.then(|| naming::fence_ttl_ms(ttl_ms));
         Ok(Op::Acquire { claim, ttl_ms, fence_ttl_ms, info: self.info.clone() })

@@ -51,11 +51,11 @@ impl Claiming {
     pub(crate) fn answered(&mut self, answer: &Answer) {
         self.sending_on = None;
         match &answer.outcome {
-            Outcome::NotApplied(_) => {}
             Outcome::Applied(Reply::Granted { .. }) => {
                 self.doubt = Some(self.doubt.unwrap_or(Doubt::Confirmed));
             }
-            Outcome::Applied(_) => {}
+            // refused: this copy took nothing
+            Outcome::Applied(_) | Outcome::NotApplied(_) => {}
             Outcome::Indeterminate(_) => self.doubt = Some(Doubt::AtLarge),
         }
     }

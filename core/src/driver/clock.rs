@@ -8,7 +8,7 @@ use crate::machine::Time;
 ///
 /// Linux and Android: `CLOCK_BOOTTIME`. Elsewhere the standard library's monotonic clock, counted from its first use.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-pub fn now() -> Time {
+pub(crate) fn now() -> Time {
     let spec = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     let seconds = u64::try_from(spec.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(spec.tv_nsec).unwrap_or(0);
@@ -28,7 +28,7 @@ pub fn now() -> Time {
 
 /// The wall clock, microseconds since 1970. Only for people and for proposing fencing tokens, never for deadlines.
 #[allow(clippy::disallowed_methods)] // this is the one place
-pub fn wall_us() -> u64 {
+pub(crate) fn wall_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

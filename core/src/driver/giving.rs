@@ -256,9 +256,8 @@ pub(crate) fn judge_extension(
                 Err(not_held(hold, name))
             }
         },
-        Outcome::Applied(_) => Ok(false),
         Outcome::NotApplied(failure) => Err(failed(engine, "extend", name, failure)),
-        Outcome::Indeterminate(_) => Ok(false),
+        Outcome::Applied(_) | Outcome::Indeterminate(_) => Ok(false),
     }
 }
 

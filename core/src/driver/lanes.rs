@@ -122,3 +122,32 @@ impl Drop for Seat {
         drop(empty); // outside the lock: its subscription ends here
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn after_the_last_waiter_nothing_is_left() {
+        let client = crate::Client::connect("memory://").await.unwrap();
+        let lease = client.lock("a").acquire().await.unwrap();
+        let waiter = {
+            let client = client.clone();
+            tokio::spawn(async move { client.lock("a").acquire().await })
+        };
+        let engine = client.engine().unwrap();
+        while client.stats().waiting == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(engine.lanes.len(), 1);
+        assert_eq!(
+            client.lock("a").acquire_within(Duration::from_millis(5)).await.unwrap_err().kind(),
+            crate::ErrorKind::Timeout
+        );
+        lease.release().await.unwrap();
+        let lease = waiter.await.unwrap().unwrap();
+        assert!(lease.is_held());
+        assert_eq!(engine.lanes.len(), 0);
+        assert_eq!(client.stats().waiting, 0);
+    }
+}

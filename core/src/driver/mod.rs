@@ -15,19 +15,19 @@
 //! | `callbacks` | the one thread that runs the user's callbacks |
 //! | `tally` | counters and histograms |
 
-pub mod acquiring;
-pub mod adopting;
-pub mod callbacks;
-pub mod claiming;
-pub mod clock;
-pub mod engine;
-pub mod entering;
-pub mod giving;
-pub mod hold;
-pub mod lanes;
-pub mod patrol;
-pub mod process;
-pub mod tally;
+pub(crate) mod acquiring;
+pub(crate) mod adopting;
+pub(crate) mod callbacks;
+pub(crate) mod claiming;
+pub(crate) mod clock;
+pub(crate) mod engine;
+pub(crate) mod entering;
+pub(crate) mod giving;
+pub(crate) mod hold;
+pub(crate) mod lanes;
+pub(crate) mod patrol;
+pub(crate) mod process;
+pub(crate) mod tally;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -2,40 +2,40 @@
 
 /// The stamp of the process that made something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp(u32);
+pub(crate) struct Stamp(u32);
 
 impl Stamp {
     /// This process.
-    pub fn here() -> Stamp {
+    pub(crate) fn here() -> Stamp {
         Stamp(std::process::id())
     }
 
     /// Whether this is still the process that made the stamp.
-    pub fn is_here(self) -> bool {
+    pub(crate) fn is_here(self) -> bool {
         self == Stamp::here()
     }
 
     /// The process id.
-    pub fn pid(self) -> u32 {
+    pub(crate) fn pid(self) -> u32 {
         self.0
     }
 }
 
 /// Something that is dropped in the process that made it, and leaked in a forked child.
 #[derive(Debug)]
-pub struct Inherited<T> {
+pub(crate) struct Inherited<T> {
     value: Option<T>,
     stamp: Stamp,
 }
 
 impl<T> Inherited<T> {
     /// Belongs to this process.
-    pub fn new(value: T) -> Inherited<T> {
+    pub(crate) fn new(value: T) -> Inherited<T> {
         Inherited { value: Some(value), stamp: Stamp::here() }
     }
 
     /// Whether this is still the process that made it.
-    pub fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.stamp.is_here()
     }
 }
@@ -57,12 +57,12 @@ impl<T> Drop for Inherited<T> {
 }
 
 /// The host's name, for inspection.
-pub fn host() -> String {
+pub(crate) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Sixteen bytes from the operating system; never from a generator that a fork would copy.
-pub fn random() -> Result<[u8; 16], crate::Error> {
+pub(crate) fn random() -> Result<[u8; 16], crate::Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         crate::Error::new(

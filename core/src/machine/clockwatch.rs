@@ -57,15 +57,15 @@ impl ClockWatch {
             self.last = Some(next);
             return None;
         };
-        let least = next.sent_at.since(last.received_at);
-        let most = next.received_at.since(last.sent_at);
-        let allowance = most.mul_f64(self.drift_factor) + crate::machine::terms::DRIFT_FLOOR;
+        let at_least = next.sent_at.since(last.received_at);
+        let at_most = next.received_at.since(last.sent_at);
+        let allowance = at_most.mul_f64(self.drift_factor) + crate::machine::terms::DRIFT_FLOOR;
         let there = Duration::from_micros(next.server_us.saturating_sub(last.server_us));
         let back = Duration::from_micros(last.server_us.saturating_sub(next.server_us));
-        let anomaly = if there > most + allowance {
-            Some(Anomaly::Forward(there.saturating_sub(most)))
-        } else if there + allowance < least || back > allowance {
-            Some(Anomaly::Backward(least.saturating_sub(there) + back))
+        let anomaly = if there > at_most + allowance {
+            Some(Anomaly::Forward(there.saturating_sub(at_most)))
+        } else if there + allowance < at_least || back > allowance {
+            Some(Anomaly::Backward(at_least.saturating_sub(there) + back))
         } else {
             None
         };

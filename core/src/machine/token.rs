@@ -106,7 +106,7 @@ pub fn is_well_formed(kind: Kind, token: &str) -> bool {
         Kind::Reentrant => token.rsplit_once(':').is_some_and(|(uuid, number)| {
             uuid.len() == 36
                 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
-                && number.parse::<u64>().is_ok_and(|number| number <= i64::MAX as u64)
+                && number.parse::<i64>().is_ok_and(|number| number >= 0)
         }),
     }
 }

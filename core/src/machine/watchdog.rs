@@ -13,7 +13,7 @@ use crate::machine::{Answer, Claim, Jitter, LeaseCell, LossReason, Outcome, Phas
 pub type LeaseId = u64;
 
 /// How many holds one renewal call carries at most.
-pub const BATCH_MAX: usize = 128;
+pub(super) const BATCH_MAX: usize = 128;
 const RETRY_MIN: Duration = Duration::from_millis(20);
 /// A wake-up takes along what is due within this share of a period, so that renewals gather into batches.
 const GATHER_DIVISOR: u32 = 16;
@@ -176,10 +176,9 @@ impl Watchdog {
         };
         for (_, id) in wakes {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            if let Some(end) = ended(entry, now) {
-                if let Some(reason) = end {
-                    alarms.push(Alarm::Lost(id, reason));
-                }
+            let standing = standing(entry, now);
+            if standing != Standing::GoesOn {
+                alarms.extend(standing.alarm(id));
                 self.disarm(id);
                 continue;
             }
@@ -244,14 +243,13 @@ impl Watchdog {
                     retry(now, entry, *id, &mut self.jitter, &mut alarms, split);
                 }
             }
-            if let Some(end) = ended(entry, now) {
-                alarms.retain(|alarm| *alarm != Alarm::Jeopardy(*id));
-                if let Some(reason) = end {
-                    alarms.push(Alarm::Lost(*id, reason));
-                }
-                self.disarm(*id);
-            } else {
+            let standing = standing(entry, now);
+            if standing == Standing::GoesOn {
                 self.reschedule(*id);
+            } else {
+                alarms.retain(|alarm| *alarm != Alarm::Jeopardy(*id));
+                alarms.extend(standing.alarm(*id));
+                self.disarm(*id);
             }
         }
         alarms
@@ -273,13 +271,12 @@ impl Watchdog {
             if entry.guarded.terms.auto_renew {
                 entry.due = now;
             }
-            if let Some(end) = ended(entry, now) {
-                if let Some(reason) = end {
-                    alarms.push(Alarm::Lost(id, reason));
-                }
-                self.disarm(id);
-            } else {
+            let standing = standing(entry, now);
+            if standing == Standing::GoesOn {
                 self.reschedule(id);
+            } else {
+                alarms.extend(standing.alarm(id));
+                self.disarm(id);
             }
         }
         alarms
@@ -296,16 +293,33 @@ impl Watchdog {
     }
 }
 
-/// `Some(Some(reason))` when the lease is lost, `Some(None)` when it ended otherwise, `None` when it goes on.
-fn ended(entry: &Entry, now: Time) -> Option<Option<LossReason>> {
+/// Whether a lease goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    GoesOn,
+    Lost(LossReason),
+    /// Released or handed away: nothing to tell.
+    Over,
+}
+
+impl Standing {
+    fn alarm(self, id: LeaseId) -> Option<Alarm> {
+        match self {
+            Standing::Lost(reason) => Some(Alarm::Lost(id, reason)),
+            Standing::GoesOn | Standing::Over => None,
+        }
+    }
+}
+
+fn standing(entry: &Entry, now: Time) -> Standing {
     let cell = &entry.guarded.cell;
     if now >= entry.max_hold_at {
         cell.lose(LossReason::MaxHold);
     }
-    if cell.is_held(now) {
-        return None;
+    if cell.is_held(now) || cell.phase() == Phase::Acquiring {
+        return Standing::GoesOn;
     }
-    if cell.phase() == Phase::Acquiring { None } else { Some(cell.loss()) }
+    cell.loss().map_or(Standing::Over, Standing::Lost)
 }
 
 fn retry(now: Time, entry: &mut Entry, id: LeaseId, jitter: &mut Jitter, alarms: &mut Vec<Alarm>, alone: bool) {
