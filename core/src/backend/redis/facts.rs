@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn grades() {
-        let table: [(&[&str], Option<&[u8]>, Grade); 7] = [
+        type Row = (&'static [&'static str], Option<&'static [u8]>, Grade);
+        let table: [Row; 7] = [
             (&["aof_enabled:1", "connected_slaves:0", "maxmemory_policy:noeviction"], Some(b"always"), Grade::Strict),
             (
                 &["aof_enabled:1", "connected_slaves:0", "maxmemory_policy:noeviction"],

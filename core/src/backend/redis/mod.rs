@@ -117,7 +117,7 @@ impl RedisStore {
         RedisStore { inner: Arc::new(Inner { shared, link, topics }), lines, address }
     }
 
-    /// One request on a blocking connection. `Err` gives it back if nothing was sent because it turned out to be dead.
+    /// One request on a blocking connection, and when it was sent.
     fn exchange(&self, line: &mut line::Line, op: &Op, patience: Patience<'_>) -> (Time, Outcome<Value>) {
         let shared = &*self.inner.shared;
         let mut form = Form::Sha;
@@ -166,9 +166,9 @@ impl Store for RedisStore {
             }
             let answer = answer(shared, op, outcome, sent_at, received_at, 0);
             if is_worth_keeping(&answer.outcome) {
-                self.lines.give(line, received_at)
+                self.lines.give(line, received_at);
             } else {
-                self.lines.lose(line)
+                self.lines.lose(line);
             }
             return answer;
         }

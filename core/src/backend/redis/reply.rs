@@ -32,7 +32,7 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
         Op::Release { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
-        Op::Inspect { .. } => inspected(&mut items).map(|standing| (Reply::Inspected(standing), false)),
+        Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
     };
     match reply {
@@ -76,11 +76,11 @@ impl Items {
     fn word(&mut self) -> Option<String> {
         String::from_utf8(self.text()?).ok()
     }
+}
 
-    /// What is left of a time to live: negative for a key without one.
-    fn pttl(&mut self) -> Option<Option<u64>> {
-        self.int().map(|left| u64::try_from(left).ok())
-    }
+/// What `PTTL` said: negative for a key without time to live.
+fn left(pttl: i64) -> Option<u64> {
+    u64::try_from(pttl).ok()
 }
 
 fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
@@ -89,7 +89,7 @@ fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
             let fence = items.count()?;
             Reply::Granted { fence: (fence != 0).then_some(fence), again: verdict == 1 }
         }
-        2 => Reply::Denied { ttl_left_ms: items.pttl()?, announces: items.int()? == 1 },
+        2 => Reply::Denied { ttl_left_ms: left(items.int()?), announces: items.int()? == 1 },
         3 => Reply::WrongKind { found: items.word()? },
         _ => return None,
     };
@@ -146,32 +146,29 @@ fn forced(items: &mut Items) -> Option<(Reply, bool)> {
     }
 }
 
-fn inspected(items: &mut Items) -> Option<Option<Standing>> {
+fn inspected(items: &mut Items) -> Option<Reply> {
     let found = items.word()?;
     if found == "none" {
-        return Some(None);
+        return Some(Reply::Inspected(None));
     }
-    let ttl_left_ms = items.pttl()?;
+    standing(found, items).map(|standing| Reply::Inspected(Some(standing)))
+}
+
+fn standing(found: String, items: &mut Items) -> Option<Standing> {
+    let ttl_left_ms = left(items.int()?);
     let fence = |text: Vec<u8>| std::str::from_utf8(&text).ok()?.parse().ok();
     let Some(holder) = items.text() else {
         let (holder, fence, info) = (Vec::new(), None, None);
-        return Some(Some(Standing { kind: Err(found), holder, count: 0, ttl_left_ms, fence, info }));
+        return Some(Standing { kind: Err(found), holder, count: 0, ttl_left_ms, fence, info });
     };
-    let standing = match found.as_str() {
-        "string" => {
-            Standing { kind: Ok(Kind::Mutex), holder, count: 1, ttl_left_ms, fence: fence(items.text()?), info: None }
-        }
-        "hash" => Standing {
-            kind: Ok(Kind::Reentrant),
-            holder,
-            count: items.word().and_then(|count| count.parse().ok()).unwrap_or(0),
-            ttl_left_ms,
-            fence: fence(items.text()?),
-            info: items.text().filter(|info| !info.is_empty()),
-        },
+    let (kind, count) = match found.as_str() {
+        "string" => (Kind::Mutex, 1),
+        "hash" => (Kind::Reentrant, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
         _ => return None,
     };
-    Some(Some(standing))
+    let fence = fence(items.text()?);
+    let info = items.text().filter(|info| !info.is_empty());
+    Some(Standing { kind: Ok(kind), holder, count, ttl_left_ms, fence, info })
 }
 
 #[cfg(test)]
