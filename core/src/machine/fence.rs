@@ -29,6 +29,12 @@ impl Grade {
     }
 }
 
+/// A fencing token as it stands on a server, unless it is none: 0, or past what Lua and JavaScript count exactly.
+pub(crate) fn stored_token(text: &[u8]) -> Option<u64> {
+    let token: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (1..(1 << 53) - 1).contains(&token).then_some(token)
+}
+
 /// The resource's half of fencing, for a resource inside this process: remembers the highest token seen and turns away
 /// every lower one. An equal token is the same holder and passes.
 ///

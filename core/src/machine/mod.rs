@@ -37,6 +37,7 @@ mod watchdog;
 
 pub use acquire::{ATTEMPT_SPACING, Acquire, Patience, Step, Token, Verdict};
 pub use clockwatch::{Anomaly, ClockWatch};
+pub(crate) use fence::stored_token;
 pub use fence::{FenceGate, Grade, Stale};
 pub use janitor::{Doubt, Duty, DutyId, Janitor};
 pub use lease::{Giving, LeaseCell, LossReason, Phase};

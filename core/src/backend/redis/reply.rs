@@ -3,7 +3,7 @@
 use super::refusal;
 use super::resp::Value;
 use crate::error::ErrorKind;
-use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing};
+use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token};
 
 /// What a reply to a script call says.
 #[derive(Debug, PartialEq)]
@@ -156,17 +156,16 @@ fn inspected(items: &mut Items) -> Option<Reply> {
 
 fn standing(found: String, items: &mut Items) -> Option<Standing> {
     let ttl_left_ms = left(items.int()?);
-    let fence = |text: Vec<u8>| std::str::from_utf8(&text).ok()?.parse().ok();
     let Some(holder) = items.text() else {
-        let (holder, fence, info) = (Vec::new(), None, None);
-        return Some(Standing { kind: Err(found), holder, count: 0, ttl_left_ms, fence, info });
+        let holder = Vec::new();
+        return Some(Standing { kind: Err(found), holder, count: 0, ttl_left_ms, fence: None, info: None });
     };
     let (kind, count) = match found.as_str() {
         "string" => (Kind::Mutex, 1),
         "hash" => (Kind::Reentrant, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
         _ => return None,
     };
-    let fence = fence(items.text()?);
+    let fence = stored_token(&items.text()?);
     let info = items.text().filter(|info| !info.is_empty());
     Some(Standing { kind: Ok(kind), holder, count, ttl_left_ms, fence, info })
 }

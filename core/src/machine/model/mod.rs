@@ -23,6 +23,7 @@ pub use raw::Live;
 use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, fence_key};
 use crate::machine::op::{Claim, Key, Kind, Op, Renewal, Reply, Standing};
 use crate::machine::outcome::Outcome;
+use crate::machine::stored_token;
 use crate::machine::token::is_ours;
 
 /// How much of a string `inspect` shows.
@@ -177,7 +178,7 @@ impl Model {
 
     fn counter(&self, now: Moment, key: &[u8]) -> Option<u64> {
         match &self.keys.peek(now.ms, &fence_key(key))?.value {
-            Value::Text(text) => believable(text),
+            Value::Text(text) => stored_token(text),
             Value::Hash(_) | Value::List => None,
         }
     }
@@ -292,12 +293,7 @@ fn is_read_write(value: &Value) -> bool {
 }
 
 fn stored_fence(value: &Value) -> Option<u64> {
-    value.field(FENCE_FIELD.as_bytes()).and_then(|text| believable(text))
-}
-
-/// A stored fencing token, unless it is none: 0, or past what Lua and JavaScript count exactly.
-fn believable(text: &[u8]) -> Option<u64> {
-    number(text).filter(|fence| (1..(1 << 53) - 1).contains(fence))
+    value.field(FENCE_FIELD.as_bytes()).and_then(|text| stored_token(text))
 }
 
 fn decimal(number: u64) -> Key {

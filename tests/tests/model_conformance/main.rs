@@ -1,0 +1,258 @@
+//! The modelled server answers as real ones do.
+//!
+//! The same random steps are done to the model and, through the Redis store, to Redis and Valkey. After each step the
+//! replies, everything that stands on the server, and everything that was published must be equal. The model's clock
+//! is the server's own, taken from each reply, so fencing tokens are equal to the last digit. Times to live may differ
+//! by what a busy machine puts between two lines of a script.
+//!
+//! A failing sequence is cut down to the steps that matter before it is shown. `ONELOCK_SEED=n` runs one seed again.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod compare;
+mod observed;
+mod steps;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use onelock::backend::redis::{RedisOptions, RedisStore};
+use onelock::backend::{Store, Uninterrupted};
+use onelock::machine::model::{Model, ModelReply};
+use onelock::machine::{Answer, Op, Outcome, Reply, Time};
+use onelock_tests::servers::{Flavor, Server};
+
+use compare::{SHAPES, readable, same, same_reply, same_state, shapes};
+use observed::{Real, announcement};
+use steps::{Draw, Step};
+
+/// Sequences per server, and steps in each: several thousand operations.
+const SEQUENCES: u64 = 80;
+const STEPS: usize = 60;
+
+/// Keys with less time than this are waited for.
+const SHORT_MS: u64 = 1_000;
+
+/// How the modelled side answers: the model, or the model with a planted defect.
+type Answering = fn(&mut Model, u64, &Op) -> ModelReply;
+
+/// The two sides.
+struct Pair<'a> {
+    real: Real<'a>,
+    store: RedisStore,
+    runtime: tokio::runtime::Runtime,
+    answering: Answering,
+    /// Which kinds of reply came at all: steps that never meet would prove nothing.
+    seen: BTreeSet<String>,
+}
+
+impl<'a> Pair<'a> {
+    fn new(server: &'a Server, answering: Answering) -> Pair<'a> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        // a machine that builds and tests at once can be slow for a moment
+        let options = RedisOptions { request_timeout: Duration::from_secs(10), ..RedisOptions::default() };
+        let store = RedisStore::new(&server.url(), options).unwrap();
+        Pair { real: Real::new(server), store, runtime, answering, seen: BTreeSet::new() }
+    }
+
+    /// Runs the steps on both sides, each side empty at first. `Err`: which step made a difference, and which one.
+    fn run(&mut self, steps: &[Step]) -> Result<(), (usize, String)> {
+        self.real.raw(&Step::Flush);
+        self.real.published();
+        let mut model = Model::new();
+        for (number, step) in steps.iter().enumerate() {
+            self.step(&mut model, number, step).map_err(|difference| (number, difference))?;
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, model: &mut Model, number: usize, step: &Step) -> Result<(), String> {
+        let mut announced = Vec::new();
+        let mut now_us = if let Step::Ask(op) = step {
+            let answer = self.ask(number, op);
+            let now_us = answer.server_time_us.ok_or_else(|| format!("no server time: {answer:?}"))?;
+            let modelled = (self.answering)(model, now_us, op);
+            announced.extend(modelled.announced.map(|(kind, key)| announcement(kind, &key)));
+            same_reply(&answer.outcome, &modelled.outcome)?;
+            self.seen.extend(shapes(&answer.outcome));
+            now_us
+        } else {
+            self.real.raw(step);
+            let now_us = self.real.time_us();
+            model_raw(model, now_us, step);
+            now_us
+        };
+        for short in model.live(now_us) {
+            if let Some(left) = short.ttl_left_ms.filter(|left| *left < SHORT_MS) {
+                now_us = self.real.outlive(&short.key, now_us + (left + 1) * 1_000);
+            }
+        }
+        same("published", &self.real.published(), &announced)?;
+        same_state(&self.real.stored(), model, now_us)
+    }
+
+    /// Asks the real server, by turns from a thread and from a task.
+    fn ask(&self, number: usize, op: &Op) -> Answer {
+        if number.is_multiple_of(2) {
+            self.store.call_blocking(op, Time::MAX, &Uninterrupted)
+        } else {
+            self.runtime.block_on(self.store.call(op.clone(), Time::MAX))
+        }
+    }
+
+    /// Leaves out of a failing sequence what does not matter.
+    fn cut_down(&mut self, mut steps: Vec<Step>) -> (Vec<Step>, String) {
+        let mut why = String::new();
+        while let Err((last, difference)) = self.run(&steps) {
+            steps.truncate(last + 1);
+            why = difference;
+            let shorter = (0..last).rev().find_map(|without| {
+                let mut fewer = steps.clone();
+                fewer.remove(without);
+                self.run(&fewer).is_err().then_some(fewer)
+            });
+            match shorter {
+                Some(fewer) => steps = fewer,
+                None => break,
+            }
+        }
+        (steps, why)
+    }
+
+    /// Draws a sequence from `seed` and runs it; `Err` is the report for people.
+    fn run_seed(&mut self, seed: u64) -> Result<(), Report> {
+        let steps = Draw::new(seed).steps(STEPS);
+        let Err((last, first_why)) = self.run(&steps) else { return Ok(()) };
+        let (steps, why) = self.cut_down(steps[..=last].to_vec());
+        let program = self.real.server().flavor().program();
+        let mut text = format!("{program}, ONELOCK_SEED={seed}: the model differs in step {last}: {first_why}\n");
+        let _ = writeln!(text, "the steps that matter, the last of which makes this difference: {why}");
+        for step in &steps {
+            let _ = writeln!(text, "  {step:?}");
+        }
+        Err(Report { text: readable(&text), steps })
+    }
+}
+
+/// A difference that was found.
+struct Report {
+    text: String,
+    steps: Vec<Step>,
+}
+
+fn model_raw(model: &mut Model, now_us: u64, step: &Step) {
+    match step {
+        Step::Ask(_) | Step::ScriptFlush => {}
+        Step::Write { key, value, ttl_ms } => model.set_foreign(now_us, key, value.clone(), *ttl_ms),
+        Step::Del(key) => _ = model.del(now_us, key),
+        Step::Flush => model.flush(),
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    match std::env::var("ONELOCK_SEED") {
+        Ok(seed) => vec![seed.parse().expect("ONELOCK_SEED is a number")],
+        Err(_) => (1..=SEQUENCES).collect(),
+    }
+}
+
+fn conforms(flavor: Flavor) {
+    let server = Server::start(flavor);
+    let mut pair = Pair::new(&server, Model::apply);
+    for seed in seeds() {
+        if let Err(report) = pair.run_seed(seed) {
+            panic!("{}", report.text);
+        }
+    }
+    if std::env::var("ONELOCK_SEED").is_err() {
+        let unseen: Vec<_> = SHAPES.iter().filter(|shape| !pair.seen.contains(**shape)).collect();
+        assert!(unseen.is_empty(), "no step was ever answered by {unseen:?}");
+    }
+}
+
+#[test]
+fn redis_6_2() {
+    conforms(Flavor::Redis62);
+}
+
+#[test]
+fn redis_7_0() {
+    conforms(Flavor::Redis70);
+}
+
+#[test]
+fn redis_8_2() {
+    conforms(Flavor::Redis82);
+}
+
+#[test]
+fn valkey_9_1() {
+    conforms(Flavor::Valkey91);
+}
+
+/// The model with a defect, as a programmer could have made it.
+const PLANTED: [(&str, Answering); 5] = [
+    ("a renewal that shortens", |model, now_us, op| {
+        let reply = model.apply(now_us, op);
+        if let Op::Renew { holds } = op {
+            for (claim, ttl_ms) in holds {
+                let held = model.live(now_us).into_iter().find(|live| live.key == claim.key);
+                if let Some(live) = held.filter(|_| {
+                    model
+                        .holder_of(now_us, &claim.key)
+                        .is_some_and(|(kind, token)| kind == claim.kind && *token == *claim.token.as_bytes())
+                }) {
+                    model.set_foreign(now_us, &live.key, live.value, Some(*ttl_ms));
+                }
+            }
+        }
+        reply
+    }),
+    ("a release that does not compare", |model, now_us, op| match op {
+        Op::Release { claim } => {
+            let forced = model.apply(now_us, &Op::ForceRelease { key: claim.key.clone() });
+            let released = matches!(forced.outcome, Outcome::Applied(Reply::Forced(true)));
+            ModelReply { outcome: Outcome::Applied(Reply::Released(released)), ..forced }
+        }
+        op => model.apply(now_us, op),
+    }),
+    ("a release that tells nobody", |model, now_us, op| {
+        let reply = model.apply(now_us, op);
+        ModelReply { announced: None, ..reply }
+    }),
+    ("a counter that starts at one", |model, now_us, op| {
+        let lost = match op {
+            Op::Acquire { claim, fence_ttl_ms: Some(_), .. } => model.fence_of(now_us, &claim.key).is_none(),
+            _ => false,
+        };
+        let mut reply = model.apply(now_us, op);
+        if let Outcome::Applied(Reply::Granted { fence: Some(fence), .. }) = &mut reply.outcome
+            && lost
+        {
+            *fence = 1;
+        }
+        reply
+    }),
+    ("a resent acquire that counts", |model, now_us, op| {
+        let reply = model.apply(now_us, op);
+        if let (Op::Acquire { claim, ttl_ms, .. }, Outcome::Applied(Reply::Granted { again: true, .. })) =
+            (op, &reply.outcome)
+        {
+            let count = model.count_of(now_us, &claim.key).unwrap_or(0) + 1;
+            model.apply(now_us, &Op::SetCount { claim: claim.clone(), count, ttl_ms: *ttl_ms });
+        }
+        reply
+    }),
+];
+
+#[test]
+fn a_planted_defect_is_found_and_cut_down() {
+    let server = Server::start(Flavor::Valkey91);
+    for (defect, answering) in PLANTED {
+        let mut pair = Pair::new(&server, answering);
+        let found = (1..=SEQUENCES).find_map(|seed| pair.run_seed(seed).err());
+        let report = found.unwrap_or_else(|| panic!("not found: {defect}"));
+        assert!(report.steps.len() <= 4, "{defect}: {}", report.text);
+    }
+}

@@ -1,0 +1,137 @@
+//! What is done to both sides: operations of ours, and what other clients and operators do. Drawn from a seed, and
+//! independent of any reply, so that a failing sequence can be cut down and run again.
+
+use onelock::Kind;
+use onelock::machine::model::Value;
+use onelock::machine::{Claim, Jitter, Key, Op, naming};
+
+/// One thing that is done to both sides.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// One of our operations.
+    Ask(Op),
+    /// Another client writes a key, over whatever stands there; with or without time to live.
+    Write { key: Key, value: Value, ttl_ms: Option<u64> },
+    /// `DEL` of a lock or of a counter.
+    Del(Key),
+    /// `FLUSHALL`.
+    Flush,
+    /// `SCRIPT FLUSH`: the next operation must bring its script along.
+    ScriptFlush,
+}
+
+/// Times to live that nothing outlives by accident. Far apart, so that a wrong one is far off.
+const LONG_MS: [u64; 3] = [600_000, 1_200_000, 6_000_000];
+/// Times to live whose end is waited for before the next step.
+const SHORT_MS: [u64; 3] = [1, 4, 15];
+
+const UUID: &str = "6f1d2c8e-0b1a-4c55-9e11-2a7f3b9c0d42";
+
+/// Draws steps.
+pub(crate) struct Draw(Jitter);
+
+impl Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
+        Draw(Jitter::new(seed))
+    }
+
+    pub(crate) fn steps(&mut self, count: usize) -> Vec<Step> {
+        (0..count).map(|_| self.step()).collect()
+    }
+
+    fn one_in(&mut self, chances: u64) -> bool {
+        self.0.below(chances) == 0
+    }
+
+    fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.0.below(choices.len() as u64) as usize].clone()
+    }
+
+    fn step(&mut self) -> Step {
+        match self.0.below(40) {
+            0..=2 => Step::Write { key: self.key(), value: self.foreign_lock(), ttl_ms: self.foreign_ttl() },
+            3 => Step::Write { key: self.counter_key(), value: self.counter(), ttl_ms: self.foreign_ttl() },
+            4 => Step::Del(self.key()),
+            5 => Step::Del(self.counter_key()),
+            6 => self.pick(&[Step::Flush, Step::ScriptFlush]),
+            _ => Step::Ask(self.op()),
+        }
+    }
+
+    fn op(&mut self) -> Op {
+        match self.0.below(13) {
+            0..=4 => Op::Acquire {
+                claim: self.claim(),
+                ttl_ms: self.ttl(),
+                fence_ttl_ms: if self.one_in(6) { None } else { Some(self.ttl()) },
+                info: if self.one_in(3) { Some("onelock1:00:label%2C,7,host,12".into()) } else { None },
+            },
+            5..=6 => {
+                let count = 1 + self.0.below(4);
+                Op::Renew { holds: (0..count).map(|_| (self.claim(), self.ttl())).collect() }
+            }
+            7..=8 => Op::SetCount { claim: self.claim(), count: 1 + self.0.below(5), ttl_ms: self.ttl() },
+            9..=10 => Op::Release { claim: self.claim() },
+            11 => Op::Inspect { key: self.key() },
+            _ => Op::ForceRelease { key: self.key() },
+        }
+    }
+
+    fn key(&mut self) -> Key {
+        let long = [b'n'; 512];
+        let keys: [&[u8]; 5] = [b"orders", b"{tag}:42", b"half{open", b"\x00\xff\r\n \x80*", &long];
+        // mostly the first two, so that steps meet
+        let upto = if self.one_in(3) { keys.len() } else { 2 };
+        self.pick(&keys[..upto]).into()
+    }
+
+    fn counter_key(&mut self) -> Key {
+        naming::fence_key(&self.key()).into()
+    }
+
+    fn claim(&mut self) -> Claim {
+        let kind = self.pick(&[Kind::Mutex, Kind::Reentrant]);
+        let number = self.0.below(3);
+        let token = match kind {
+            Kind::Mutex if number == 2 => format!("onelock1:{number:032x}:label%2C,7,host,12"),
+            Kind::Mutex => format!("onelock1:{number:032x}"),
+            _ => format!("{UUID}:{number}"),
+        };
+        Claim { kind, key: self.key(), token: token.into() }
+    }
+
+    fn ttl(&mut self) -> u64 {
+        if self.one_in(12) { self.pick(&SHORT_MS) } else { self.pick(&LONG_MS) }
+    }
+
+    fn foreign_ttl(&mut self) -> Option<u64> {
+        if self.one_in(4) { None } else { Some(self.ttl()) }
+    }
+
+    /// What other clients keep under the name of a lock, and what looks like a hold of ours but came by another way.
+    fn foreign_lock(&mut self) -> Value {
+        let text = |text: &[u8]| Key::from(text);
+        let (ours, owner) = (format!("onelock1:{:032x}", 0), format!("{UUID}:0"));
+        let choices = [
+            Value::Text(text(b"0f8a41c29d3b4e21a7d3f2b15c6e9a04")),
+            Value::Text(text(b"")),
+            Value::Text(text(&[b'x'; 5_000])),
+            Value::Text(text(ours.as_bytes())),
+            Value::Hash(vec![(text(b"d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:57"), text(b"2"))]),
+            Value::Hash(vec![(text(owner.as_bytes()), text(b"3"))]),
+            Value::Hash(vec![(text(owner.as_bytes()), text(b"1")), (text(b"onelock_fence"), text(b"none"))]),
+            Value::Hash(vec![(text(b"onelock_fence"), text(b"5")), (text(owner.as_bytes()), text(b"1"))]),
+            Value::Hash(vec![(text(b"mode"), text(b"read")), (text(owner.as_bytes()), text(b"1"))]),
+            Value::Hash(vec![(text(b"mode"), text(b"write")), (text(b"java:1:write"), text(b"1"))]),
+            Value::List,
+        ];
+        self.pick(&choices)
+    }
+
+    /// Counters as nobody of ours leaves them: from the future, at the end of exact numbers, or no number at all.
+    fn counter(&mut self) -> Value {
+        let texts: [&[u8]; 6] =
+            [b"4000000000000000", b"9007199254740990", b"9007199254740991", b"17", b"0", b"garbage"];
+        if self.one_in(7) { Value::List } else { Value::Text(self.pick(&texts).into()) }
+    }
+}
