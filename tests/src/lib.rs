@@ -3,6 +3,7 @@
 //!
 //! - [`servers`]: a Redis or Valkey of one's own, ready within milliseconds and gone at the end of the test.
 //! - [`proxy`]: sits between client and server and loses, holds, doubles, delays or spoils single messages.
+//! - [`history`]: what clients saw, one line per event, and the properties that it must have.
 //! - [`resp`]: a small raw client, for what a client library would hide.
 //! - [`wait`]: waiting for conditions instead of sleeping.
 
@@ -14,6 +15,7 @@
 )]
 
 pub mod clock;
+pub mod history;
 pub mod proxy;
 pub mod resp;
 pub mod servers;

@@ -21,6 +21,7 @@ enum Kind {
     /// SUBSCRIBE and its kin are answered by one confirmation per channel, and by no reply.
     Confirmations {
         word: Vec<u8>,
+        /// 0 for all that there are, which is known when the first one comes.
         left: usize,
     },
     /// The proxy itself answers this, when it is its turn.
@@ -65,9 +66,7 @@ impl Awaiting {
         let word = args.first().map(|word| word.to_ascii_lowercase()).unwrap_or_default();
         let kind = if word.ends_with(b"subscribe") {
             self.subscriber = true;
-            let all = if word.ends_with(b"unsubscribe") { self.subscriptions } else { 0 };
-            let left = if args.len() > 1 { args.len() - 1 } else { all.max(1) };
-            Kind::Confirmations { word, left }
+            Kind::Confirmations { word, left: args.len() - 1 }
         } else {
             Kind::Reply
         };
@@ -97,11 +96,15 @@ impl Awaiting {
     }
 
     fn arrived_push(&mut self, words: Vec<Vec<u8>>) -> Arrived {
+        let before = self.subscriptions;
         if words[0].ends_with(b"subscribe") {
             self.subscriptions = words.get(2).and_then(|n| std::str::from_utf8(n).ok()?.parse().ok()).unwrap_or(0);
         }
         match self.queue.front_mut() {
             Some(Expected { record, action, rule, kind: Kind::Confirmations { word, left } }) if *word == words[0] => {
+                if *left == 0 {
+                    *left = before.max(1);
+                }
                 *left -= 1;
                 let answer = Arrived::Answer { record: *record, action: action.clone(), rule: rule.clone() };
                 if *left == 0 {

@@ -48,7 +48,6 @@ pub(super) enum Next {
 #[derive(Default)]
 pub(super) struct Lane {
     queue: VecDeque<Parcel>,
-    last_due: Option<Instant>,
     /// Nothing will be added; the writer ends when it has sent the rest.
     pub(super) finished: bool,
     /// The writer ends at once.
@@ -56,10 +55,8 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Adds a parcel. It cannot overtake: a stream keeps its order.
-    pub(super) fn push(&mut self, mut parcel: Parcel) {
-        parcel.due = self.last_due.map_or(parcel.due, |last| last.max(parcel.due));
-        self.last_due = Some(parcel.due);
+    /// Adds a parcel. It cannot overtake, whenever it is due: a stream keeps its order.
+    pub(super) fn push(&mut self, parcel: Parcel) {
         self.queue.push_back(parcel);
     }
 
