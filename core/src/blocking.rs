@@ -35,7 +35,7 @@ use crate::error::{Error, ErrorKind};
 use crate::inspect::{self, Inspection};
 use crate::lease::{Handle as LeaseHandle, Release};
 use crate::lock::{Description, lock_setters};
-use crate::machine::{Kind, LossReason, Op, Owner};
+use crate::machine::{Grade, Kind, LossReason, Op, Owner};
 
 pub use crate::backend::Interrupt;
 
@@ -357,9 +357,25 @@ impl Lock {
         self.what.check_owner(tried)?;
         let engine = self.client.engine(tried).map_err(|error| error.on(&self.what.name))?;
         let interrupt = &*self.interrupt;
+        if !engine.is_checked() {
+            let worker = engine.clone();
+            if engine.options.min_fencing_grade == Grade::None {
+                client::check_later(&engine);
+            } else {
+                wait_for(&engine, interrupt, async move { client::check_once(&worker).await })
+                    .unwrap_or_else(|stopped| Err(self.stopped(stopped)))?;
+            }
+        }
         if interrupt.interrupted() {
             return Err(failed(&engine, tried, &self.what.name, &cancelled()));
         }
+        let span = tracing::debug_span!(
+            "acquire",
+            lock = %self.what.name.escape_ascii(),
+            kind = self.what.kind.as_str(),
+            wait_ms = wait.map(|wait| wait.as_millis() as u64),
+        );
+        let _inside = span.enter();
         let waited = match entering::enter_on_thread(&engine, &self.what, wait, interrupt)? {
             OnThread::Held(hold) => return Ok(self.lease(engine, hold)),
             OnThread::Continue(acquiring, place) => {
@@ -426,6 +442,12 @@ impl Lease {
     /// The fencing token of this hold; see [`crate::Lease::fencing_token`].
     pub fn fencing_token(&self) -> Option<u64> {
         self.handle.hold.fence
+    }
+
+    /// How strong the fencing token is, as far as the server's configuration tells; [`Grade::None`] without fencing.
+    /// See [`crate::Lease::fencing_grade`].
+    pub fn fencing_grade(&self) -> Grade {
+        self.handle.fencing_grade()
     }
 
     /// Whether this handle holds the lock right now; see [`crate::Lease::is_held`].

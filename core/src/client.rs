@@ -54,15 +54,14 @@ impl Shared {
                 return Ok(engine.clone());
             }
             if self.closed.load(Ordering::Acquire) {
-                mem::forget(present);
+                leak_inherited(present);
                 return Err(Error::new(ErrorKind::Closed, "use the client", "this client was closed"));
             }
             let store = self.address.open(&self.options);
             let fresh = Engine::start(self.options.clone(), store, self.runtime()?)?;
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
-            // this process must not drop what it shares with its parent: `present` is the parent's, if it is anything
-            mem::forget(present);
-            mem::forget(arc_swap::Guard::into_inner(seen));
+            leak_inherited(present);
+            leak_inherited(arc_swap::Guard::into_inner(seen));
         }
     }
 
@@ -85,7 +84,7 @@ impl Shared {
         match engine {
             Some(engine) if engine.stamp.is_here() => Some(engine),
             other => {
-                mem::forget(other);
+                leak_inherited(other);
                 None
             }
         }
@@ -103,11 +102,14 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        if let Some(engine) = self.engine.swap(None)
-            && !engine.stamp.is_here()
-        {
-            mem::forget(engine);
-        }
+        leak_inherited(self.engine.swap(None));
+    }
+}
+
+/// Drops an engine of this process; a forked child must not drop its parent's, whose sockets it shares.
+fn leak_inherited(engine: Option<Arc<Engine>>) {
+    if engine.as_ref().is_some_and(|engine| !engine.stamp.is_here()) {
+        mem::forget(engine);
     }
 }
 
@@ -135,8 +137,34 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
         );
         return Err(Error::new(ErrorKind::Unsupported, "connect", detail));
     }
+    engine.set_grade(grade);
     tracing::debug!(server = %facts.server, grade = grade.as_str(), "connected");
     Ok(Facts { grade, ..facts })
+}
+
+/// Before a client that was not connected grants anything: looks at the server, if a fencing grade is demanded; else
+/// does so in the background, once.
+pub(crate) async fn check_once(engine: &Arc<Engine>) -> Result<(), Error> {
+    if engine.is_checked() {
+        return Ok(());
+    }
+    if engine.options.min_fencing_grade == Grade::None {
+        check_later(engine);
+        return Ok(());
+    }
+    check(engine).await.map(|_| ())
+}
+
+/// Looks at the server in the background, once per engine.
+pub(crate) fn check_later(engine: &Arc<Engine>) {
+    if engine.begin_check() {
+        let worker = engine.clone();
+        engine.runtime.spawn(async move {
+            if let Err(error) = check(&worker).await {
+                tracing::debug!(%error, "the server was not looked at");
+            }
+        });
+    }
 }
 
 /// Releases everything that is held and waits for clean-up, at most `close_timeout`.

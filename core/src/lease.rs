@@ -11,7 +11,7 @@ use crate::driver::giving;
 use crate::driver::hold::Hold;
 use crate::driver::process::Inherited;
 use crate::driver::{clock, lock};
-use crate::machine::{LossReason, Phase};
+use crate::machine::{Grade, LossReason, Phase};
 use crate::{ErrorKind, Kind};
 
 /// What a release found. None of these is an error.
@@ -68,6 +68,13 @@ impl Handle {
     pub(crate) fn loss(&self) -> Option<LossReason> {
         let _ = self.hold.cell.is_held(clock::now());
         self.hold.cell.loss()
+    }
+
+    pub(crate) fn fencing_grade(&self) -> Grade {
+        if self.hold.fence.is_none() || !self.engine.is_here() {
+            return Grade::None;
+        }
+        self.engine.grade()
     }
 
     pub(crate) fn hold_count(&self) -> u64 {
@@ -178,6 +185,14 @@ impl Lease {
     /// ```
     pub fn fencing_token(&self) -> Option<u64> {
         self.handle.hold.fence
+    }
+
+    /// How strong the fencing token is, as far as the server's configuration tells; [`Grade::None`] without fencing.
+    ///
+    /// A client that was made without connecting looks at the server in the background; until it has, this is the
+    /// weakest grade, [`Grade::BestEffort`].
+    pub fn fencing_grade(&self) -> Grade {
+        self.handle.fencing_grade()
     }
 
     /// Whether this handle holds the lock right now: not released, not lost, same process, deadline ahead.

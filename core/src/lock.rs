@@ -4,7 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::Client;
+use tracing::Instrument as _;
+
+use crate::client::{Client, check_once};
 use crate::driver::engine::Engine;
 use crate::driver::hold::{Hold, OnJeopardy};
 use crate::driver::{adopting, entering};
@@ -317,7 +319,17 @@ impl Lock {
         self.what.check_wait(tried, wait)?;
         self.what.check_owner(tried)?;
         let engine = self.client.engine()?;
-        let hold = entering::enter(engine.clone(), &self.what, wait).await?;
+        let span = tracing::debug_span!(
+            "acquire",
+            lock = %self.what.name.escape_ascii(),
+            kind = self.what.kind.as_str(),
+            wait_ms = wait.map(|wait| wait.as_millis() as u64),
+        );
+        let entered = async {
+            check_once(&engine).await?;
+            entering::enter(engine.clone(), &self.what, wait).await
+        };
+        let hold = entered.instrument(span).await?;
         Ok(self.lease(engine, hold))
     }
 

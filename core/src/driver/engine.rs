@@ -1,7 +1,7 @@
 //! One client's life in one process: its store, its schedule, its lines and its registry. A forked child makes a new one.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,10 +17,13 @@ use crate::driver::process::{self, Stamp};
 use crate::driver::tally::{Stats, Tally, count};
 use crate::driver::{clock, lock};
 use crate::machine::{
-    Anomaly, Answer, ClockWatch, Duty, Guarded, Janitor, Jitter, LeaseId, LossReason, Registry, Time, Watchdog, token,
+    Anomaly, Answer, ClockWatch, Duty, Grade, Guarded, Janitor, Jitter, LeaseId, LossReason, Registry, Time, Watchdog,
+    token,
 };
 use crate::options::Options;
 use crate::{Error, ErrorKind};
+
+const GRADES: [Grade; 4] = [Grade::None, Grade::BestEffort, Grade::ClockBounded, Grade::Strict];
 
 /// The schedule and the holds it names, under one lock.
 pub(crate) struct Watch {
@@ -64,6 +67,9 @@ pub(crate) struct Engine {
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
     closed: AtomicBool,
+    /// How strong fencing tokens are, once the server was looked at; 0 before.
+    grade: AtomicU8,
+    checking: AtomicBool,
     pub(crate) closing: Notify,
 }
 
@@ -97,6 +103,8 @@ impl Engine {
             jitter: Mutex::new(Jitter::new(seeds(0) ^ seeds(8))),
             next_lease: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            grade: AtomicU8::new(0),
+            checking: AtomicBool::new(false),
             closing: Notify::new(),
             options,
         });
@@ -112,6 +120,29 @@ impl Engine {
     /// A generator of its own for one acquire.
     pub(crate) fn jitter(&self) -> Jitter {
         Jitter::new(lock(&self.jitter).next_u64())
+    }
+
+    /// How strong fencing tokens are; the weakest that there is as long as the server was not looked at.
+    pub(crate) fn grade(&self) -> Grade {
+        match self.grade.load(Ordering::Relaxed) {
+            0 => Grade::BestEffort,
+            number => GRADES.get(usize::from(number) - 1).copied().unwrap_or_default(),
+        }
+    }
+
+    /// Whether the server was looked at.
+    pub(crate) fn is_checked(&self) -> bool {
+        self.grade.load(Ordering::Relaxed) != 0
+    }
+
+    /// True for the one caller that is to look at the server in the background.
+    pub(crate) fn begin_check(&self) -> bool {
+        !self.is_checked() && !self.checking.swap(true, Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_grade(&self, grade: Grade) {
+        let index = GRADES.iter().position(|known| *known == grade).unwrap_or(0);
+        self.grade.store(index as u8 + 1, Ordering::Relaxed);
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -152,9 +183,9 @@ impl Engine {
     }
 
     /// A lease was extended.
-    pub(crate) fn extended(&self, hold: &Hold, ttl: Duration) {
+    pub(crate) fn extended(&self, hold: &Hold, sent_at: Time, ttl: Duration) {
         let mut watch = lock(&self.watch);
-        watch.dog.extended(clock::now(), hold.id, ttl);
+        watch.dog.extended(clock::now(), sent_at, hold.id, ttl);
         self.watch_bell.ring_for(watch.dog.wake_at());
     }
 
@@ -204,7 +235,7 @@ impl Engine {
                 tracing::warn!(?by, "clock anomaly: the server's clock ran ahead; leases end early");
                 let alarms = {
                     let mut watch = lock(&self.watch);
-                    let alarms = watch.dog.clock_jumped(clock::now(), by);
+                    let alarms = watch.dog.clock_jumped(clock::now(), answer.sent_at, by);
                     self.watch_bell.ring_for(watch.dog.wake_at());
                     alarms
                 };

@@ -243,7 +243,7 @@ pub(crate) fn judge_extension(
                 if !hold.cell.confirm(now, hold.terms.deadline(answer.sent_at, ttl)) {
                     return Err(not_held(hold, name));
                 }
-                engine.extended(hold, ttl);
+                engine.extended(hold, answer.sent_at, ttl);
                 Ok(true)
             }
             Some(Renewal::Failed(detail)) => {

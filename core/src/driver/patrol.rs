@@ -85,7 +85,6 @@ pub(crate) fn act(engine: &Arc<Engine>, alarms: Vec<Alarm>) {
 async fn renew_round(engine: Arc<Engine>, round: Round) {
     let until = clock::now() + round.limit;
     let answer = engine.store.call(Op::Renew { holds: round.holds.clone() }, until).await;
-    engine.observe_clock(&answer);
     count_renewals(&engine, &round, &answer);
     let alarms = {
         let mut watch = lock(&engine.watch);
@@ -94,24 +93,24 @@ async fn renew_round(engine: Arc<Engine>, round: Round) {
         alarms
     };
     act(&engine, alarms);
+    // after what was confirmed: that is safe from a jump which this very reply tells of
+    engine.observe_clock(&answer);
 }
 
 fn count_renewals(engine: &Engine, round: &Round, answer: &Answer) {
-    let confirmed = match &answer.outcome {
+    let (confirmed, missed) = match &answer.outcome {
         Outcome::Applied(Reply::Renewed(verdicts)) => {
-            verdicts.iter().filter(|verdict| **verdict == Renewal::Renewed).count()
+            let count = |wanted: fn(&Renewal) -> bool| verdicts.iter().filter(|verdict| wanted(verdict)).count();
+            (count(|verdict| *verdict == Renewal::Renewed), count(|verdict| matches!(verdict, Renewal::Failed(_))))
         }
-        Outcome::Applied(_) => 0,
+        Outcome::Applied(_) => (0, round.ids.len()),
         Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => {
             tracing::warn!(leases = round.ids.len(), cause = %failure.detail, "renewal round failed; trying again");
-            0
+            (0, round.ids.len())
         }
     };
     engine.tally.renewals.fetch_add(confirmed as u64, Ordering::Relaxed);
-    engine
-        .tally
-        .renewals_missed
-        .fetch_add((round.ids.len() - confirmed.min(round.ids.len())) as u64, Ordering::Relaxed);
+    engine.tally.renewals_missed.fetch_add(missed as u64, Ordering::Relaxed);
 }
 
 /// Cleans up, until the engine is gone (which it is not while anything is owed).

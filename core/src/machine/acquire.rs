@@ -203,7 +203,7 @@ impl Acquire {
         if (now >= self.give_up_at && !fresh) || now >= self.hard_limit {
             return self.out_of_patience();
         }
-        if now < self.not_before && self.last != Last::Nothing {
+        if now < self.not_before && now < self.give_up_at {
             return Step::Sleep { until: self.not_before.min(self.give_up_at) };
         }
         let span = self.patience.connect_timeout + self.patience.request_timeout;

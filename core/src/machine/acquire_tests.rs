@@ -169,6 +169,14 @@ fn a_lasting_failure_ends_it_at_once() {
 }
 
 #[test]
+fn a_new_head_keeps_its_distance_but_is_never_kept_from_its_first_attempt() {
+    let mut acquire = machine(1000, Some(ms(1)));
+    acquire.space_from(at(1000));
+    assert_eq!(acquire.next(at(1000)), Step::Sleep { until: at(1001) });
+    assert!(matches!(acquire.next(at(1001)), Step::Attempt { .. }));
+}
+
+#[test]
 fn the_wait_ends_in_timeout_and_never_late() {
     let mut acquire = machine(1000, Some(ms(300)));
     let mut jitter = Jitter::new(1);

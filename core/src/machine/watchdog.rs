@@ -66,6 +66,8 @@ struct Entry {
     /// Renew it in a call of its own: it was refused in a batch.
     alone: bool,
     failures: u32,
+    /// When the last confirmed request was sent.
+    confirmed_at: Time,
     /// Where it stands in `timers`.
     timer: Time,
 }
@@ -130,6 +132,7 @@ impl Watchdog {
             in_flight: false,
             alone: false,
             failures: 0,
+            confirmed_at: now,
             timer: Time::ZERO,
         };
         entry.due = entry.next_due(now, &mut self.jitter);
@@ -148,8 +151,9 @@ impl Watchdog {
     }
 
     /// A lease was extended: it is renewed with the longer ttl from now on.
-    pub fn extended(&mut self, now: Time, id: LeaseId, ttl: Duration) {
+    pub fn extended(&mut self, now: Time, sent_at: Time, id: LeaseId, ttl: Duration) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.confirmed_at = entry.confirmed_at.max(sent_at);
         entry.guarded.ttl = entry.guarded.ttl.max(ttl);
         if !entry.in_flight {
             entry.due = entry.next_due(now, &mut self.jitter);
@@ -228,6 +232,7 @@ impl Watchdog {
                     let ttl = round.ttls.get(index).copied().unwrap_or_default();
                     let deadline = entry.guarded.terms.deadline(answer.sent_at, ttl);
                     entry.guarded.cell.confirm(now, deadline);
+                    entry.confirmed_at = answer.sent_at;
                     entry.failures = 0;
                     entry.alone = false;
                     // fixed rate: counted from when it was due, unless that is long past
@@ -255,12 +260,16 @@ impl Watchdog {
         alarms
     }
 
-    /// The server's clock jumped forward by `jump`: what was confirmed before may expire that much earlier. Leases that
-    /// may be gone already are lost; the others are renewed at once, or end early if they are not renewed.
-    pub fn clock_jumped(&mut self, now: Time, jump: Duration) -> Vec<Alarm> {
+    /// The server's clock jumped forward by `jump`, as a request sent at `seen_at` tells: what was confirmed before may
+    /// expire that much earlier. Leases that may be gone already are lost; the others are renewed at once, or end early
+    /// if they are not renewed.
+    pub fn clock_jumped(&mut self, now: Time, seen_at: Time, jump: Duration) -> Vec<Alarm> {
         let mut alarms = Vec::new();
         for id in self.ids() {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
+            if entry.confirmed_at >= seen_at {
+                continue;
+            }
             let cell = &entry.guarded.cell;
             let early = cell.deadline() - jump;
             if now >= early {

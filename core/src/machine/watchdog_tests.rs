@@ -182,16 +182,22 @@ fn a_jump_of_the_servers_clock_ends_or_renews() {
     let cell = lease.cell.clone();
     let before = cell.deadline();
     dog.arm(at(0), 2, lease);
-    let alarms = dog.clock_jumped(at(10), Duration::from_secs(20));
+    let alarms = dog.clock_jumped(at(10), at(9), Duration::from_secs(20));
     assert_eq!(alarms, vec![Alarm::Lost(1, LossReason::ClockAnomaly)]);
     assert_eq!(cell.deadline(), Time::from_nanos((before - Duration::from_secs(20)).as_nanos() & !7));
+    dog.arm(at(10), 3, guarded("c", &terms(3000), at(10)));
+    assert!(
+        dog.clock_jumped(at(11), at(9), Duration::from_secs(20))
+            .iter()
+            .all(|alarm| !matches!(alarm, Alarm::Lost(3, _)))
+    );
 }
 
 #[test]
 fn an_extended_lease_is_renewed_with_the_longer_ttl() {
     let mut dog = dog();
     dog.arm(at(0), 1, guarded("a", &terms(3000), at(0)));
-    dog.extended(at(10), 1, Duration::from_secs(9));
+    dog.extended(at(10), at(9), 1, Duration::from_secs(9));
     let wake = dog.wake_at();
     assert!(wake > at(2800) && wake <= at(2988), "{wake:?}");
 }
