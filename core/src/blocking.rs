@@ -164,6 +164,27 @@ impl Client {
         Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
     }
 
+    /// The async face of the same client: same connections, same background work, same leases.
+    ///
+    /// For event loops of other languages: run its futures on [`crate::runtime::handle`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// let client = onelock::blocking::Client::connect("memory://")?;
+    /// let later = client.to_async();
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// onelock::runtime::handle()?.spawn(async move {
+    ///     let lease = later.lock("orders:42").acquire().await;
+    ///     let _ = sender.send(lease);
+    /// });
+    /// let lease = onelock::blocking::Lease::from(receiver.recv().unwrap()?);
+    /// lease.release()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn to_async(&self) -> crate::Client {
+        crate::Client::from_shared(self.shared.clone())
+    }
+
     fn engine(&self, tried: &str) -> Result<Arc<Engine>, Error> {
         check_outside_runtime(tried)?;
         let engine = self.shared.engine()?;
@@ -542,6 +563,21 @@ impl Lease {
     /// As [`crate::Lease::detach`].
     pub fn detach(&self) -> Result<String, Error> {
         self.handle.detach()
+    }
+}
+
+impl From<crate::Lease> for Lease {
+    /// The blocking face of a lease. Its client must have been made for callers without a runtime, or its runtime must
+    /// go on while this is used.
+    fn from(lease: crate::Lease) -> Lease {
+        Lease { handle: lease.handle, interrupt: Arc::new(Uninterrupted) }
+    }
+}
+
+impl From<Lease> for crate::Lease {
+    /// The async face of a lease.
+    fn from(lease: Lease) -> crate::Lease {
+        crate::Lease { handle: lease.handle }
     }
 }
 

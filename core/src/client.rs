@@ -244,6 +244,10 @@ impl Client {
         ClientBuilder::default()
     }
 
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Client {
+        Client { shared }
+    }
+
     pub(crate) fn options(&self) -> &Options {
         &self.shared.options
     }
