@@ -344,12 +344,12 @@ fn slow_links_are_slow_and_split_replies_arrive_whole() {
 
     bench.proxy.latency(MOMENT);
     let start = Instant::now();
-    client.send_raw(&encode(&["PING"]).repeat(10)).unwrap();
-    for _ in 0..10 {
+    client.send_raw(&encode(&["PING"]).repeat(100)).unwrap();
+    for _ in 0..100 {
         assert_eq!(text(&client.read().unwrap()), "PONG");
     }
     let taken = start.elapsed();
-    assert!(taken >= MOMENT * 2 && taken < MOMENT * 10, "a latency is no rate: {taken:?}");
+    assert!(taken >= MOMENT * 2 && taken < MOMENT * 100, "a latency is no rate: {taken:?}");
     bench.proxy.heal();
 
     bench.proxy.rate(Some(4000));
