@@ -5,6 +5,7 @@
 //! - [`proxy`]: sits between client and server and loses, holds, doubles, delays or spoils single messages.
 //! - [`history`]: what clients saw, one line per event, and the properties that it must have.
 //! - [`resp`]: a small raw client, for what a client library would hide.
+//! - [`sim`]: clients, a server and everything that can go wrong between them, in virtual time.
 //! - [`wait`]: waiting for conditions instead of sleeping.
 
 #![allow(
@@ -19,4 +20,5 @@ pub mod history;
 pub mod proxy;
 pub mod resp;
 pub mod servers;
+pub mod sim;
 pub mod wait;

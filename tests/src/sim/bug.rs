@@ -1,0 +1,70 @@
+//! Bugs planted on purpose, none of them in production code: each is a plausible way to write a lock client or its
+//! scripts wrongly, and each must be caught by the checks.
+
+/// One planted bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bug {
+    /// The deadline counts from the reply instead of the request.
+    DeadlineFromReceive,
+    /// A renewal is believed as soon as it is sent.
+    OptimisticRenew,
+    /// The renewal script writes the key again when it is gone.
+    RenewRecreates,
+    /// Re-entry increments a count on the server; a resent request counts twice.
+    IncrementWithRetry,
+    /// The token names the client, not the acquisition.
+    OwnerIdOnly,
+    /// No second attempt once the subscription is confirmed.
+    NoSecondLook,
+    /// A lease is handed out without looking whether anything is left of it.
+    LateGrantHandedOut,
+    /// The fencing token is a plain counter.
+    CountingFence,
+    /// The first answered undo settles every duty.
+    UndoOnce,
+    /// A release tells neither the watchdog nor the lease's state.
+    NotDisarmed,
+    /// A waiter trusts in messages: it sleeps until one comes or the holder's time ends.
+    NoSafetyPoll,
+    /// A resent acquire sets the time to live instead of raising it.
+    ResendShortens,
+    /// A cancelled acquire leaves the undo to nobody.
+    CancelForgets,
+    /// A head that leaves the local line does not tell its successor.
+    SilentLeave,
+    /// A message that comes while an attempt is under way is forgotten.
+    HintForgotten,
+    /// A retired token is used for the next attempt.
+    TokenReused,
+    /// A renewal's verdicts are read one place off.
+    VerdictsShifted,
+    /// A subscription that was lost is not made again.
+    NoResubscribe,
+    /// A release that was not answered is left at that.
+    ReleaseForgotten,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 19] = [
+        Bug::DeadlineFromReceive,
+        Bug::OptimisticRenew,
+        Bug::RenewRecreates,
+        Bug::IncrementWithRetry,
+        Bug::OwnerIdOnly,
+        Bug::NoSecondLook,
+        Bug::LateGrantHandedOut,
+        Bug::CountingFence,
+        Bug::UndoOnce,
+        Bug::NotDisarmed,
+        Bug::NoSafetyPoll,
+        Bug::ResendShortens,
+        Bug::CancelForgets,
+        Bug::SilentLeave,
+        Bug::HintForgotten,
+        Bug::TokenReused,
+        Bug::VerdictsShifted,
+        Bug::NoResubscribe,
+        Bug::ReleaseForgotten,
+    ];
+}

@@ -1,0 +1,138 @@
+//! A simulator: many clients, one server and the network between them, in one thread and in virtual time.
+//!
+//! The clients run the library's own machines the way a driver does; the server is the library's own model of a server.
+//! One seed is one schedule, and repeats exactly: who takes part, what goes wrong and when, every delay and every choice
+//! of a task. The properties are checked at every step against what no real client can see: the true time, and the
+//! truth on the server.
+//!
+//! | file | is |
+//! |---|---|
+//! | `plan` | a schedule as drawn from its seed, and the faults there are |
+//! | `world`, `truth` | everything that takes part, and the queue of events; what is really so |
+//! | `wire` | connections and requests |
+//! | `server`, `faults` | the server with its faults; everything else that goes wrong |
+//! | `process`, `task`, `acquiring`, `ending`, `holding`, `hearing`, `trail` | a client: what a driver does with the machines |
+//! | `checks` | the properties |
+//! | `bug` | bugs planted on purpose, to see that the checks find them |
+
+mod acquiring;
+mod bug;
+mod checks;
+mod clock;
+mod dice;
+mod ending;
+mod faults;
+mod hearing;
+mod holding;
+mod plan;
+mod process;
+mod server;
+mod stats;
+mod task;
+mod trail;
+mod truth;
+mod wire;
+mod world;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use bug::Bug;
+pub use plan::{Fault, FaultSet};
+pub use stats::{Count, Stats};
+pub use world::Violation;
+use world::World;
+
+/// Runs one schedule, honestly or with a planted bug.
+pub fn run(seed: u64, bug: Option<Bug>) -> Result<Stats, Violation> {
+    let mut world = World::new(seed, bug, false);
+    world.run()?;
+    Ok(world.stats)
+}
+
+/// Runs one schedule again and tells what happened: its faults, the last events and the outcome.
+pub fn explain(seed: u64, bug: Option<Bug>) -> String {
+    use std::fmt::Write as _;
+    let mut world = World::new(seed, bug, true);
+    let outcome = world.run();
+    let plan = &world.plan;
+    let mut text = format!("seed {seed}, bug {bug:?}, faults {:?}\n", plan.faults);
+    let _ = writeln!(
+        text,
+        "ttl {:?}, request_timeout {:?}, drift_factor {}, names {:?}, delay {:?} ns, faults stop at {} ms",
+        plan.ttl,
+        plan.request_timeout,
+        plan.drift_factor,
+        plan.names,
+        plan.delay,
+        plan.calm_at / 1_000_000
+    );
+    for (index, client) in plan.clients.iter().enumerate() {
+        let _ = writeln!(text, "client {index}: {client:?}");
+    }
+    for (index, task) in plan.tasks.iter().enumerate() {
+        let _ = writeln!(text, "task {index}: {task:?}");
+    }
+    for line in world.trace.iter().flatten() {
+        let _ = writeln!(text, "{line}");
+    }
+    match outcome {
+        Ok(()) => text.push_str("no violation\n"),
+        Err(Violation { property, detail }) => {
+            let _ = writeln!(text, "{property}: {detail}");
+        }
+    }
+    text
+}
+
+/// What came of many schedules.
+#[derive(Clone, Debug, Default)]
+pub struct Sweep {
+    /// Everything that happened in those without a violation.
+    pub stats: Stats,
+    /// How many were run.
+    pub schedules: u64,
+    /// The violation with the lowest seed, if there was one.
+    pub failure: Option<(u64, Violation)>,
+}
+
+/// Runs the schedules of `count` seeds from `first` on, on so many threads, until one fails.
+pub fn sweep(first: u64, count: u64, bug: Option<Bug>, threads: usize) -> Sweep {
+    let failed = AtomicU64::new(count);
+    let next = AtomicU64::new(0);
+    let work = || {
+        let mut sweep = Sweep::default();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= failed.load(Ordering::Relaxed) {
+                return sweep;
+            }
+            let seed = first.wrapping_add(index);
+            sweep.schedules += 1;
+            match run(seed, bug) {
+                Ok(stats) => sweep.stats.merge(&stats),
+                Err(violation) => {
+                    // every lower index is under way or done already, so the lowest failure is found for sure
+                    failed.fetch_min(index, Ordering::Relaxed);
+                    sweep.failure = Some((seed, violation));
+                    return sweep;
+                }
+            }
+        }
+    };
+    let parts: Vec<Sweep> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads.max(1)).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("a schedule does not panic")).collect()
+    });
+    let mut whole = Sweep::default();
+    for part in parts {
+        whole.stats.merge(&part.stats);
+        whole.schedules += part.schedules;
+        whole.failure = match (whole.failure.take(), part.failure) {
+            (Some(one), Some(other)) => {
+                Some(if other.0.wrapping_sub(first) < one.0.wrapping_sub(first) { other } else { one })
+            }
+            (one, other) => one.or(other),
+        };
+    }
+    whole
+}

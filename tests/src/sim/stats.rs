@@ -1,0 +1,131 @@
+//! What happened, counted: a simulator that never meets the rare cases proves nothing about them.
+
+/// Something worth counting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Count {
+    /// Events of the simulation.
+    Events,
+    /// Acquires begun.
+    Acquires,
+    /// Leases handed out.
+    Leases,
+    /// Acquires that ended without a lease.
+    Refused,
+    /// Acquires cancelled before a request went out.
+    CancelledUnsent,
+    /// Acquires cancelled with a request under way.
+    CancelledInFlight,
+    /// Acquires cancelled after the grant was seen and before the lease was handed out.
+    CancelledGranted,
+    /// Acquires sent again with the same token.
+    Resends,
+    /// Resent acquires that the server had carried out before.
+    Again,
+    /// Grants that came too late to be believed.
+    LateGrants,
+    /// Grants whose deadline came before they could be handed out.
+    LateHandOvers,
+    /// Renewals confirmed.
+    Renewals,
+    /// Renewal rounds of more than one hold.
+    Batches,
+    /// Leases lost.
+    Losses,
+    /// Leases extended.
+    Extensions,
+    /// Leases released.
+    Releases,
+    /// Releases of which no answer came.
+    Unconfirmed,
+    /// Re-entries.
+    Entries,
+    /// Duties of the janitor.
+    Duties,
+    /// Undos sent for them.
+    Undos,
+    /// Requests executed after their connection was closed.
+    ExecutedLate,
+    /// Requests executed a second time.
+    ExecutedTwice,
+    /// Holds taken on the server for a token that nobody owned any more.
+    Orphans,
+    /// Overlapping leases in schedules that broke an assumption: fencing told them apart.
+    Overlaps,
+    /// Clock anomalies seen by clients.
+    Anomalies,
+    /// Hints that came while an attempt was under way.
+    HintsInFlight,
+    /// Comparisons of the local and the server's hold count.
+    CountsCompared,
+    /// Hand-overs that were watched for promptness.
+    HandOvers,
+}
+
+const COUNTS: usize = Count::HandOvers as usize + 1;
+
+/// The counts of one or many schedules.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Stats([u64; COUNTS]);
+
+impl Stats {
+    pub(super) fn add(&mut self, count: Count) {
+        self.0[count as usize] += 1;
+    }
+
+    /// How often it happened.
+    pub fn get(&self, count: Count) -> u64 {
+        self.0[count as usize]
+    }
+
+    pub(super) fn merge(&mut self, other: &Stats) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum += more;
+        }
+    }
+
+    /// Every count with its name.
+    pub fn named(&self) -> impl Iterator<Item = (Count, u64)> {
+        Count::ALL.into_iter().map(|count| (count, self.get(count)))
+    }
+}
+
+impl std::fmt::Debug for Stats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_map().entries(self.named()).finish()
+    }
+}
+
+impl Count {
+    /// All of them.
+    pub const ALL: [Count; COUNTS] = [
+        Count::Events,
+        Count::Acquires,
+        Count::Leases,
+        Count::Refused,
+        Count::CancelledUnsent,
+        Count::CancelledInFlight,
+        Count::CancelledGranted,
+        Count::Resends,
+        Count::Again,
+        Count::LateGrants,
+        Count::LateHandOvers,
+        Count::Renewals,
+        Count::Batches,
+        Count::Losses,
+        Count::Extensions,
+        Count::Releases,
+        Count::Unconfirmed,
+        Count::Entries,
+        Count::Duties,
+        Count::Undos,
+        Count::ExecutedLate,
+        Count::ExecutedTwice,
+        Count::Orphans,
+        Count::Overlaps,
+        Count::Anomalies,
+        Count::HintsInFlight,
+        Count::CountsCompared,
+        Count::HandOvers,
+    ];
+}

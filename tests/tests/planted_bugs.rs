@@ -1,0 +1,36 @@
+//! The checks of the simulator, checked: each planted bug has to be caught, and the honest client has to pass the very
+//! same schedules.
+
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test that says what it did")]
+
+use std::fmt::Write as _;
+
+use onelock_tests::sim::{Bug, sweep};
+
+/// The seed of the first schedule.
+const FIRST: u64 = 1;
+/// How many schedules a bug may survive.
+const LIMIT: u64 = 20_000;
+const THREADS: usize = 2;
+
+#[test]
+fn every_planted_bug_is_caught_and_the_honest_client_passes() {
+    let mut table = format!("{:<20} | {:>9} | property violated\n", "bug", "schedules");
+    let mut survivors = Vec::new();
+    let mut longest = 0;
+    for bug in Bug::ALL {
+        let line = if let Some((seed, violation)) = sweep(FIRST, LIMIT, Some(bug), THREADS).failure {
+            let caught = seed - FIRST + 1;
+            longest = longest.max(caught);
+            writeln!(table, "{:<20} | {caught:>9} | {}", format!("{bug:?}"), violation.property)
+        } else {
+            survivors.push(bug);
+            writeln!(table, "{:<20} | {:>9} | none: it survived", format!("{bug:?}"), "-")
+        };
+        line.expect("a string takes every line");
+    }
+    println!("{table}");
+    assert!(survivors.is_empty(), "survived {LIMIT} schedules: {survivors:?}\n{table}");
+    let honest = sweep(FIRST, longest, None, THREADS);
+    assert_eq!(honest.failure, None, "the honest client fails on the same schedules");
+}

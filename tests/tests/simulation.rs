@@ -1,0 +1,72 @@
+//! A hundred thousand schedules of clients, a server and what can go wrong between them; see `onelock_tests::sim`.
+//!
+//! | variable | does |
+//! |---|---|
+//! | `ONELOCK_SIM_SEED` | runs and explains this one schedule instead |
+//! | `ONELOCK_SIM_SCHEDULES` | how many schedules are run, half of them with fresh seeds |
+
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a test that says what it did")]
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use onelock_tests::sim::{Count, Stats, explain, run, sweep};
+
+const SCHEDULES: u64 = 100_000;
+const THREADS: usize = 2;
+/// Seeds that failed once, one a line; what follows a `#` is a remark.
+const KEPT: &str = include_str!("../seeds.txt");
+
+fn number(variable: &str) -> Option<u64> {
+    let text = std::env::var(variable).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, not a number")))
+}
+
+fn schedules(first: u64, count: u64) -> Stats {
+    let begin = Instant::now();
+    let sweep = sweep(first, count, None, THREADS);
+    println!("seeds from {first}: {} schedules in {:?}", sweep.schedules, begin.elapsed());
+    if let Some((seed, violation)) = sweep.failure {
+        panic!(
+            "{violation:?}\n{}\nrepeat it with ONELOCK_SIM_SEED={seed}, and add it to tests/seeds.txt",
+            explain(seed, None)
+        );
+    }
+    sweep.stats
+}
+
+#[test]
+fn no_schedule_violates_a_property() {
+    if let Some(seed) = number("ONELOCK_SIM_SEED") {
+        let text = explain(seed, None);
+        println!("{text}");
+        assert_eq!(run(seed, None).err(), None);
+        return;
+    }
+    let count = number("ONELOCK_SIM_SCHEDULES").unwrap_or(SCHEDULES) / 2;
+    let fixed = schedules(1, count);
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+    schedules((clock.as_nanos() as u64) >> 8 << 20, count);
+    println!("{fixed:#?}");
+    // rare things have to happen, or nothing is proven about them
+    for rare in Count::ALL {
+        assert!(count < SCHEDULES / 2 || fixed.get(rare) >= 50, "{rare:?} happened {} times only", fixed.get(rare));
+    }
+}
+
+#[test]
+fn seeds_that_failed_once_pass() {
+    for line in KEPT.lines() {
+        let seed = line.split('#').next().unwrap_or_default().trim();
+        if !seed.is_empty() {
+            let seed = seed.parse().expect("tests/seeds.txt has a number a line");
+            assert_eq!(run(seed, None).err(), None, "{}", explain(seed, None));
+        }
+    }
+}
+
+#[test]
+fn a_seed_repeats_exactly() {
+    for seed in 0..200 {
+        assert_eq!(explain(seed, None), explain(seed, None));
+    }
+}
