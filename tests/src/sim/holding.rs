@@ -200,7 +200,7 @@ impl World {
                     self.stats.add(Count::Extensions);
                     let longer = self.deeds[deed].ttl.max(ttl);
                     self.deeds[deed].ttl = longer;
-                    self.clients[client].watchdog.extended(now, deed as u64, ttl);
+                    self.clients[client].watchdog.extended(now, answer.sent_at, deed as u64, ttl);
                     note!(self, "task {task}: deed {deed} extended by {ttl:?} until {deadline:?}");
                     self.check_deadline(deed);
                     self.run_watchdog(client);

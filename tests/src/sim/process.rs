@@ -205,7 +205,7 @@ impl World {
         }
         if let Anomaly::Forward(jump) = anomaly {
             let now = self.local(client);
-            let alarms = self.clients[client].watchdog.clock_jumped(now, jump);
+            let alarms = self.clients[client].watchdog.clock_jumped(now, answer.sent_at, jump);
             self.alarms(client, alarms);
             self.run_watchdog(client);
         }
