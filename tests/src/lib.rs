@@ -6,6 +6,8 @@
 //! - [`history`]: what clients saw, one line per event, and the properties that it must have.
 //! - [`resp`]: a small raw client, for what a client library would hide.
 //! - [`sim`]: clients, a server and everything that can go wrong between them, in virtual time.
+//! - [`supervisor`]: driver processes, which use the library from one language each.
+//! - [`scenario`]: declarative cases that every driver runs.
 //! - [`wait`]: waiting for conditions instead of sleeping.
 
 #![allow(
@@ -19,6 +21,8 @@ pub mod clock;
 pub mod history;
 pub mod proxy;
 pub mod resp;
+pub mod scenario;
 pub mod servers;
 pub mod sim;
+pub mod supervisor;
 pub mod wait;

@@ -1,0 +1,103 @@
+//! The blocking API: every request has a thread of its own, and a cancelled one is interrupted.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use onelock::blocking::{Cancel, Client, Lease};
+use onelock_tests::clock::boot_ns;
+use serde_json::{Value, json};
+
+use crate::protocol::{Args, Body, Failure, Named, Request, builder, hello, inspection, lock, ms, reply, view};
+
+#[derive(Default)]
+struct Driver {
+    clients: Named<Client>,
+    leases: Named<Lease>,
+    pending: Mutex<HashMap<u64, Cancel>>,
+}
+
+pub(crate) fn run(requests: impl Iterator<Item = Request>) {
+    let driver = Arc::new(Driver::default());
+    for Request { id, op, args } in requests {
+        let cancel = Cancel::new();
+        driver.pending.lock().unwrap().insert(id, cancel.clone());
+        let driver = driver.clone();
+        std::thread::spawn(move || {
+            let from_ns = boot_ns();
+            let result = driver.act(&op, &args, cancel);
+            driver.pending.lock().unwrap().remove(&id);
+            reply(id, from_ns, result);
+        });
+    }
+}
+
+impl Driver {
+    fn act(&self, op: &str, args: &Args, cancel: Cancel) -> Result<Value, Failure> {
+        match op {
+            "hello" => return Ok(hello("blocking")),
+            "client" => {
+                let client = builder(args).connect_blocking(&args.url)?;
+                self.clients.put(&args.client, client);
+            }
+            "close" => self.clients.get(&args.client)?.close(),
+            "stats" => {
+                let stats = self.clients.get(&args.client)?.stats();
+                return Ok(json!({"held": stats.held, "waiting": stats.waiting, "cleaning": stats.cleaning}));
+            }
+            "acquire" => {
+                let lock = lock!(self.clients.get(&args.client)?, args).interrupt(cancel);
+                let lease = match args.wait_ms {
+                    Some(wait) => lock.acquire_within(ms(wait))?,
+                    None => lock.acquire()?,
+                };
+                return Ok(view!(self.leases.put(&args.lease, lease)));
+            }
+            "try_acquire" => {
+                let found = lock!(self.clients.get(&args.client)?, args).try_acquire()?;
+                return Ok(found.map_or(Value::Null, |lease| view!(self.leases.put(&args.lease, lease))));
+            }
+            "attach" => {
+                let lease = lock!(self.clients.get(&args.client)?, args).attach(&args.proof)?;
+                return Ok(view!(self.leases.put(&args.lease, lease)));
+            }
+            "with" => return with(&*self.clients.get(&args.client)?, args),
+            "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked()?)),
+            "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes())?)),
+            "force_release" => return Ok(json!(self.clients.get(&args.client)?.force_release(args.name.bytes())?)),
+            "cancel" => {
+                if let Some(pending) = self.pending.lock().unwrap().get(&args.request) {
+                    pending.cancel();
+                }
+            }
+            "check" => return Ok(view!(self.leases.get(&args.lease)?)),
+            "release" => return Ok(json!(self.leases.get(&args.lease)?.release()?.as_str())),
+            "extend" => {
+                let lease = self.leases.get(&args.lease)?;
+                lease.extend(ms(args.ttl_ms.unwrap_or_default()))?;
+                return Ok(view!(lease));
+            }
+            "detach" => return Ok(json!(self.leases.get(&args.lease)?.detach()?)),
+            "wait_lost" => {
+                let reason = self.leases.get(&args.lease)?.wait_lost(ms(args.limit_ms))?;
+                return Ok(json!(reason.map(onelock::LossReason::as_str)));
+            }
+            "drop" => self.leases.remove(&args.lease),
+            other => return Err(Failure::Driver(format!("there is no operation {other}"))),
+        }
+        Ok(Value::Null)
+    }
+}
+
+fn with(client: &Client, args: &Args) -> Result<Value, Failure> {
+    lock!(client, args).with(|lease| {
+        let seen = view!(lease);
+        match args.body {
+            Body::Return => Ok(seen),
+            Body::Fail => Err(Failure::Body),
+            Body::UntilLost => {
+                while lease.wait_lost(ms(1000))?.is_none() {}
+                Ok(seen)
+            }
+        }
+    })
+}

@@ -1,0 +1,72 @@
+//! Declarative cases, run by the drivers of every language. They stand in `tests/scenarios/*.toml`, whose form is
+//! described in `tests/drivers/README.md`.
+
+mod expect;
+mod run;
+mod step;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+use toml::Table;
+
+pub use run::{Store, run};
+pub use step::Step;
+
+/// One case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// Its name in reports: a sentence about what holds.
+    pub name: String,
+    /// The file that it stands in, without ending.
+    #[serde(skip)]
+    pub group: String,
+    /// The options of clients, by name. A client that is not listed has the defaults.
+    #[serde(default)]
+    pub clients: BTreeMap<String, Table>,
+    /// Keys that are left on the server by hand and may be there at the end.
+    #[serde(default)]
+    pub leaves: Vec<String>,
+    /// Whether it can run on `memory://`: when nothing in it concerns a server, unless said otherwise.
+    memory: Option<bool>,
+    /// What happens, in order.
+    pub steps: Vec<Step>,
+}
+
+impl Scenario {
+    /// Whether it makes sense on `memory://`.
+    pub fn runs_in_memory(&self) -> bool {
+        self.memory.unwrap_or_else(|| !self.steps.iter().any(Step::needs_server))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    scenario: Vec<Scenario>,
+}
+
+/// Every scenario of `tests/scenarios`, in the order of files and lines.
+///
+/// # Panics
+/// When a file is broken or two scenarios have the same name.
+pub fn load() -> Vec<Scenario> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(&folder).expect("tests/scenarios is there").map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
+    paths.sort();
+    let mut all: Vec<Scenario> = Vec::new();
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let file: File = toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let group = path.file_stem().unwrap().to_string_lossy().into_owned();
+        all.extend(file.scenario.into_iter().map(|scenario| Scenario { group: group.clone(), ..scenario }));
+    }
+    for (at, scenario) in all.iter().enumerate() {
+        assert!(!all[..at].iter().any(|other| other.name == scenario.name), "twice: {}", scenario.name);
+    }
+    all
+}

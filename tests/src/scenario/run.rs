@@ -1,0 +1,345 @@
+//! Carries a scenario out with drivers against a store, and looks afterwards that nothing was left behind.
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use redis::Value as Reply;
+use serde_json::{Map, Value, json};
+
+use super::expect::{Known, compare, resolve};
+use super::{Scenario, Step};
+use crate::clock::boot_ns;
+use crate::resp::text;
+use crate::servers::Server;
+use crate::supervisor::{Answer, Driver, DriverKind, Failure};
+
+/// Longer than any call of a scenario takes.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How long what is left behind may take to go away: a lost hold stays until its time to live has passed.
+const CLEAN: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Where the locks are kept.
+pub enum Store {
+    /// On a server of one's own.
+    Server(Box<Server>),
+    /// In the memory of the one driver process, under this name.
+    Memory(String),
+}
+
+impl Store {
+    fn url(&self) -> String {
+        match self {
+            Store::Server(server) => server.url(),
+            Store::Memory(name) => format!("memory://{name}"),
+        }
+    }
+
+    fn server(&self) -> Result<&Server, String> {
+        match self {
+            Store::Server(server) => Ok(server),
+            Store::Memory(_) => Err("there is no server behind memory://".to_owned()),
+        }
+    }
+}
+
+struct Pending {
+    driver: usize,
+    id: u64,
+    sent_ns: u64,
+}
+
+struct Run<'a> {
+    scenario: &'a Scenario,
+    store: &'a Store,
+    drivers: Vec<Driver>,
+    /// In the order of their first use, with their drivers.
+    clients: Vec<(String, usize)>,
+    /// Which driver knows a lease.
+    leases: HashMap<String, usize>,
+    pending: HashMap<String, Pending>,
+    marks: HashMap<String, u64>,
+    known: Known,
+}
+
+/// Runs a scenario. The clients are spread over the drivers of the cast, in the order of their first use.
+///
+/// The error says which step did not do what it must.
+pub fn run(scenario: &Scenario, cast: &[DriverKind], store: &Store) -> Result<(), String> {
+    let mut run = Run {
+        scenario,
+        store,
+        drivers: cast.iter().map(Driver::start).collect(),
+        clients: Vec::new(),
+        leases: HashMap::new(),
+        pending: HashMap::new(),
+        marks: HashMap::new(),
+        known: HashMap::from([("url".to_owned(), json!(store.url()))]),
+    };
+    for (number, step) in (1..).zip(&scenario.steps) {
+        run.step(step).map_err(|why| format!("step {number} {{ {step} }}: {why}"))?;
+    }
+    run.finish()
+}
+
+fn answered(from_ns: u64, value: Value) -> Answer {
+    Answer { from_ns, to_ns: boot_ns(), result: Ok(value) }
+}
+
+impl Run<'_> {
+    fn step(&mut self, step: &Step) -> Result<(), String> {
+        if let Some(mark) = &step.mark {
+            self.marks.insert(mark.clone(), boot_ns());
+        }
+        let start = Instant::now();
+        loop {
+            let answer = self.act(step)?;
+            let Some(answer) = answer else { return Ok(()) };
+            match self.judge(step, &answer) {
+                Ok(()) => {
+                    if let (Some(name), Ok(value)) = (&step.save, answer.result) {
+                        self.known.insert(name.clone(), value);
+                    }
+                    return Ok(());
+                }
+                Err(_) if step.within.is_some_and(|within| start.elapsed() < Duration::from_millis(within)) => {
+                    std::thread::sleep(LOOK);
+                }
+                Err(why) => return Err(why),
+            }
+        }
+    }
+
+    /// Carries the step out; `None` when there is no answer to judge.
+    fn act(&mut self, step: &Step) -> Result<Option<Answer>, String> {
+        if let Some(act) = &step.act {
+            let (driver, id, lease) = self.send(act, step)?;
+            return self.answer(driver, id, lease.as_deref()).map(Some);
+        }
+        if let Some(act) = &step.start {
+            let sent_ns = boot_ns();
+            let (driver, id, lease) = self.send(act, step)?;
+            let lease = lease.ok_or("what is started has the name of a lease")?;
+            self.pending.insert(lease, Pending { driver, id, sent_ns });
+            return Ok(None);
+        }
+        if let Some(lease) = &step.wait {
+            let pending = self.pending.remove(lease).ok_or("nothing was started under this name")?;
+            let answer = self.answer(pending.driver, pending.id, Some(lease))?;
+            return Ok(Some(Answer { from_ns: pending.sent_ns, ..answer }));
+        }
+        if let Some(lease) = &step.pending {
+            let pending = self.pending.get(lease).ok_or("nothing was started under this name")?;
+            let early = self.drivers[pending.driver].has_answer(pending.id);
+            return if early { Err("it has been answered".to_owned()) } else { Ok(None) };
+        }
+        if let Some(lease) = &step.cancel {
+            let pending = self.pending.get(lease).ok_or("nothing was started under this name")?;
+            let id = self.drivers[pending.driver].send("cancel", &json!({"request": pending.id}));
+            return self.answer(pending.driver, id, None).map(Some);
+        }
+        if let Some((lease, event)) =
+            step.lost.as_ref().map(|it| (it, "lost")).or(step.jeopardy.as_ref().map(|it| (it, "jeopardy")))
+        {
+            let from_ns = boot_ns();
+            let driver = &self.drivers[*self.leases.get(lease).ok_or("no such lease")?];
+            let told = driver.wait_event(LIMIT, |it| it.lease == *lease && it.event == event);
+            let told = told.map_err(|why| format!("{event} was not told: {why}"))?;
+            return Ok(Some(Answer { from_ns, to_ns: told.at_ns, result: Ok(json!(told.reason)) }));
+        }
+        if let Some(lease) = &step.not_lost {
+            let driver = &self.drivers[*self.leases.get(lease).ok_or("no such lease")?];
+            return match driver.events().iter().find(|it| it.lease == *lease && it.event == "lost") {
+                Some(event) => Err(format!("it was lost: {event:?}")),
+                None => Ok(None),
+            };
+        }
+        if let Some(ms) = step.pass_ms {
+            std::thread::sleep(Duration::from_millis(ms));
+            return Ok(None);
+        }
+        self.serve(step.server.as_ref().ok_or("the step does nothing")?).map(Some)
+    }
+
+    /// Sends what `client.operation lease` or `lease.operation` says.
+    fn send(&mut self, act: &str, step: &Step) -> Result<(usize, u64, Option<String>), String> {
+        let (act, lease) = act.split_once(' ').map_or((act, None), |(act, lease)| (act, Some(lease.to_owned())));
+        let (subject, op) = act.split_once('.').ok_or("an action is written subject.operation")?;
+        let mut args = self.arguments(step)?;
+        let of_lease = ["release", "extend", "detach", "check", "wait_lost", "drop"].contains(&op);
+        let (driver, lease) = if of_lease {
+            (*self.leases.get(subject).ok_or("no such lease")?, Some(subject.to_owned()))
+        } else if op == "connect" {
+            let (driver, options) = self.client(subject)?;
+            return Ok((driver, self.drivers[driver].send("client", &options), None));
+        } else {
+            let driver = self.connected(subject)?;
+            args.insert("client".to_owned(), json!(subject));
+            (driver, lease)
+        };
+        if let Some(lease) = &lease {
+            self.leases.insert(lease.clone(), driver);
+            args.insert("lease".to_owned(), json!(lease));
+        }
+        Ok((driver, self.drivers[driver].send(op, &Value::Object(args)), lease))
+    }
+
+    fn arguments(&self, step: &Step) -> Result<Map<String, Value>, String> {
+        let mut args = Map::new();
+        for (name, value) in &step.args {
+            let value = resolve(value, &self.known)?;
+            match name.as_str() {
+                "lock" | "reentrant" => {
+                    let kind = if name == "lock" { "lock" } else { "reentrant_lock" };
+                    args.insert("kind".to_owned(), json!(kind));
+                    args.insert("name".to_owned(), value);
+                }
+                _ => drop(args.insert(name.clone(), value)),
+            }
+        }
+        Ok(args)
+    }
+
+    /// The driver that plays a client, and the options to make it with. Notes that it is there.
+    fn client(&mut self, name: &str) -> Result<(usize, Value), String> {
+        let known = self.clients.iter().find(|(known, _)| known == name).map(|&(_, driver)| driver);
+        let driver = known.unwrap_or(self.clients.len() % self.drivers.len());
+        if known.is_none() {
+            self.clients.push((name.to_owned(), driver));
+        }
+        let mut options = json!({"client": name, "url": self.store.url()});
+        for (option, value) in self.scenario.clients.get(name).into_iter().flatten() {
+            options[option] = resolve(value, &self.known)?;
+        }
+        Ok((driver, options))
+    }
+
+    fn connected(&mut self, name: &str) -> Result<usize, String> {
+        if let Some(&(_, driver)) = self.clients.iter().find(|(known, _)| known == name) {
+            return Ok(driver);
+        }
+        let (driver, options) = self.client(name)?;
+        let id = self.drivers[driver].send("client", &options);
+        match self.answer(driver, id, None)?.result {
+            Ok(_) => Ok(driver),
+            Err(failure) => Err(format!("client {name}: {}: {}", failure.kind, failure.message)),
+        }
+    }
+
+    fn answer(&mut self, driver: usize, id: u64, lease: Option<&str>) -> Result<Answer, String> {
+        let answer = self.drivers[driver].wait(id, LIMIT).map_err(|why| why.to_string())?;
+        if let Err(Failure { kind, message }) = &answer.result
+            && kind == "Driver"
+        {
+            return Err(message.clone());
+        }
+        if let (Some(lease), Ok(value)) = (lease, &answer.result)
+            && value.is_object()
+        {
+            self.known.insert(lease.to_owned(), value.clone());
+        }
+        Ok(answer)
+    }
+
+    fn serve(&self, what: &toml::Value) -> Result<Answer, String> {
+        let server = self.store.server()?;
+        let from_ns = boot_ns();
+        match what.as_str() {
+            Some("stop") => server.stop(),
+            Some("cont") => server.cont(),
+            Some("kill") => server.kill(),
+            Some("restart") => server.restart(),
+            _ => {
+                let words = match resolve(what, &self.known)? {
+                    Value::Array(words) => words,
+                    other => return Err(format!("{other} is nothing that a server can do")),
+                };
+                let words: Vec<String> =
+                    words.iter().map(|word| word.as_str().map_or_else(|| word.to_string(), str::to_owned)).collect();
+                return Ok(answered(from_ns, plain(&server.try_cmd(&words)?)));
+            }
+        }
+        Ok(answered(from_ns, Value::Null))
+    }
+
+    fn judge(&self, step: &Step, answer: &Answer) -> Result<(), String> {
+        match (&step.error, &answer.result) {
+            (Some(kind), Err(failure)) if *kind == failure.kind => {}
+            (Some(kind), result) => return Err(format!("{result:?}, not {kind}")),
+            (None, Err(failure)) => return Err(format!("{}: {}", failure.kind, failure.message)),
+            (None, Ok(value)) => {
+                if let Some(pattern) = &step.is {
+                    compare(pattern, value, &self.known).map_err(|why| format!("{why} (the answer was {value})"))?;
+                }
+            }
+        }
+        let from_ns = match &step.since {
+            Some(mark) => *self.marks.get(mark).ok_or_else(|| format!("there is no mark {mark}"))?,
+            None => answer.from_ns,
+        };
+        let took_ms = answer.to_ns.saturating_sub(from_ns) as f64 / 1e6;
+        if step.at_least.is_some_and(|ms| took_ms < ms as f64) || step.at_most.is_some_and(|ms| took_ms > ms as f64) {
+            return Err(format!("took {took_ms:.1} ms"));
+        }
+        Ok(())
+    }
+
+    /// Closes everything and looks that nothing is left.
+    fn finish(mut self) -> Result<(), String> {
+        for (client, driver) in std::mem::take(&mut self.clients) {
+            let id = self.drivers[driver].send("close", &json!({"client": client}));
+            // A client that could not be made cannot be closed, and the driver says so.
+            let _ = self.drivers[driver].wait(id, LIMIT).map_err(|why| format!("close: {why}"))?;
+        }
+        if let Store::Server(server) = self.store {
+            self.look_around(server)?;
+        }
+        for driver in &self.drivers {
+            driver.end(Duration::from_secs(5))?;
+        }
+        Ok(())
+    }
+
+    fn look_around(&self, server: &Server) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let left = leftovers(server, &self.scenario.leaves);
+            if left.is_empty() {
+                return Ok(());
+            }
+            if start.elapsed() > CLEAN {
+                return Err(format!("at the end there is still {left:?}"));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+/// What clients have left on a server: keys without a fencing counter's name, subscriptions, connections.
+pub(crate) fn leftovers(server: &Server, allowed: &[String]) -> BTreeSet<String> {
+    let keys = strings(&server.cmd(&["KEYS", "*"]));
+    let channels = strings(&server.cmd(&["PUBSUB", "CHANNELS"]));
+    let mut left: BTreeSet<String> =
+        keys.into_iter().filter(|key| !key.starts_with("onelock_fence:") && !allowed.contains(key)).collect();
+    left.extend(channels.into_iter().map(|channel| format!("subscription of {channel}")));
+    let clients = server.text(&["CLIENT", "LIST"]);
+    left.extend(clients.lines().filter(|line| !line.contains("user=fixture")).map(|line| format!("connection {line}")));
+    left
+}
+
+fn strings(reply: &Reply) -> Vec<String> {
+    match reply {
+        Reply::Array(items) => items.iter().map(text).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A reply in the terms of a scenario.
+fn plain(reply: &Reply) -> Value {
+    match reply {
+        Reply::Nil => Value::Null,
+        Reply::Int(number) => json!(number),
+        Reply::Array(items) => items.iter().map(plain).collect(),
+        other => json!(text(other)),
+    }
+}

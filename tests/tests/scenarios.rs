@@ -1,0 +1,117 @@
+//! Every scenario of `tests/scenarios`, with every driver, on every server: one line for each.
+//!
+//! `cargo test --test scenarios -- WORDS` runs those whose line contains all the words.
+
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "this is its own test runner")]
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use onelock_tests::scenario::{self, Scenario, Store};
+use onelock_tests::servers::{Flavor, Server};
+use onelock_tests::supervisor::{DriverKind, kinds};
+
+/// How many run at once. They mostly wait.
+const LANES: usize = 6;
+
+#[derive(Clone, Copy)]
+enum Place {
+    On(Flavor),
+    InMemory,
+}
+
+struct Case {
+    name: String,
+    scenario: Scenario,
+    cast: Vec<DriverKind>,
+    place: Place,
+}
+
+/// Every scenario alone with each driver everywhere, and on the main server with each pair of neighbours in the list of
+/// drivers, so that every language meets another one.
+fn cases() -> Vec<Case> {
+    let kinds = kinds();
+    let mut casts: Vec<(Vec<DriverKind>, bool)> = kinds.iter().map(|kind| (vec![kind.clone()], false)).collect();
+    casts.extend((0..kinds.len()).map(|at| (vec![kinds[at].clone(), kinds[(at + 1) % kinds.len()].clone()], true)));
+    let mut all = Vec::new();
+    for scenario in scenario::load() {
+        for (cast, mixed) in &casts {
+            let places = Flavor::ALL.map(Place::On).into_iter().chain([Place::InMemory]);
+            for place in places {
+                let (place_name, wanted) = match place {
+                    Place::On(flavor) => (flavor.program(), !mixed || flavor == Flavor::Valkey91),
+                    Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
+                };
+                if wanted {
+                    let cast_name = cast.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>().join("+");
+                    let name = format!("{place_name} {cast_name} {}: {}", scenario.group, scenario.name);
+                    all.push(Case { name, scenario: scenario.clone(), cast: cast.clone(), place });
+                }
+            }
+        }
+    }
+    all
+}
+
+fn run(number: usize, case: &Case) -> Result<(), String> {
+    let store = match case.place {
+        Place::On(flavor) => Store::Server(Box::new(Server::start(flavor))),
+        Place::InMemory => Store::Memory(format!("scenario-{number}")),
+    };
+    catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        Err(text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("panicked").to_owned())
+    })
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let listing = std::env::args().any(|word| word == "--list");
+    let (wanted, others): (Vec<_>, Vec<_>) =
+        cases().into_iter().partition(|case| words.iter().all(|word| case.name.contains(word.as_str())));
+    if listing {
+        for case in &wanted {
+            println!("{}: test", case.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    println!("\nrunning {} tests", wanted.len());
+    let start = Instant::now();
+    let queue = Mutex::new(wanted.iter().enumerate());
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..LANES {
+            scope.spawn(|| {
+                loop {
+                    let next = queue.lock().unwrap().next();
+                    let Some((number, case)) = next else { break };
+                    let begun = Instant::now();
+                    let result = run(number, case);
+                    let word = if result.is_ok() { "ok" } else { "FAILED" };
+                    println!("test {} ... {word} ({:.2} s)", case.name, begun.elapsed().as_secs_f64());
+                    if let Err(why) = result {
+                        failures.lock().unwrap().push((case.name.clone(), why));
+                    }
+                }
+            });
+        }
+    });
+    let failures = failures.into_inner().unwrap();
+    if !failures.is_empty() {
+        println!("\nfailures:");
+    }
+    for (name, why) in &failures {
+        println!("\n{name}\n    {why}");
+    }
+    println!(
+        "\ntest result: {}. {} passed; {} failed; 0 ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
+        if failures.is_empty() { "ok" } else { "FAILED" },
+        wanted.len() - failures.len(),
+        failures.len(),
+        others.len(),
+        start.elapsed().as_secs_f64()
+    );
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
