@@ -11,9 +11,8 @@ help: ## this list
 test: ## everything that must pass before a change goes in
 	@tools/test.sh
 
-demo: ## two processes share a lock, against a server that is fetched and started for it
-	@tools/cargo.sh
-	@tools/with-server.sh cargo run --quiet --release --package onelock --example demo
+demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_URL, or a server of its own
+	@tools/demo.sh
 
 lint: ## formatting and clippy, without a server
 	@tools/lint.sh

@@ -17,9 +17,12 @@ trap stop EXIT
 # A port can be taken between the choice and the start; then the server ends at once and another one is tried.
 for _ in {1..20}; do
     port=$((10000 + RANDOM % 20000))
+    # In a process group of its own, so that Ctrl-C ends the command first and the server after it.
+    set -m
     "$server" --port $port --bind 127.0.0.1 --save '' --dir "$folder" --unixsocket "$folder/socket" \
         --logfile "$folder/log" &
     pid=$!
+    set +m
     for _ in {1..500}; do
         if [ -S "$folder/socket" ]; then break 2; fi
         kill -0 $pid 2>/dev/null || break
