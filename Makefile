@@ -17,9 +17,10 @@ demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_
 lint: ## formatting and clippy, without a server
 	@tools/lint.sh
 
-bench: ## measurements, against a server of its own
+bench: ## measurements against the peers, as one table; about three minutes
 	@tools/cargo.sh
-	@tools/with-server.sh cargo bench --workspace
+	@bench/setup.sh
+	@cargo run --quiet --release --package onelock-bench --bin onelock-bench -- $(BENCH)
 
 servers: ## fetch the servers that the tests run against into .tools/bin
 	@tools/servers.sh

@@ -1,0 +1,62 @@
+//! The C program on hiredis, as a child process that carries out one block of cycles at a time.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use onelock_tests::servers::spawn;
+
+use crate::raw::{self, Requests};
+
+/// The running program.
+pub(crate) struct Floor {
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+    child: Child,
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Floor {
+    /// Starts it; it connects once.
+    ///
+    /// # Panics
+    /// When it was not built (`bench/setup.sh` does that).
+    pub(crate) fn start(port: u16, requests: &Requests) -> Floor {
+        let program = std::env::current_exe().expect("a program has a path").with_file_name("onelock-bench-hiredis");
+        assert!(program.exists(), "{} is missing; `make bench` builds it", program.display());
+        let mut command = Command::new(program);
+        command.arg(port.to_string()).arg(&requests.lock);
+        command.args([&requests.fence, &requests.channel].map(|bytes| std::ffi::OsStr::from_bytes(bytes)));
+        command.args([requests.ttl_ms, requests.fence_ttl_ms].map(|ms| ms.to_string()));
+        command.args([&requests.acquire, &requests.release, &raw::sha(raw::DELETE)]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = spawn(command).expect("the program starts");
+        let orders = child.stdin.take().expect("piped");
+        let answers = BufReader::new(child.stdout.take().expect("piped"));
+        Floor { orders, answers, child }
+    }
+
+    /// Its process number.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Runs `cycles` cycles of one kind (`scripts` or `plain`) and tells their median.
+    ///
+    /// # Panics
+    /// When it ended; it has said why on standard error.
+    pub(crate) fn block(&mut self, kind: &str, cycles: usize) -> Duration {
+        writeln!(self.orders, "{kind} {cycles}").expect("the hiredis program runs");
+        let mut line = String::new();
+        self.answers.read_line(&mut line).expect("the hiredis program answers");
+        let median = line.split(' ').next().and_then(|word| word.parse().ok());
+        Duration::from_nanos(median.expect("the hiredis program has said why it ended"))
+    }
+}
