@@ -3,5 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod asker;
+mod blocking;
+mod connecting;
+mod listening;
 mod model;
 mod operations;
+mod refusals;

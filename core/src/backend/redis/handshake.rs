@@ -92,7 +92,7 @@ impl<'a> Handshake<'a> {
             match (asked, reply) {
                 (Asked::Hello, Value::Error(text)) => {
                     let failure = refusal::classify(text);
-                    if self.endpoint.protocol == Protocol::Auto && is_about_hello(&failure) {
+                    if self.endpoint.protocol == Protocol::Auto && self.is_about_hello(text, &failure) {
                         self.resp3 = false;
                         return Ok(self.begin());
                     }
@@ -131,6 +131,16 @@ impl<'a> Handshake<'a> {
         }
     }
 
+    /// Whether a refused `HELLO` says something about `HELLO`, not about the user or the server's state. Some servers tell
+    /// a stranger nothing about unknown commands, not even that they are: they ask for a login that was in the very command.
+    fn is_about_hello(&self, text: &str, failure: &Failure) -> bool {
+        match failure.kind {
+            ErrorKind::NotPermitted | ErrorKind::ServerRefused => !failure.transient,
+            ErrorKind::AuthFailed => text.starts_with("NOAUTH") && self.credentials().is_some(),
+            _ => false,
+        }
+    }
+
     /// A database that isn't there is the caller's mistake; all else is what the server says it is.
     fn not_selected(&self, text: &str) -> Failure {
         let failure = refusal::classify(text);
@@ -140,11 +150,6 @@ impl<'a> Handshake<'a> {
         }
         failure
     }
-}
-
-/// Whether a refused `HELLO` says something about `HELLO`, not about the user or the server's state.
-fn is_about_hello(failure: &Failure) -> bool {
-    matches!(failure.kind, ErrorKind::NotPermitted | ErrorKind::ServerRefused) && !failure.transient
 }
 
 fn is_passing(text: &str) -> bool {
@@ -218,7 +223,11 @@ mod tests {
 
     #[test]
     fn a_server_without_hello_is_spoken_to_in_resp2() {
-        for text in ["ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'p'", "NOPROTO unsupported"] {
+        for text in [
+            "ERR unknown command 'HELLO', with args beginning with: '3' 'AUTH' 'p'",
+            "NOPROTO unsupported",
+            "NOAUTH Authentication required.",
+        ] {
             let endpoint = endpoint("redis://:p@h");
             let mut handshake = Handshake::new(&endpoint, None);
             assert_eq!(commands(handshake.begin()), ["HELLO 3 AUTH default p"]);

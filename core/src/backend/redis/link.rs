@@ -96,6 +96,11 @@ impl Link {
         }
     }
 
+    /// Whether the store was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.shared.check_open().is_err()
+    }
+
     /// A pause for the n-th failure in a row.
     pub(crate) fn pause(&self, failures: u32) -> Duration {
         pause(failures, &mut self.state().jitter)

@@ -61,6 +61,11 @@ impl Topics {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Makes the task look up, to find that the store was closed.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_one();
+    }
+
     fn hint(&self, channel: &[u8], change: impl FnOnce(&mut Hearing)) {
         if let Some(topic) = self.table().topics.get(channel) {
             topic.hint(change);
@@ -149,7 +154,7 @@ async fn attend(attendant: Attendant, link: Arc<Link>) {
         match connection(&link).await {
             Ok(pipe) => {
                 failures = 0;
-                if serve(&attendant, &pipe).await {
+                if serve(&attendant, &link, &pipe).await {
                     return;
                 }
                 attendant.lost();
@@ -188,8 +193,9 @@ struct Subscribed<'a> {
     retry_at: Instant,
 }
 
-/// Serves the listeners over one connection. `true`: nobody listens any longer; `false`: the connection is gone.
-async fn serve(attendant: &Attendant, pipe: &Pipe) -> bool {
+/// Serves the listeners over one connection. `true`: nobody listens any longer; `false`: the connection is gone, or the
+/// store was closed.
+async fn serve(attendant: &Attendant, link: &Link, pipe: &Pipe) -> bool {
     let topics = &*attendant.topics;
     let mut subscribed = Subscribed {
         topics,
@@ -205,7 +211,12 @@ async fn serve(attendant: &Attendant, pipe: &Pipe) -> bool {
         let idle = topics.table().topics.is_empty();
         tokio::select! {
             () = pipe.gone() => return false,
-            () = topics.changed.notified() => subscribed.adjust(false),
+            () = topics.changed.notified() => {
+                if link.is_closed() {
+                    return false;
+                }
+                subscribed.adjust(false);
+            }
             Some((channel, number, answer)) = subscribed.answers.next(), if !subscribed.answers.is_empty() => {
                 subscribed.answered(channel, number, answer);
             }

@@ -199,6 +199,7 @@ impl Store for RedisStore {
         self.inner.shared.close();
         self.lines.close();
         self.inner.link.close();
+        self.inner.topics.wake();
     }
 }
 

@@ -70,17 +70,15 @@ pub(crate) fn is_unknown_script(text: &str) -> bool {
 /// repeats what came with it, which may be a password.
 fn unwrap(text: &str) -> &str {
     let text = text.split(", with args beginning with").next().unwrap_or_default();
-    let text = match text.find("user_script: ").or_else(|| text.find("user_script:")) {
-        // `… @user_script: 9: -OOM …`: the inner words begin behind the last line number
-        Some(at) if text.starts_with("ERR Error running script") => {
-            let inner = &text[at..];
-            inner.find(": -").map_or(text, |dash| &inner[dash + 3..])
-        }
-        _ => text,
+    // `… @user_script: 9: -OOM …`: the inner words begin behind the last line number
+    let text = match text.rfind("@user_script: ") {
+        Some(at) => text[at..].splitn(3, ": ").nth(2).unwrap_or(text),
+        None => text,
     };
-    // … and the one that newer servers append
+    let text = text.strip_prefix('-').unwrap_or(text);
+    // … and newer servers append where it happened
     let text = text.split(" script: ").next().unwrap_or_default();
-    text.trim_end_matches([',', ' ', '.'])
+    text.trim_end_matches([',', ' ', '.', '\r', '\n'])
 }
 
 #[cfg(test)]
@@ -152,6 +150,11 @@ mod tests {
             ),
             "the server said: OOM command not allowed"
         );
+        assert_eq!(
+            said("ERR Error running script (call to f_a9): @user_script:7: @user_script: 7: The user can't run this"),
+            "the server said: The user can't run this"
+        );
+        assert_eq!(said("@user_script: 34: -NOREPLICAS Not enough.\r\n"), "the server said: NOREPLICAS Not enough");
         assert_eq!(
             said("OOM command not allowed. script: 1f, on @user_script:60."),
             "the server said: OOM command not allowed"
