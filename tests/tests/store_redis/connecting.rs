@@ -41,10 +41,10 @@ fn protocols() {
         let server = Server::start(flavor);
         let monitor = server.monitor();
         for way in WAYS {
-            for (tail, hello) in [("/?protocol=resp2", 0), ("/?protocol=resp3", 1), ("/", 1)] {
+            for (tail, hello) in [("/?protocol=resp2", false), ("/?protocol=resp3", true), ("/", true)] {
                 monitor.clear();
                 works(&Asker::new(&server.url_with("", tail), way));
-                assert_eq!(monitor.count("HELLO"), hello, "{tail}");
+                assert_eq!(monitor.count("HELLO") > 0, hello, "{tail}");
             }
         }
         drop(monitor);

@@ -3,9 +3,10 @@
 use std::io;
 use std::time::Duration;
 
+use redis::Value;
 use rustls::pki_types::ServerName;
 use socket2::SockRef;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
@@ -14,19 +15,20 @@ use tokio_rustls::TlsConnector;
 
 use super::endpoint::{Endpoint, Place};
 use super::handshake::{Handshake, Step, Terms};
-use super::pipe::Stream;
-use super::resp::{Value, decode};
+use super::replies::{Arrived, NoReply, Replies};
 use super::shared::Shared;
 use super::socket::{NO_RESP, Tries, broken, literal, no_connection_in_time, not_connected, reason, tune};
 use super::tls;
 use crate::driver::clock;
 use crate::machine::Failure;
 
-/// A connection after its handshake.
+/// Anything that bytes go through.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection after its handshake, with nothing left to read.
 pub(crate) struct Dialled {
     pub(crate) stream: Box<dyn Stream>,
-    /// What arrived behind the handshake.
-    pub(crate) received: Vec<u8>,
     pub(crate) terms: Terms,
 }
 
@@ -91,17 +93,18 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
 async fn introduce(shared: &Shared, mut stream: Box<dyn Stream>) -> Result<Dialled, Failure> {
     let endpoint: &Endpoint = &shared.endpoint;
     let mut handshake = Handshake::new(endpoint, shared.options.client_name.as_deref());
-    let mut received = Vec::with_capacity(1024);
+    let (mut replies_in, mut arrived) = (Replies::new(), Arrived::default());
     let mut step = handshake.begin();
     loop {
         match step {
-            Step::Done(terms) => return Ok(Dialled { stream, received, terms }),
+            Step::Done(terms) if replies_in.is_empty() && arrived.0.is_empty() => return Ok(Dialled { stream, terms }),
+            Step::Done(_) => return Err(broken(endpoint, NO_RESP)),
             Step::Send(bytes, expected) => {
                 // a peer that hangs up at once may have said why; so what can be read counts before what could not be sent
                 let unsent = send(&mut stream, &bytes).await.err();
                 let mut replies = Vec::with_capacity(expected);
                 while replies.len() < expected {
-                    match receive(&mut stream, &mut received).await {
+                    match receive(&mut stream, &mut replies_in, &mut arrived).await {
                         Ok(reply) => replies.push(reply),
                         Err(why) => {
                             let why = unsent.as_ref().map_or(why, reason);
@@ -121,15 +124,14 @@ async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// The next reply, or in words why there is none.
-async fn receive(stream: &mut Box<dyn Stream>, received: &mut Vec<u8>) -> Result<Value, String> {
+async fn receive(stream: &mut Box<dyn Stream>, replies: &mut Replies, arrived: &mut Arrived) -> Result<Value, String> {
     loop {
-        while let Some((value, length)) = decode(received).map_err(|_| NO_RESP.to_owned())? {
-            received.drain(..length);
-            if !matches!(value, Value::Push(_)) {
-                return Ok(value);
-            }
+        match replies.next(arrived) {
+            Ok(value) => return Ok(value),
+            Err(NoReply::Garbage) => return Err(NO_RESP.to_owned()),
+            Err(NoReply::Source(_)) => {}
         }
-        match stream.read_buf(received).await {
+        match stream.read_buf(&mut arrived.0).await {
             Ok(0) => return Err(reason(&io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => {}
             Err(error) => return Err(reason(&error)),

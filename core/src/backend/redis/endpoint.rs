@@ -94,6 +94,11 @@ impl Endpoint {
         network(rest, tls, options)
     }
 
+    /// Whether there is anything to log in with.
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.username.is_some() || self.password.is_some()
+    }
+
     fn at(place: Place) -> Endpoint {
         Endpoint { place, tls: None, username: None, password: None, db: 0, protocol: Protocol::Auto }
     }
@@ -259,7 +264,7 @@ impl fmt::Debug for Endpoint {
             .field("address", &self.to_string())
             .field("tls", &self.tls)
             // a password in the wrong place is a common slip, so neither half is shown
-            .field("credentials", &(self.username.is_some() || self.password.is_some()))
+            .field("credentials", &self.has_credentials())
             .field("protocol", &self.protocol)
             .finish_non_exhaustive()
     }

@@ -2,44 +2,35 @@
 
 use std::collections::HashMap;
 
-use tokio::time::timeout;
+use redis::{Cmd, Value};
 
 use super::Inner;
-use super::resp::{Packer, Value};
-use super::socket::{NO_REPLY, broken};
+use super::value::{entry, text};
 use crate::backend::Facts;
-use crate::driver::clock;
 use crate::machine::{Failure, Grade, Outcome, Time};
 
 /// Asks the server. What it won't tell counts as not there.
 pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
-    let info = ask(inner, &[b"INFO"], until).await?;
-    let fsync = ask(inner, &[b"CONFIG", b"GET", b"appendfsync"], until).await?;
-    let replicas = ask(inner, &[b"CONFIG", b"GET", b"min-replicas-to-write"], until).await?;
-    Ok(judge(info.text(), value_of(&fsync), value_of(&replicas)))
+    let info = ask(inner, &["INFO"], until).await?;
+    let fsync = setting(inner, "appendfsync", until).await?;
+    let replicas = setting(inner, "min-replicas-to-write", until).await?;
+    Ok(judge(text(&info), fsync.as_deref(), replicas.as_deref()))
+}
+
+/// A line of the server's configuration; `None` if it doesn't tell.
+async fn setting(inner: &Inner, name: &str, until: Time) -> Result<Option<Vec<u8>>, Failure> {
+    let reply = ask(inner, &["CONFIG", "GET", name], until).await?;
+    Ok(entry(&reply, name.as_bytes()).and_then(text).map(<[u8]>::to_vec))
 }
 
 /// The reply to a command, a refusal included.
-async fn ask(inner: &Inner, words: &[&[u8]], until: Time) -> Result<Value, Failure> {
+async fn ask(inner: &Inner, words: &[&str], until: Time) -> Result<Value, Failure> {
     let pipe = inner.link.pipe(until).await?;
-    let mut packer = Packer::default();
-    packer.command(words);
-    inner.shared.count_command();
-    let sent_at = clock::now();
-    let limit = inner.shared.reply_until(until, sent_at).since(sent_at);
-    match timeout(limit, pipe.send(packer.finish())).await {
-        Ok(Ok(Outcome::Applied(value))) => Ok(value),
-        Ok(Ok(Outcome::NotApplied(failure) | Outcome::Indeterminate(failure))) => Err(failure),
-        Ok(Err(_)) => Err(broken(&inner.shared.endpoint, "the connection is gone")),
-        Err(_) => Err(broken(&inner.shared.endpoint, NO_REPLY)),
-    }
-}
-
-/// The value in a reply to `CONFIG GET`.
-fn value_of(reply: &Value) -> Option<&[u8]> {
-    match reply {
-        Value::Array(items) => items.get(1).and_then(Value::text),
-        _ => None,
+    let mut command = Cmd::new();
+    command.arg(words);
+    match inner.exchange(&pipe, &command, until).await.1 {
+        Outcome::Applied(value) => Ok(value),
+        Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Err(failure),
     }
 }
 

@@ -1,8 +1,10 @@
 //! The first words on a new connection: protocol, user, database, name, role. No I/O; both ways to the socket use it.
 
+use redis::Value;
+
 use super::endpoint::{Endpoint, Protocol};
 use super::refusal;
-use super::resp::{Packer, Value};
+use super::value::{entry, text, words};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
@@ -50,60 +52,54 @@ impl<'a> Handshake<'a> {
     /// The first step.
     pub(crate) fn begin(&mut self) -> Step {
         self.asked.clear();
-        let mut packer = Packer::with_capacity(256);
-        let credentials = self.credentials();
-        if self.resp3 {
-            match credentials {
-                Some((user, password)) => packer.command(&[b"HELLO", b"3", b"AUTH", user, password]),
-                None => packer.command(&[b"HELLO", b"3"]),
-            };
-            self.asked.push(Asked::Hello);
-        } else if let Some((user, password)) = credentials {
-            if self.endpoint.username.is_some() {
-                packer.command(&[b"AUTH", user, password]);
-            } else {
-                packer.command(&[b"AUTH", password]); // the form that servers before 6.0 know too
+        let mut bytes = Vec::with_capacity(256);
+        let mut ask = |asked: Asked, words: &[&str]| {
+            redis::Cmd::new().arg(words).write_packed_command(&mut bytes);
+            self.asked.push(asked);
+        };
+        let Endpoint { username, password, db, .. } = self.endpoint;
+        let secret = password.as_deref().unwrap_or_default();
+        match (self.resp3, username, password) {
+            (true, None, None) => ask(Asked::Hello, &["HELLO", "3"]),
+            (true, user, _) => {
+                ask(Asked::Hello, &["HELLO", "3", "AUTH", user.as_deref().unwrap_or("default"), secret]);
             }
-            self.asked.push(Asked::Auth);
+            (false, None, None) => {}
+            (false, Some(user), _) => ask(Asked::Auth, &["AUTH", user, secret]),
+            // the form that servers before 6.0 know too
+            (false, None, Some(_)) => ask(Asked::Auth, &["AUTH", secret]),
         }
-        if self.endpoint.db != 0 {
-            packer.begin(2).word("SELECT").number(u64::from(self.endpoint.db));
-            self.asked.push(Asked::Select);
+        if *db != 0 {
+            ask(Asked::Select, &["SELECT", &db.to_string()]);
         }
         if !self.resp3 {
             // HELLO tells the role along the way
-            packer.command(&[b"ROLE"]);
-            self.asked.push(Asked::Role);
+            ask(Asked::Role, &["ROLE"]);
         }
         if let Some(name) = self.client_name {
-            packer.command(&[b"CLIENT", b"SETNAME", name.as_bytes()]);
-            self.asked.push(Asked::Nicety);
+            ask(Asked::Nicety, &["CLIENT", "SETNAME", name]);
         }
-        packer.command(&[b"CLIENT", b"SETINFO", b"LIB-NAME", env!("CARGO_PKG_NAME").as_bytes()]);
-        packer.command(&[b"CLIENT", b"SETINFO", b"LIB-VER", env!("CARGO_PKG_VERSION").as_bytes()]);
-        self.asked.extend([Asked::Nicety; 2]);
-        Step::Send(packer.finish(), self.asked.len())
+        ask(Asked::Nicety, &["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
+        ask(Asked::Nicety, &["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
+        Step::Send(bytes, self.asked.len())
     }
 
     /// Takes the replies of the last step.
     pub(crate) fn replies(&mut self, replies: &[Value]) -> Result<Step, Failure> {
         let asked = std::mem::take(&mut self.asked);
         for (asked, reply) in asked.iter().zip(replies) {
-            match (asked, reply) {
-                (Asked::Hello, Value::Error(text)) => {
-                    let failure = refusal::classify(text);
-                    if self.endpoint.protocol == Protocol::Auto && self.is_about_hello(text, &failure) {
-                        self.resp3 = false;
-                        return Ok(self.begin());
-                    }
-                    return Err(failure);
-                }
-                (Asked::Select, Value::Error(text)) => return Err(self.not_selected(text)),
+            let refused = match reply {
+                Value::ServerError(error) => Some(words(error)),
+                _ => None,
+            };
+            match (asked, refused) {
+                (Asked::Hello, Some(text)) => return self.without_hello(&text),
+                (Asked::Hello, None) => check_role(entry(reply, b"role"))?,
+                (Asked::Auth, Some(text)) => return Err(refusal::classify(&text)),
+                (Asked::Select, Some(text)) => return Err(self.not_selected(&text)),
                 // a user who may not ask is believed to have been sent to a master
-                (Asked::Role, Value::Error(text)) if is_passing(text) => return Err(refusal::classify(text)),
-                (Asked::Auth, Value::Error(text)) => return Err(refusal::classify(text)),
-                (Asked::Hello, reply) => check_role(entry(reply, b"role"))?,
-                (Asked::Role, Value::Array(items)) => check_role(items.first())?,
+                (Asked::Role, Some(text)) if is_passing(&text) => return Err(refusal::classify(&text)),
+                (Asked::Role, None) => check_role(first(reply))?,
                 _ => {}
             }
         }
@@ -113,22 +109,25 @@ impl<'a> Handshake<'a> {
     /// What the server said before it hung up, having answered less than it owed; as in
     /// `max number of clients reached`.
     pub(crate) fn last_words(replies: &[Value]) -> Option<Failure> {
-        let refusal = replies.iter().find_map(|reply| match reply {
-            Value::Error(text) => Some(text),
+        let said = replies.iter().find_map(|reply| match reply {
+            Value::ServerError(error) => Some(words(error)),
             _ => None,
         })?;
-        Some(refusal::classify(refusal))
+        Some(refusal::classify(&said))
     }
 
-    fn credentials(&self) -> Option<(&'a [u8], &'a [u8])> {
-        let Endpoint { username, password, .. } = self.endpoint;
-        match (username, password) {
-            (None, None) => None,
-            (username, password) => Some((
-                username.as_deref().unwrap_or("default").as_bytes(),
-                password.as_deref().unwrap_or("").as_bytes(),
-            )),
+    /// `HELLO` was refused: go on in RESP2, if that is what it was about and the address allows it.
+    fn without_hello(&mut self, text: &str) -> Result<Step, Failure> {
+        let failure = refusal::classify(text);
+        if !self.is_about_hello(text, &failure) {
+            return Err(failure);
         }
+        if self.endpoint.protocol == Protocol::Auto {
+            self.resp3 = false;
+            return Ok(self.begin());
+        }
+        let detail = format!("the server doesn't know HELLO, so it can't speak resp3; {}", failure.detail);
+        Err(Failure::lasting(ErrorKind::Unsupported, detail))
     }
 
     /// Whether a refused `HELLO` says something about `HELLO`, not about the user or the server's state. Some servers tell
@@ -136,7 +135,7 @@ impl<'a> Handshake<'a> {
     fn is_about_hello(&self, text: &str, failure: &Failure) -> bool {
         match failure.kind {
             ErrorKind::NotPermitted | ErrorKind::ServerRefused => !failure.transient,
-            ErrorKind::AuthFailed => text.starts_with("NOAUTH") && self.credentials().is_some(),
+            ErrorKind::AuthFailed => text.starts_with("NOAUTH") && self.endpoint.has_credentials(),
             _ => false,
         }
     }
@@ -157,15 +156,16 @@ fn is_passing(text: &str) -> bool {
     failure.transient || failure.kind == ErrorKind::AuthFailed
 }
 
-/// The value behind a key of a map.
-fn entry<'v>(map: &'v Value, key: &[u8]) -> Option<&'v Value> {
-    let Value::Array(items) = map else { return None };
-    items.chunks_exact(2).find(|pair| pair[0].text() == Some(key)).map(|pair| &pair[1])
+fn first(reply: &Value) -> Option<&Value> {
+    match reply {
+        Value::Array(items) => items.first(),
+        _ => None,
+    }
 }
 
 /// A replica answers "somebody else holds it" without complaint, so it must be recognised before it is asked.
 fn check_role(role: Option<&Value>) -> Result<(), Failure> {
-    match role.and_then(Value::text) {
+    match role.and_then(text) {
         Some(b"slave" | b"replica") => {
             Err(Failure::transient(ErrorKind::ReadOnly, "the server is a replica; locks are taken on its master"))
         }
@@ -177,7 +177,6 @@ fn check_role(role: Option<&Value>) -> Result<(), Failure> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::RedisOptions;
-    use super::super::resp::decode;
     use super::*;
 
     fn endpoint(address: &str) -> Endpoint {
@@ -187,29 +186,37 @@ mod tests {
     /// The commands of a step, each as its words joined by spaces.
     fn commands(step: Step) -> Vec<String> {
         let Step::Send(bytes, count) = step else { panic!("{step:?}") };
-        let (mut rest, mut commands) = (&bytes[..], Vec::new());
-        while !rest.is_empty() {
-            let (Value::Array(words), length) = decode(rest).unwrap().unwrap() else { panic!("no command") };
-            let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(word.text().unwrap())).collect();
-            commands.push(words.join(" "));
-            rest = &rest[length..];
-        }
-        assert_eq!(commands.len(), count);
+        let (mut parser, mut rest) = (redis::Parser::new(), &bytes[..]);
+        let mut commands: Vec<String> = (0..count)
+            .map(|_| match parser.parse_value(&mut rest).unwrap() {
+                Value::Array(words) => {
+                    let words: Vec<_> = words.iter().map(|word| String::from_utf8_lossy(text(word).unwrap())).collect();
+                    words.join(" ")
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(parser.parse_value(&mut rest).is_err(), "no more than announced");
         commands.retain(|command| !command.starts_with("CLIENT SETINFO"));
         commands
     }
 
+    /// What the server would have sent as this line.
+    fn line(line: &str) -> Value {
+        redis::parse_redis_value(format!("{line}\r\n").as_bytes()).unwrap()
+    }
+
     fn ok() -> Value {
-        Value::Text(b"OK".to_vec())
+        Value::Okay
     }
 
     fn error(text: &str) -> Value {
-        Value::Error(text.to_owned())
+        line(&format!("-{text}"))
     }
 
     fn hello(role: &str) -> Value {
-        let word = |text: &str| Value::Text(text.into());
-        Value::Array(vec![word("server"), word("redis"), word("role"), word(role)])
+        let word = |text: &str| Value::BulkString(text.into());
+        Value::Map(vec![(word("server"), word("redis")), (word("role"), word(role))])
     }
 
     #[test]
@@ -233,7 +240,7 @@ mod tests {
             assert_eq!(commands(handshake.begin()), ["HELLO 3 AUTH default p"]);
             let step = handshake.replies(&[error(text), ok(), ok()]).unwrap();
             assert_eq!(commands(step), ["AUTH p", "ROLE"]);
-            let role = Value::Array(vec![Value::Text(b"master".to_vec())]);
+            let role = Value::Array(vec![Value::BulkString(b"master".to_vec())]);
             let done = handshake.replies(&[ok(), role, ok(), ok()]);
             assert!(matches!(done, Ok(Step::Done(Terms { resp3: false }))));
         }
@@ -248,7 +255,7 @@ mod tests {
         let two = endpoint("redis://h?protocol=resp2");
         let mut handshake = Handshake::new(&two, None);
         assert_eq!(commands(handshake.begin()), ["ROLE"]);
-        let role = Value::Array(vec![Value::Text(b"slave".to_vec())]);
+        let role = Value::Array(vec![Value::BulkString(b"slave".to_vec())]);
         assert_eq!(handshake.replies(&[role, ok(), ok()]).unwrap_err().kind, ErrorKind::ReadOnly);
         handshake.begin();
         let unknown = handshake.replies(&[error("NOPERM can't run 'role'"), ok(), ok()]);

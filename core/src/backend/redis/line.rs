@@ -1,16 +1,17 @@
 //! One blocking connection, driven by the calling thread: write, read, nothing else.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use redis::{Cmd, Value};
 use rustls::ClientConfig;
 
 use super::endpoint::{Endpoint, Place};
 use super::handshake::{Handshake, Step};
-use super::resp::{Garbage, Value, decode};
+use super::replies::{NoReply, Replies};
 use super::socket::{NO_REPLY, NO_RESP, broken, no_connection_in_time, not_connected, reason};
 use super::tls;
 use super::wire::Wire;
@@ -47,9 +48,7 @@ impl Patience<'_> {
 /// A connection after its handshake.
 pub(crate) struct Line {
     wire: Wire,
-    /// What was read and not understood yet is `inbox[..filled]`.
-    inbox: Vec<u8>,
-    filled: usize,
+    replies: Replies,
     /// How long one system call may block, as the socket knows it.
     slice: Duration,
     idle_since: Time,
@@ -62,12 +61,6 @@ enum Trouble {
     Io(io::Error),
     GaveUp(&'static str),
     Garbage,
-}
-
-impl From<Garbage> for Trouble {
-    fn from(_: Garbage) -> Trouble {
-        Trouble::Garbage
-    }
 }
 
 impl Trouble {
@@ -99,8 +92,7 @@ impl Line {
                 .map_err(|error| tls::handshake_failure(endpoint, &error))?;
             encrypted(&mut wire, endpoint, patience)?;
         }
-        let mut line =
-            Line { wire, inbox: vec![0; 1024], filled: 0, slice: SLICE, idle_since: Time::ZERO, spoilt: false };
+        let mut line = Line { wire, replies: Replies::new(), slice: SLICE, idle_since: Time::ZERO, spoilt: false };
         line.introduce(endpoint, client_name, patience)?;
         Ok(line)
     }
@@ -135,14 +127,14 @@ impl Line {
     pub(crate) fn exchange(
         &mut self,
         endpoint: &Endpoint,
-        request: &[u8],
+        request: &Cmd,
         now: Time,
         patience: Patience<'_>,
     ) -> Outcome<Value> {
         // until proven otherwise
         self.spoilt = true;
         self.set_slice(patience.until.since(now));
-        match self.send(request, patience) {
+        match self.send(&request.get_packed_command(), patience) {
             Ok(()) => {}
             Err((0, trouble)) => return Outcome::NotApplied(trouble.failure(endpoint)),
             Err((_, trouble)) => return Outcome::Indeterminate(trouble.failure(endpoint)),
@@ -150,7 +142,7 @@ impl Line {
         match self.receive(patience) {
             Ok(value) => {
                 // a reply too many would be taken for the next request's
-                self.spoilt = self.filled != 0;
+                self.spoilt = !self.replies.is_empty();
                 Outcome::Applied(value)
             }
             Err(trouble) => Outcome::Indeterminate(trouble.failure(endpoint)),
@@ -192,21 +184,10 @@ impl Line {
 
     fn receive(&mut self, patience: Patience<'_>) -> Result<Value, Trouble> {
         loop {
-            while let Some((value, length)) = decode(&self.inbox[..self.filled])? {
-                self.inbox.copy_within(length..self.filled, 0);
-                self.filled -= length;
-                // nothing was subscribed to; a push is somebody else's idea
-                if !matches!(value, Value::Push(_)) {
-                    return Ok(value);
-                }
-            }
-            if self.filled == self.inbox.len() {
-                self.inbox.resize(self.filled * 2, 0);
-            }
-            match self.wire.read(&mut self.inbox[self.filled..]) {
-                Ok(0) => return Err(Trouble::Io(io::ErrorKind::UnexpectedEof.into())),
-                Ok(read) => self.filled += read,
-                Err(error) => self.bear(error, patience)?,
+            match self.replies.next(&mut self.wire) {
+                Ok(value) => return Ok(value),
+                Err(NoReply::Garbage) => return Err(Trouble::Garbage),
+                Err(NoReply::Source(error)) => self.bear(error, patience)?,
             }
         }
     }

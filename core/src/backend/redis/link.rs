@@ -6,10 +6,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::dial::{Dialled, dial};
-use super::pipe::{Ear, Manner, Pipe};
+use super::dial::dial;
+use super::pipe::{Ear, Pipe};
 use super::shared::Shared;
 use super::socket::no_connection_in_time;
+use super::subscriber::Subscriber;
 use crate::driver::clock;
 use crate::machine::{Failure, Jitter, Time};
 
@@ -83,10 +84,15 @@ impl Link {
         self.state().pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(0, |pipe| pipe.number)
     }
 
-    /// A second connection of the same kind, for subscriptions where they can't share the first.
-    pub(crate) async fn pubsub_pipe(&self) -> Result<Pipe, Failure> {
+    /// The means to subscribe: this connection, or a second one where replies and messages don't go together.
+    pub(crate) async fn subscriber(self: &Arc<Self>) -> Result<Subscriber, Failure> {
+        let limit = self.shared.options.request_timeout;
+        let pipe = self.pipe(Time::MAX).await?;
+        if pipe.resp3 {
+            return Ok(Subscriber::sharing(pipe, limit));
+        }
         let dialled = dial(&self.shared).await?;
-        Ok(self.start(dialled, true, 0))
+        Subscriber::alone(dialled, &self.shared.endpoint, limit, self.ear.clone()).await
     }
 
     /// Ends the connection. `Shared` must be closed before, so that no new one is made.
@@ -115,34 +121,38 @@ impl Link {
         let (sender, receiver) = watch::channel(None);
         let link = self.clone();
         state.attempt = Some(receiver.clone());
+        let number = state.made + 1;
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
-            let dialled = dial(&link.shared).await;
-            sender.send_replace(Some(link.finish(dialled)));
+            let made = link.make(number).await;
+            sender.send_replace(Some(link.finish(made)));
         });
         receiver
     }
 
-    fn finish(&self, dialled: Result<Dialled, Failure>) -> Result<Arc<Pipe>, Failure> {
+    async fn make(&self, number: u64) -> Result<Pipe, Failure> {
+        let Shared { endpoint, options, .. } = &*self.shared;
+        let dialled = dial(&self.shared).await?;
+        let start = Pipe::start(dialled, number, endpoint.clone(), options.request_timeout, self.ear.clone());
+        match timeout(options.connect_timeout, start).await {
+            Ok(started) => started,
+            Err(_) => Err(no_connection_in_time(endpoint)),
+        }
+    }
+
+    fn finish(&self, made: Result<Pipe, Failure>) -> Result<Arc<Pipe>, Failure> {
         let mut state = self.state();
         state.attempt = None;
         // asked under the lock, so that `close` misses none
-        let dialled = self.shared.check_open().and(dialled).inspect_err(|_| state.failures += 1)?;
+        let pipe = self.shared.check_open().and(made).inspect_err(|_| state.failures += 1)?;
         state.made += 1;
         state.made_at = clock::now();
         if state.made > 1 {
             self.shared.count_reconnect();
         }
-        let pipe = Arc::new(self.start(dialled, false, state.made));
+        let pipe = Arc::new(pipe);
         state.pipe = Some(pipe.clone());
         Ok(pipe)
-    }
-
-    fn start(&self, dialled: Dialled, pubsub: bool, number: u64) -> Pipe {
-        let Dialled { stream, received, terms } = dialled;
-        let request_timeout = self.shared.options.request_timeout;
-        let manner = Manner { resp3: terms.resp3, pubsub: pubsub && !terms.resp3, request_timeout };
-        Pipe::start(stream, received, manner, number, self.shared.endpoint.clone(), self.ear.clone())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -1,25 +1,21 @@
 //! Subscriptions: one per channel however many wait for it, made again after every reconnect, gone with the last waiter.
 //!
-//! The table says who wants to hear what. A task compares it with what the present connection is subscribed to. Under
-//! RESP3 that is the connection of the requests; under RESP2 it is a second one.
+//! The table says who wants to hear what. A task compares it with what the present connection is subscribed to, and makes
+//! up the difference in one command; what changes meanwhile goes into the next one. So order is never a question.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::link::Link;
-use super::pipe::{Ear, Pipe};
+use super::pipe::Ear;
 use super::refusal;
-use super::resp::Value;
+use super::subscriber::{Subscriber, Unsubscribed};
 use crate::backend::{Hearing, Subscription};
 use crate::error::ErrorKind;
-use crate::machine::{Outcome, Time};
 
 /// How long the task stays when nobody listens, so that the next waiter finds a connection.
 const LINGER: Duration = Duration::from_secs(5);
@@ -151,15 +147,15 @@ impl Drop for Attendant {
 async fn attend(attendant: Attendant, link: Arc<Link>) {
     let mut failures = 0;
     loop {
-        match connection(&link).await {
-            Ok(pipe) => {
+        match link.subscriber().await {
+            Ok(subscriber) => {
                 failures = 0;
-                if serve(&attendant, &link, &pipe).await {
+                if Service::new(&attendant.topics, subscriber).run(&attendant, &link).await {
                     return;
                 }
                 attendant.lost();
             }
-            Err(ErrorKind::Closed) => return,
+            Err(failure) if failure.kind == ErrorKind::Closed => return,
             Err(_) => {
                 failures += 1;
                 sleep(link.pause(failures)).await;
@@ -171,114 +167,121 @@ async fn attend(attendant: Attendant, link: Arc<Link>) {
     }
 }
 
-async fn connection(link: &Arc<Link>) -> Result<Arc<Pipe>, ErrorKind> {
-    let pipe = link.pipe(Time::MAX).await.map_err(|failure| failure.kind)?;
-    if pipe.resp3 {
-        return Ok(pipe);
-    }
-    link.pubsub_pipe().await.map(Arc::new).map_err(|failure| failure.kind)
-}
-
-type Confirmation = BoxFuture<'static, (Vec<u8>, u64, Option<Outcome<Value>>)>;
-
 /// What one connection is subscribed to.
-struct Subscribed<'a> {
+struct Service<'a> {
     topics: &'a Topics,
-    pipe: &'a Pipe,
-    /// The channels asked for, each with the number of the asking: a late answer to an earlier one means nothing.
-    asked: HashMap<Vec<u8>, u64>,
-    askings: u64,
-    answers: FuturesUnordered<Confirmation>,
-    refused: Vec<Vec<u8>>,
+    subscriber: Subscriber,
+    confirmed: HashSet<Vec<u8>>,
+    refused: HashSet<Vec<u8>>,
     retry_at: Instant,
+    /// Channels that must be looked at, besides those that changed.
+    anew: Vec<Vec<u8>>,
 }
 
-/// Serves the listeners over one connection. `true`: nobody listens any longer; `false`: the connection is gone, or the
-/// store was closed.
-async fn serve(attendant: &Attendant, link: &Link, pipe: &Pipe) -> bool {
-    let topics = &*attendant.topics;
-    let mut subscribed = Subscribed {
-        topics,
-        pipe,
-        asked: HashMap::new(),
-        askings: 0,
-        answers: FuturesUnordered::new(),
-        refused: Vec::new(),
-        retry_at: Instant::now(),
-    };
-    subscribed.adjust(true);
-    loop {
-        let idle = topics.table().topics.is_empty();
-        tokio::select! {
-            () = pipe.gone() => return false,
-            () = topics.changed.notified() => {
-                if link.is_closed() {
+impl<'a> Service<'a> {
+    fn new(topics: &'a Topics, subscriber: Subscriber) -> Service<'a> {
+        // a new connection is subscribed to nothing
+        let anew = topics.table().topics.keys().cloned().collect();
+        let (confirmed, refused) = (HashSet::new(), HashSet::new());
+        Service { topics, subscriber, confirmed, refused, retry_at: Instant::now(), anew }
+    }
+
+    /// Serves the listeners. `true`: nobody listens any longer; `false`: the connection is gone, or the store was closed.
+    async fn run(&mut self, attendant: &Attendant, link: &Link) -> bool {
+        loop {
+            while !link.is_closed() {
+                let (join, leave) = self.difference();
+                if join.is_empty() && leave.is_empty() {
+                    break;
+                }
+                if self.adjust(&join, &leave).await.is_err() {
                     return false;
                 }
-                subscribed.adjust(false);
             }
-            Some((channel, number, answer)) = subscribed.answers.next(), if !subscribed.answers.is_empty() => {
-                subscribed.answered(channel, number, answer);
+            if link.is_closed() {
+                return false;
             }
-            () = sleep_until(subscribed.retry_at), if !subscribed.refused.is_empty() => subscribed.retry(),
-            () = sleep(LINGER), if idle => if attendant.retire() { return true },
+            let idle = self.topics.table().topics.is_empty();
+            tokio::select! {
+                () = self.subscriber.gone() => return false,
+                () = self.topics.changed.notified() => {}
+                () = sleep_until(self.retry_at), if !self.refused.is_empty() => self.anew.extend(self.refused.drain()),
+                () = sleep(LINGER), if idle => if attendant.retire() { return true },
+            }
         }
     }
-}
 
-impl Subscribed<'_> {
-    /// Brings the connection's subscriptions in line with the table: those that changed, or all on a new connection.
-    fn adjust(&mut self, all: bool) {
+    /// What to subscribe to and what to leave, as the table is now.
+    fn difference(&mut self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let mut table = self.topics.table();
-        let mut dirty = std::mem::take(&mut table.dirty);
-        if all {
-            dirty = table.topics.keys().cloned().collect();
-        }
-        for channel in dirty {
-            // sent under the lock, in the order of the changes; nothing here waits
-            if table.topics.contains_key(&channel) {
-                // also when it is asked for already: left and come back before anybody looked, so the new listener has
-                // not heard of the subscription yet
-                self.ask(channel);
-            } else if self.asked.remove(&channel).is_some() {
-                self.refused.retain(|refused| *refused != channel);
-                self.pipe.unsubscribe(&channel);
+        let mut changed: HashSet<Vec<u8>> = table.dirty.drain(..).collect();
+        changed.extend(self.anew.drain(..));
+        let (mut join, mut leave) = (Vec::new(), Vec::new());
+        for channel in changed {
+            match (table.topics.get(&channel), self.confirmed.contains(&channel)) {
+                // left and come back before anybody looked: it has been subscribed all the time, and the new listener hears
+                // of it now
+                (Some(topic), true) => topic.hint(|hearing| hearing.subscribed = true),
+                (Some(_), false) => join.push(channel),
+                (None, true) => leave.push(channel),
+                (None, false) => {
+                    self.refused.remove(&channel);
+                }
             }
         }
+        (join, leave)
     }
 
-    fn ask(&mut self, channel: Vec<u8>) {
-        self.askings += 1;
-        let number = self.askings;
-        self.asked.insert(channel.clone(), number);
-        let answer = self.pipe.subscribe(&channel);
-        self.answers.push(Box::pin(async move { (channel, number, answer.await.ok()) }));
-    }
-
-    fn answered(&mut self, channel: Vec<u8>, number: u64, answer: Option<Outcome<Value>>) {
-        if self.asked.get(&channel) != Some(&number) {
-            return;
+    /// Makes up the difference; an error means that the connection is gone.
+    async fn adjust(&mut self, join: &[Vec<u8>], leave: &[Vec<u8>]) -> Result<(), ()> {
+        if !leave.is_empty() {
+            match self.subscriber.unsubscribe(leave).await {
+                Ok(()) => self.confirmed.retain(|channel| !leave.contains(channel)),
+                // without the right to leave, what comes in is ignored
+                Err(Unsubscribed::Refused(_)) => {}
+                Err(Unsubscribed::Lost) => return Err(()),
+            }
         }
-        match answer {
-            Some(Outcome::Applied(Value::Error(text))) => {
+        match join {
+            [] => Ok(()),
+            [channel] => self.join(channel).await,
+            several => match self.subscriber.subscribe(several).await {
+                Ok(()) => {
+                    several.iter().for_each(|channel| self.confirm(channel));
+                    Ok(())
+                }
+                // one bad channel spoils the command, so each is asked for by itself
+                Err(Unsubscribed::Refused(_)) => {
+                    for channel in several {
+                        self.join(channel).await?;
+                    }
+                    Ok(())
+                }
+                Err(Unsubscribed::Lost) => Err(()),
+            },
+        }
+    }
+
+    async fn join(&mut self, channel: &Vec<u8>) -> Result<(), ()> {
+        match self.subscriber.subscribe(std::slice::from_ref(channel)).await {
+            Ok(()) => self.confirm(channel),
+            Err(Unsubscribed::Refused(text)) => {
                 let failure = refusal::classify(&text);
                 tracing::debug!(detail = failure.detail, "subscription refused; its waiters poll");
-                self.topics.hint(&channel, |hearing| hearing.refused = failure.kind == ErrorKind::NotPermitted);
+                self.topics.hint(channel, |hearing| hearing.refused = failure.kind == ErrorKind::NotPermitted);
+                self.refused.insert(channel.clone());
                 self.retry_at = Instant::now() + REFUSED_AGAIN;
-                self.refused.push(channel);
             }
-            Some(Outcome::Applied(_)) => self.topics.hint(&channel, |hearing| {
-                hearing.subscribed = true;
-                hearing.refused = false;
-            }),
-            // the connection is gone, which is noticed anyway
-            _ => {}
+            Err(Unsubscribed::Lost) => return Err(()),
         }
+        Ok(())
     }
 
-    fn retry(&mut self) {
-        for channel in std::mem::take(&mut self.refused) {
-            self.ask(channel);
-        }
+    fn confirm(&mut self, channel: &[u8]) {
+        self.confirmed.insert(channel.to_vec());
+        self.topics.hint(channel, |hearing| {
+            hearing.subscribed = true;
+            hearing.refused = false;
+        });
     }
 }

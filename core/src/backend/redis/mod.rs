@@ -4,14 +4,17 @@
 //! |---|---|
 //! | `endpoint` | the address of one server |
 //! | `scripts`, `scripts/*.lua` | what runs on the server: one script per operation |
-//! | `request`, `reply`, `refusal` | an operation as bytes, and back: the reply, or what a refusal means |
-//! | `resp` | the wire format |
+//! | `request`, `reply`, `refusal` | an operation as a command, and back: the reply, or what a refusal means |
+//! | `replies`, `value` | replies from a socket, and small questions to them |
 //! | `handshake` | the first words on a connection |
 //! | `dial`, `pipe`, `link` | async: make a connection, share it between tasks, replace it when it breaks |
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
-//! | `listen` | subscriptions |
+//! | `subscriber`, `listen` | subscriptions: how they are made, and who wants which |
 //! | `facts` | what the server says about itself |
 //! | `socket`, `tls`, `shared` | what both ways to the socket share |
+//!
+//! Wire format and multiplexing are redis-rs'. Connections are made here, because the time limits, the order of addresses
+//! and what is known after a failure matter to a lock.
 
 mod dial;
 mod endpoint;
@@ -23,20 +26,22 @@ mod link;
 mod listen;
 mod pipe;
 mod refusal;
+mod replies;
 mod reply;
 mod request;
-mod resp;
 mod scripts;
 mod shared;
 mod socket;
+mod subscriber;
 mod tls;
+mod value;
 mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use redis::{Cmd, Value};
 
 pub use endpoint::{Endpoint, Place, Protocol, TlsFiles};
 
@@ -46,9 +51,7 @@ use self::link::Link;
 use self::listen::Topics;
 use self::pipe::Pipe;
 use self::request::Form;
-use self::resp::Value;
 use self::shared::Shared;
-use self::socket::{NO_REPLY, broken};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
 use crate::error::{Error, ErrorKind};
@@ -122,13 +125,13 @@ impl RedisStore {
         let shared = &*self.inner.shared;
         let mut form = Form::Sha;
         loop {
-            let request = request::pack(op, form);
+            let request = request::command(op, form);
             let sent_at = clock::now();
             let patience = Patience { until: shared.reply_until(patience.until, sent_at), ..patience };
             shared.count_command();
             let outcome = line.exchange(&shared.endpoint, &request, sent_at, patience);
             match &outcome {
-                Outcome::Applied(Value::Error(text)) if form == Form::Sha && refusal::is_unknown_script(text) => {
+                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
                     form = Form::Text;
                 }
                 _ => return (sent_at, outcome),
@@ -218,10 +221,10 @@ impl Inner {
                 Ok(pipe) => pipe,
                 Err(failure) => return not_sent(begun, failure),
             };
-            let (sent_at, outcome) = self.exchange(&pipe, request::pack(op, form), until).await;
+            let (sent_at, outcome) = self.exchange(&pipe, &request::command(op, form), until).await;
             let received_at = clock::now();
             match &outcome {
-                Outcome::Applied(Value::Error(text)) if form == Form::Sha && refusal::is_unknown_script(text) => {
+                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
                     form = Form::Text;
                 }
                 // the connection ended before this request's turn came: take the next one
@@ -238,18 +241,10 @@ impl Inner {
     }
 
     /// One request on the shared connection, and when it was handed in.
-    async fn exchange(&self, pipe: &Pipe, request: Vec<u8>, until: Time) -> (Time, Outcome<Value>) {
+    async fn exchange(&self, pipe: &Pipe, command: &Cmd, until: Time) -> (Time, Outcome<Value>) {
         self.shared.count_command();
         let sent_at = clock::now();
-        let reply = pipe.send(request);
-        let limit = self.shared.reply_until(until, sent_at).since(sent_at);
-        let outcome = match timeout(limit, reply).await {
-            Ok(Ok(outcome)) => outcome,
-            // the connection's task went down with its runtime
-            Ok(Err(_)) => Outcome::Indeterminate(broken(&self.shared.endpoint, "the connection is gone")),
-            Err(_) => Outcome::Indeterminate(broken(&self.shared.endpoint, NO_REPLY)),
-        };
-        (sent_at, outcome)
+        (sent_at, pipe.request(command, sent_at, until).await)
     }
 }
 

@@ -1,25 +1,33 @@
-//! One connection shared by many tasks: requests go out in the order they were handed in, replies come back in that order.
-//!
-//! A task of its own does the I/O, so a caller that goes away leaves nothing half done. Requests that wait together leave
-//! in one write.
+//! One connection shared by many tasks. The multiplexing is redis-rs'; what is added here is what a lock must know: when
+//! the connection is gone, whether it has fallen silent, and whether its replies can still be believed.
 
-use std::collections::VecDeque;
+use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::time::{Instant, Sleep};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value,
+};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
 
+use super::dial::{Dialled, Stream};
 use super::endpoint::Endpoint;
-use super::resp::{Packer, Value, decode};
-use super::socket::{NO_REPLY, NO_RESP, broken, reason};
-use crate::machine::{Failure, Outcome};
+use super::replies::MAX_REPLY;
+use super::socket::{NO_REPLY, NO_RESP, broken};
+use super::value::text;
+use crate::driver::clock;
+use crate::machine::{Failure, Outcome, Time};
 
-/// Anything that bytes go through.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+/// How many requests may wait to be written before callers wait to hand theirs in.
+const QUEUE: usize = 1024;
 
 /// Hears messages that arrive out of turn.
 pub(crate) trait Ear: Send + Sync + 'static {
@@ -27,302 +35,236 @@ pub(crate) trait Ear: Send + Sync + 'static {
     fn heard(&self, channel: &[u8]);
 }
 
-/// How the bytes of one connection are to be read.
-pub(crate) struct Manner {
-    /// Pushes come as RESP3 pushes; otherwise, if `pubsub`, as plain arrays.
-    pub(crate) resp3: bool,
-    /// A RESP2 connection that does nothing but listen.
-    pub(crate) pubsub: bool,
-    /// A request unanswered for this long means that the connection is dead.
-    pub(crate) request_timeout: Duration,
+/// A background task of a connection: it ends with this handle, and its end is noticed.
+pub(crate) struct Background {
+    task: AbortHandle,
+    gone: watch::Receiver<()>,
+    /// The task is as good as gone: it ends when the runtime gets to it.
+    stopped: AtomicBool,
 }
 
-/// The handle of a connection. The connection ends when the last handle is dropped.
+impl Background {
+    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Background {
+        let (alive, gone) = watch::channel(());
+        let task = tokio::spawn(async move {
+            // dropped with the task, however that ends
+            let _alive = alive;
+            work.await;
+        });
+        Background { task: task.abort_handle(), gone, stopped: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        self.task.abort();
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) || self.gone.has_changed().is_err()
+    }
+
+    pub(crate) async fn gone(&self) {
+        // nothing is ever sent: this ends when the sender does
+        let _ = self.gone.clone().changed().await;
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What the connection's task and its callers know in common.
+#[derive(Default)]
+pub(crate) struct Health {
+    /// Bytes that have come in since anything was understood.
+    unread: AtomicU64,
+    /// Confirmations of subscriptions that are still to come.
+    pub(crate) awaited: AtomicU64,
+    /// A push was taken for a reply, so replies may belong to other requests than they seem to.
+    disordered: AtomicBool,
+    /// Since when requests have been waiting without any reply; 0 if none does.
+    silent_since: AtomicU64,
+}
+
+impl Health {
+    fn understood(&self) {
+        self.unread.store(0, Ordering::Relaxed);
+    }
+
+    /// The multiplexer takes every (un)subscription push for the confirmation that the oldest request waits for. One that
+    /// the server sends by itself would shift all replies behind it by one: acquires would get each other's answers.
+    /// So they are counted, before the multiplexer acts on them.
+    fn confirmed(&self) {
+        let counted = self.awaited.fetch_update(Ordering::AcqRel, Ordering::Acquire, |awaited| awaited.checked_sub(1));
+        if counted.is_err() {
+            self.disordered.store(true, Ordering::Release);
+        }
+    }
+}
+
+/// The handle of a connection. The connection ends with it.
 pub(crate) struct Pipe {
-    requests: mpsc::UnboundedSender<Request>,
-    stop: Arc<Notify>,
+    connection: MultiplexedConnection,
+    background: Background,
+    health: Arc<Health>,
     endpoint: Arc<Endpoint>,
+    request_timeout: Duration,
     /// Counts the store's connections, from 1.
     pub(crate) number: u64,
     /// Whether subscriptions can share this connection.
     pub(crate) resp3: bool,
 }
 
-type Answering = oneshot::Sender<Outcome<Value>>;
-
-struct Request {
-    bytes: Vec<u8>,
-    awaited: Awaited,
-}
-
-/// What ends the wait of a request.
-enum Awaited {
-    /// The next reply.
-    Reply(Answering),
-    /// The confirmation of a (un)subscription, which is a push: `[word, channel, …]`. A refusal is a reply.
-    Confirmation { word: &'static [u8], channel: Vec<u8>, answer: Option<Answering> },
-}
-
-impl Awaited {
-    fn end(self, outcome: Outcome<Value>) {
-        let answer = match self {
-            Awaited::Reply(answer) => Some(answer),
-            Awaited::Confirmation { answer, .. } => answer,
-        };
-        // nobody waits any longer: their loss
-        let _ = answer.map(|answer| answer.send(outcome));
-    }
-}
-
 impl Pipe {
-    /// Starts the connection's task. `received` is what arrived behind the handshake.
-    pub(crate) fn start(
-        stream: Box<dyn Stream>,
-        received: Vec<u8>,
-        manner: Manner,
+    /// Starts the connection's task.
+    pub(crate) async fn start(
+        dialled: Dialled,
         number: u64,
         endpoint: Arc<Endpoint>,
+        request_timeout: Duration,
         ear: Arc<dyn Ear>,
-    ) -> Pipe {
-        let (requests, queue) = mpsc::unbounded_channel();
-        let stop = Arc::new(Notify::new());
-        let pipe = Pipe { requests, stop: stop.clone(), endpoint: endpoint.clone(), number, resp3: manner.resp3 };
-        let (reader, writer) = tokio::io::split(stream);
-        let traffic = Traffic {
-            reader,
-            inbox: received,
-            writer,
-            outbox: Vec::new(),
-            written: 0,
-            unflushed: false,
-            in_flight: VecDeque::new(),
-            manner,
-            endpoint,
-            ear,
-        };
-        tokio::spawn(traffic.run(queue, stop));
-        pipe
+    ) -> Result<Pipe, Failure> {
+        let resp3 = dialled.terms.resp3;
+        let health = Arc::new(Health::default());
+        let stream = Bounded { stream: dialled.stream, health: health.clone() };
+        // time limits are the callers', and nothing is ever sent twice
+        let mut config = AsyncConnectionConfig::new().set_response_timeout(None).set_pipeline_buffer_size(QUEUE);
+        if resp3 {
+            let health = health.clone();
+            config = config.set_push_sender(move |push: PushInfo| {
+                pushed(&push, &health, &*ear);
+                Ok::<(), ()>(())
+            });
+        }
+        let (connection, driver) = MultiplexedConnection::new_with_config(&introduced(resp3), stream, config)
+            .await
+            .map_err(|error| broken(&endpoint, &why(&error)))?;
+        let background = Background::spawn(driver);
+        Ok(Pipe { connection, background, health, endpoint, request_timeout, number, resp3 })
     }
 
-    /// Hands in a request. It is sent even if the receiver is dropped.
-    pub(crate) fn send(&self, bytes: Vec<u8>) -> oneshot::Receiver<Outcome<Value>> {
-        let (answer, receiver) = oneshot::channel();
-        self.hand_in(Request { bytes, awaited: Awaited::Reply(answer) });
-        receiver
-    }
-
-    /// Hands in a `SUBSCRIBE`. The answer is `Nil` or the server's refusal.
-    pub(crate) fn subscribe(&self, channel: &[u8]) -> oneshot::Receiver<Outcome<Value>> {
-        let (answer, receiver) = oneshot::channel();
-        self.switch("SUBSCRIBE", b"subscribe", channel, Some(answer));
-        receiver
-    }
-
-    /// Hands in an `UNSUBSCRIBE`, for whose answer nobody waits.
-    pub(crate) fn unsubscribe(&self, channel: &[u8]) {
-        self.switch("UNSUBSCRIBE", b"unsubscribe", channel, None);
-    }
-
-    fn switch(&self, command: &str, word: &'static [u8], channel: &[u8], answer: Option<Answering>) {
-        let mut packer = Packer::with_capacity(channel.len() + 48);
-        packer.begin(2).word(command).word(channel);
-        let awaited = Awaited::Confirmation { word, channel: channel.to_vec(), answer };
-        self.hand_in(Request { bytes: packer.finish(), awaited });
-    }
-
-    fn hand_in(&self, request: Request) {
-        if let Err(refused) = self.requests.send(request) {
-            refused.0.awaited.end(Outcome::NotApplied(broken(&self.endpoint, "the connection is gone")));
+    /// Sends a request at `sent_at`, and waits for its reply until `until`, but no longer than a request may take.
+    pub(crate) async fn request(&self, command: &Cmd, sent_at: Time, until: Time) -> Outcome<Value> {
+        if self.is_gone() {
+            return Outcome::NotApplied(broken(&self.endpoint, "the connection is gone"));
+        }
+        let limit = until.since(sent_at).min(self.request_timeout);
+        let silent = &self.health.silent_since;
+        let _ = silent.compare_exchange(0, sent_at.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
+        let mut connection = self.connection.clone();
+        let unknown = |reason: &str| Outcome::Indeterminate(broken(&self.endpoint, reason));
+        match timeout(limit, connection.send_packed_command(command)).await {
+            Ok(Ok(value)) => {
+                self.health.understood();
+                silent.store(0, Ordering::Relaxed);
+                // asked after the reply was taken: whatever was shifted came after the flag was set
+                if self.health.disordered.load(Ordering::Acquire) {
+                    self.stop();
+                    return unknown("replies were mixed up");
+                }
+                Outcome::Applied(value)
+            }
+            Ok(Err(error)) => {
+                self.stop();
+                unknown(&why(&error))
+            }
+            Err(_) => {
+                // a caller in a hurry doesn't end it for the others, but all of them together notice silence
+                let (now, since) = (clock::now(), Time::from_nanos(silent.load(Ordering::Relaxed)));
+                let silence = if since == Time::ZERO { Duration::ZERO } else { now.since(since) };
+                if now.since(sent_at).max(silence) >= self.request_timeout {
+                    self.stop();
+                }
+                unknown(NO_REPLY)
+            }
         }
     }
 
-    /// Ends the connection.
+    /// The connection for subscriptions, and how many confirmations it waits for.
+    pub(crate) fn subscriptions(&self) -> (MultiplexedConnection, Arc<Health>) {
+        (self.connection.clone(), self.health.clone())
+    }
+
+    /// Ends the connection. What is in flight may or may not have happened.
     pub(crate) fn stop(&self) {
-        self.stop.notify_one();
+        self.background.stop();
     }
 
     /// Whether it takes no more requests.
     pub(crate) fn is_gone(&self) -> bool {
-        self.requests.is_closed()
+        self.background.is_gone()
     }
 
     /// Waits until it takes no more requests.
     pub(crate) async fn gone(&self) {
-        self.requests.closed().await;
+        self.background.gone().await;
     }
 }
 
-/// The state of a connection's task.
-struct Traffic {
-    reader: ReadHalf<Box<dyn Stream>>,
-    inbox: Vec<u8>,
-    writer: WriteHalf<Box<dyn Stream>>,
-    outbox: Vec<u8>,
-    /// How much of the outbox has been written.
-    written: usize,
-    unflushed: bool,
-    /// Requests that were put into the outbox, and when.
-    in_flight: VecDeque<(Instant, Awaited)>,
-    manner: Manner,
-    endpoint: Arc<Endpoint>,
-    ear: Arc<dyn Ear>,
+/// How the connection is to be used; user, database and the rest were settled by the handshake.
+pub(crate) fn introduced(resp3: bool) -> RedisConnectionInfo {
+    let protocol = if resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+    RedisConnectionInfo::default().set_protocol(protocol).set_skip_set_lib_name()
 }
 
-/// Requests wait outside while more than this is to be written.
-const OUTBOX_ENOUGH: usize = 64 << 10;
-
-/// Writes some of the bytes, or flushes if there are none (TLS holds back what the socket wouldn't take). Nothing is lost
-/// if this is dropped half-way.
-async fn push(writer: &mut WriteHalf<Box<dyn Stream>>, bytes: &[u8]) -> io::Result<usize> {
-    if bytes.is_empty() {
-        return writer.flush().await.map(|()| 0);
-    }
-    match writer.write(bytes).await? {
-        0 => Err(io::ErrorKind::WriteZero.into()),
-        written => Ok(written),
+fn pushed(push: &PushInfo, health: &Health, ear: &dyn Ear) {
+    health.understood();
+    match push.kind {
+        PushKind::Message => {
+            if let Some(channel) = push.data.first().and_then(text) {
+                ear.heard(channel);
+            }
+        }
+        PushKind::Subscribe
+        | PushKind::Unsubscribe
+        | PushKind::PSubscribe
+        | PushKind::PUnsubscribe
+        | PushKind::SSubscribe
+        | PushKind::SUnsubscribe => health.confirmed(),
+        _ => {}
     }
 }
 
-impl Traffic {
-    async fn run(mut self, mut queue: mpsc::UnboundedReceiver<Request>, stop: Arc<Notify>) {
-        let failure = self.carry(&mut queue, &stop).await;
-        // from here on new requests are refused; those in the queue have not been sent
-        queue.close();
-        while let Ok(request) = queue.try_recv() {
-            request.awaited.end(Outcome::NotApplied(failure.clone()));
+/// Why there was no reply, in words. What the peer sent is never repeated.
+pub(crate) fn why(error: &RedisError) -> String {
+    match error.kind() {
+        ErrorKind::Parse => NO_RESP.to_owned(),
+        _ if error.is_connection_dropped() => "the connection was lost".to_owned(),
+        kind => format!("the connection broke ({kind:?})"),
+    }
+}
+
+/// A stream whose peer may not send without end before anything of it is understood.
+struct Bounded {
+    stream: Box<dyn Stream>,
+    health: Arc<Health>,
+}
+
+impl AsyncRead for Bounded {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        let read = (buffer.filled().len() - before) as u64;
+        if this.health.unread.fetch_add(read, Ordering::Relaxed) > MAX_REPLY as u64 {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
-        for (_, awaited) in self.in_flight.drain(..) {
-            awaited.end(Outcome::Indeterminate(failure.clone()));
-        }
-        let _ = tokio::time::timeout(Duration::from_millis(100), self.writer.shutdown()).await;
+        result
+    }
+}
+
+impl AsyncWrite for Bounded {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
-    async fn carry(&mut self, queue: &mut mpsc::UnboundedReceiver<Request>, stop: &Notify) -> Failure {
-        let endpoint = self.endpoint.clone();
-        let fail = |error: &io::Error| broken(&endpoint, &reason(error));
-        let overdue = tokio::time::sleep(self.manner.request_timeout);
-        tokio::pin!(overdue);
-        if let Err(failure) = self.take_in() {
-            return failure;
-        }
-        loop {
-            if self.inbox.capacity() - self.inbox.len() < 1024 {
-                self.inbox.reserve(4096);
-            }
-            let to_write = self.written < self.outbox.len();
-            tokio::select! {
-                biased;
-                () = stop.notified() => return broken(&endpoint, "the connection was closed on this side"),
-                read = self.reader.read_buf(&mut self.inbox) => match read {
-                    Ok(0) => return fail(&io::ErrorKind::UnexpectedEof.into()),
-                    Ok(_) => if let Err(failure) = self.take_in() { return failure },
-                    Err(error) => return fail(&error),
-                },
-                pushed = push(&mut self.writer, &self.outbox[self.written..]), if to_write || self.unflushed => match pushed {
-                    Ok(written) => self.wrote(written),
-                    Err(error) => return fail(&error),
-                },
-                request = queue.recv(), if self.outbox.len() - self.written < OUTBOX_ENOUGH => match request {
-                    Some(request) => self.put_out(request, queue),
-                    None => return broken(&endpoint, "the connection was closed on this side"),
-                },
-                () = &mut overdue, if !self.in_flight.is_empty() => if self.is_overdue(overdue.as_mut()) {
-                    return broken(&endpoint, NO_REPLY);
-                },
-            }
-        }
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Whether the oldest request has waited too long; otherwise sets the timer to when it will have.
-    fn is_overdue(&self, timer: std::pin::Pin<&mut Sleep>) -> bool {
-        let Some((since, _)) = self.in_flight.front() else { return false };
-        let at = *since + self.manner.request_timeout;
-        if at <= Instant::now() {
-            return true;
-        }
-        timer.reset(at);
-        false
-    }
-
-    fn put_out(&mut self, request: Request, queue: &mut mpsc::UnboundedReceiver<Request>) {
-        let now = Instant::now();
-        let mut next = Some(request);
-        while let Some(Request { bytes, awaited }) = next {
-            if self.outbox.is_empty() {
-                self.outbox = bytes;
-            } else {
-                self.outbox.extend_from_slice(&bytes);
-            }
-            self.in_flight.push_back((now, awaited));
-            next = if self.outbox.len() < OUTBOX_ENOUGH { queue.try_recv().ok() } else { None };
-        }
-    }
-
-    fn wrote(&mut self, count: usize) {
-        self.written += count;
-        self.unflushed = count > 0;
-        if self.written == self.outbox.len() {
-            self.outbox.clear();
-            self.written = 0;
-        }
-    }
-
-    /// Understands what has arrived so far.
-    fn take_in(&mut self) -> Result<(), Failure> {
-        let mut start = 0;
-        loop {
-            match decode(&self.inbox[start..]) {
-                Ok(Some((value, length))) => {
-                    start += length;
-                    self.deliver(value)?;
-                }
-                Ok(None) => break,
-                Err(_) => return Err(broken(&self.endpoint, NO_RESP)),
-            }
-        }
-        self.inbox.drain(..start);
-        Ok(())
-    }
-
-    fn deliver(&mut self, value: Value) -> Result<(), Failure> {
-        match value {
-            Value::Push(items) => self.pushed(&items),
-            Value::Array(items) if self.manner.pubsub => self.pushed(&items),
-            value => match self.in_flight.pop_front() {
-                Some((_, Awaited::Confirmation { answer, .. })) if matches!(value, Value::Error(_)) => {
-                    let _ = answer.map(|answer| answer.send(Outcome::Applied(value)));
-                    Ok(())
-                }
-                Some((_, Awaited::Reply(answer))) => {
-                    let _ = answer.send(Outcome::Applied(value));
-                    Ok(())
-                }
-                // replies and requests no longer match: nothing on this connection can be believed
-                _ => Err(broken(&self.endpoint, "the server sent a reply that nobody asked for")),
-            },
-        }
-    }
-
-    /// A push never ends the wait of a request, except that of the (un)subscription it confirms.
-    fn pushed(&mut self, items: &[Value]) -> Result<(), Failure> {
-        let (Some(word), Some(channel)) = (items.first().and_then(Value::text), items.get(1).and_then(Value::text))
-        else {
-            return Ok(());
-        };
-        match (word, self.in_flight.front()) {
-            (b"message", _) => self.ear.heard(channel),
-            (
-                b"subscribe" | b"unsubscribe",
-                Some((_, Awaited::Confirmation { word: expected, channel: asked, .. })),
-            ) if *expected == word && asked == channel => {
-                if let Some((_, awaited)) = self.in_flight.pop_front() {
-                    awaited.end(Outcome::Applied(Value::Nil));
-                }
-            }
-            // taken away by the server; a new connection subscribes anew
-            (b"unsubscribe", _) => return Err(broken(&self.endpoint, "the server ended a subscription")),
-            _ => {}
-        }
-        Ok(())
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

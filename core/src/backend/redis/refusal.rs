@@ -1,5 +1,7 @@
 //! What a server's error text means.
 
+use redis::{ServerErrorKind, Value};
+
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
@@ -62,8 +64,8 @@ fn code(text: &str) -> Option<&'static (&'static str, ErrorKind, bool)> {
 }
 
 /// Whether the server doesn't know the script.
-pub(crate) fn is_unknown_script(text: &str) -> bool {
-    text.starts_with("NOSCRIPT")
+pub(crate) fn is_unknown_script(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
 }
 
 /// Leaves the wrapping of a script error and everything that echoes our arguments: a server that doesn't know a command
@@ -77,7 +79,10 @@ fn unwrap(text: &str) -> &str {
     };
     let text = text.strip_prefix('-').unwrap_or(text);
     // … and newer servers append where it happened
-    let text = text.split(" script: ").next().unwrap_or_default();
+    let text = match text.rfind(" script: ") {
+        Some(at) if text[at..].contains("@user_script:") => &text[..at],
+        _ => text,
+    };
     text.trim_end_matches([',', ' ', '.', '\r', '\n'])
 }
 
@@ -100,6 +105,7 @@ mod tests {
                 NotPermitted,
                 false,
             ),
+            ("ERR ACL failure in script: User app has no permissions to run the 'set' command", NotPermitted, false),
             ("READONLY You can't write against a read only replica.", ReadOnly, true),
             (
                 "ERR Error running script (call to f_a9): @user_script:20: @user_script: 20: \
@@ -153,6 +159,12 @@ mod tests {
         assert_eq!(
             said("ERR Error running script (call to f_a9): @user_script:7: @user_script: 7: The user can't run this"),
             "the server said: The user can't run this"
+        );
+        assert_eq!(
+            said(
+                "ERR ACL failure in script: User app has no permissions to run the 'set' command script: 1f, on @user_script:7."
+            ),
+            "the server said: ERR ACL failure in script: User app has no permissions to run the 'set' command"
         );
         assert_eq!(said("@user_script: 34: -NOREPLICAS Not enough.\r\n"), "the server said: NOREPLICAS Not enough");
         assert_eq!(

@@ -1,7 +1,9 @@
 //! From the server's reply back to an [`Outcome`].
 
+use redis::Value;
+
 use super::refusal;
-use super::resp::Value;
+use super::value;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token};
 
@@ -20,7 +22,7 @@ pub(crate) struct Reading {
 pub(crate) fn read(op: &Op, value: Value) -> Reading {
     let mut items = match value {
         Value::Array(items) => Items(items.into_iter()),
-        Value::Error(text) => return refused(&text),
+        Value::ServerError(error) => return refused(&value::words(&error)),
         _ => return unusable(op),
     };
     let Some(server_time_us) = items.count() else { return unusable(op) };
@@ -58,7 +60,10 @@ struct Items(std::vec::IntoIter<Value>);
 
 impl Items {
     fn int(&mut self) -> Option<i64> {
-        self.0.next()?.int()
+        match self.0.next()? {
+            Value::Int(number) => Some(number),
+            _ => None,
+        }
     }
 
     /// A number that is not negative.
@@ -68,7 +73,7 @@ impl Items {
 
     fn text(&mut self) -> Option<Vec<u8>> {
         match self.0.next()? {
-            Value::Text(text) => Some(text),
+            Value::BulkString(text) => Some(text),
             _ => None,
         }
     }
@@ -103,7 +108,7 @@ fn renewed(items: &mut Items, expected: usize) -> Option<Vec<Renewal>> {
         .map(|item| match item {
             Value::Int(1) => Some(Renewal::Renewed),
             Value::Int(0) => Some(Renewal::NotMine),
-            Value::Text(text) => Some(Renewal::Failed(String::from_utf8_lossy(&text).into_owned())),
+            Value::BulkString(text) => Some(Renewal::Failed(String::from_utf8_lossy(&text).into_owned())),
             _ => None,
         })
         .collect();
@@ -197,7 +202,7 @@ mod tests {
             array(&[Value::Int(-5), Value::Int(0)]),
             array(&[Value::Int(5)]),
             array(&[Value::Int(5), Value::Int(7)]),
-            array(&[Value::Int(5), Value::Text(b"1".to_vec())]),
+            array(&[Value::Int(5), Value::BulkString(b"1".to_vec())]),
         ];
         for value in odd {
             assert!(matches!(read(&release(), value).outcome, Outcome::Indeterminate(_)));
@@ -217,7 +222,7 @@ mod tests {
 
     #[test]
     fn one_bad_key_is_its_own_trouble_and_a_refusing_server_everybodys() {
-        let text = || Value::Text(b"NOPERM this user has no permissions".to_vec());
+        let text = || Value::BulkString(b"NOPERM this user has no permissions".to_vec());
         let one = read(&renew(2), array(&[Value::Int(5), Value::Int(1), text()]));
         let Outcome::Applied(Reply::Renewed(renewals)) = one.outcome else { panic!("{one:?}") };
         assert!(matches!(&renewals[..], [Renewal::Renewed, Renewal::Failed(_)]));

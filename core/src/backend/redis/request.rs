@@ -1,6 +1,7 @@
-//! From an operation to the bytes that are sent: one buffer, sized before it is filled.
+//! From an operation to the command that is sent.
 
-use super::resp::Packer;
+use redis::Cmd;
+
 use super::scripts::{SCRIPTS, Script};
 use crate::machine::{Claim, Key, Kind, Op, naming};
 
@@ -13,8 +14,8 @@ pub(crate) enum Form {
     Text,
 }
 
-/// The packed request for `op`.
-pub(crate) fn pack(op: &Op, form: Form) -> Vec<u8> {
+/// The request for `op`.
+pub(crate) fn command(op: &Op, form: Form) -> Cmd {
     let scripts = &*SCRIPTS;
     match op {
         Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
@@ -22,27 +23,27 @@ pub(crate) fn pack(op: &Op, form: Form) -> Vec<u8> {
         }
         Op::Renew { holds } => renew(holds, form),
         Op::SetCount { claim, count, ttl_ms } => {
-            let mut packer = begin(&scripts.set_count, form, 1, 4, claim.key.len() + claim.token.len());
-            packer.word(&claim.key).word(&*claim.token).number(*ttl_ms).number(*count);
-            packer.finish()
+            let mut command = begin(&scripts.set_count, form, 1, 4, claim.key.len() + claim.token.len());
+            command.arg(&*claim.key).arg(&*claim.token).arg(*ttl_ms).arg(*count);
+            command
         }
         Op::Release { claim } => {
             let channel = naming::channel(claim.kind, &claim.key);
             let size = claim.key.len() + claim.token.len() + channel.len();
-            let mut packer = begin(&scripts.release, form, 1, 4, size);
-            packer.word(&claim.key).word(letter(claim.kind)).word(&*claim.token).word(channel);
-            packer.finish()
+            let mut command = begin(&scripts.release, form, 1, 4, size);
+            command.arg(&*claim.key).arg(letter(claim.kind)).arg(&*claim.token).arg(channel);
+            command
         }
         Op::Inspect { key } => {
-            let mut packer = begin(&scripts.inspect, form, 2, 2, 2 * key.len() + 32);
-            packer.word(key).word(naming::fence_key(key));
-            packer.finish()
+            let mut command = begin(&scripts.inspect, form, 2, 2, 2 * key.len() + 32);
+            command.arg(&**key).arg(naming::fence_key(key));
+            command
         }
         Op::ForceRelease { key } => force_release(key, form),
     }
 }
 
-fn acquire(claim: &Claim, ttl_ms: u64, fence_ttl_ms: Option<u64>, info: Option<&str>, form: Form) -> Vec<u8> {
+fn acquire(claim: &Claim, ttl_ms: u64, fence_ttl_ms: Option<u64>, info: Option<&str>, form: Form) -> Cmd {
     let keys = if fence_ttl_ms.is_some() { 2 } else { 1 };
     let (script, info) = match claim.kind {
         Kind::Mutex => (&SCRIPTS.acquire_lock, None),
@@ -50,37 +51,37 @@ fn acquire(claim: &Claim, ttl_ms: u64, fence_ttl_ms: Option<u64>, info: Option<&
     };
     let words = 2 * keys + 1 + usize::from(info.is_some());
     let size = 2 * claim.key.len() + claim.token.len() + info.map_or(0, str::len) + 64;
-    let mut packer = begin(script, form, keys, words, size);
-    packer.word(&claim.key);
+    let mut command = begin(script, form, keys, words, size);
+    command.arg(&*claim.key);
     if fence_ttl_ms.is_some() {
-        packer.word(naming::fence_key(&claim.key));
+        command.arg(naming::fence_key(&claim.key));
     }
-    packer.word(&*claim.token).number(ttl_ms);
+    command.arg(&*claim.token).arg(ttl_ms);
     if let Some(info) = info {
-        packer.word(info);
+        command.arg(info);
     }
     if let Some(fence_ttl_ms) = fence_ttl_ms {
-        packer.number(fence_ttl_ms);
+        command.arg(fence_ttl_ms);
     }
-    packer.finish()
+    command
 }
 
-fn renew(holds: &[(Claim, u64)], form: Form) -> Vec<u8> {
+fn renew(holds: &[(Claim, u64)], form: Form) -> Cmd {
     let size = holds.iter().map(|(claim, _)| claim.key.len() + claim.token.len() + 64).sum();
-    let mut packer = begin(&SCRIPTS.renew, form, holds.len(), 4 * holds.len(), size);
+    let mut command = begin(&SCRIPTS.renew, form, holds.len(), 4 * holds.len(), size);
     for (claim, _) in holds {
-        packer.word(&claim.key);
+        command.arg(&*claim.key);
     }
     for (claim, ttl_ms) in holds {
-        packer.word(letter(claim.kind)).word(&*claim.token).number(*ttl_ms);
+        command.arg(letter(claim.kind)).arg(&*claim.token).arg(*ttl_ms);
     }
-    packer.finish()
+    command
 }
 
-fn force_release(key: &Key, form: Form) -> Vec<u8> {
-    let mut packer = begin(&SCRIPTS.force_release, form, 1, 3, 3 * key.len() + 96);
-    packer.word(key).word(naming::channel(Kind::Mutex, key)).word(naming::channel(Kind::Reentrant, key));
-    packer.finish()
+fn force_release(key: &Key, form: Form) -> Cmd {
+    let mut command = begin(&SCRIPTS.force_release, form, 1, 3, 3 * key.len() + 96);
+    command.arg(&**key).arg(naming::channel(Kind::Mutex, key)).arg(naming::channel(Kind::Reentrant, key));
+    command
 }
 
 /// How the scripts spell a kind.
@@ -93,20 +94,20 @@ fn letter(kind: Kind) -> &'static str {
 
 /// Begins a script call with `keys` keys and, these included, `words` words behind their number. `size` is what the
 /// words themselves need, roughly.
-fn begin(script: &Script, form: Form, keys: usize, words: usize, size: usize) -> Packer {
-    let name = match form {
-        Form::Sha => &script.by_sha,
-        Form::Text => &script.by_text,
+fn begin(script: &Script, form: Form, keys: usize, words: usize, size: usize) -> Cmd {
+    let (name, script) = match form {
+        Form::Sha => ("EVALSHA", script.sha.as_str()),
+        Form::Text => ("EVAL", script.text),
     };
-    let mut packer = Packer::with_capacity(name.len() + size + 24 + words * 10);
-    packer.begin(3 + words).packed(name).number(keys as u64);
-    packer
+    let mut command = Cmd::with_capacity(3 + words, script.len() + size + 8 * words);
+    command.arg(name).arg(script).arg(keys);
+    command
 }
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::super::resp::{Value, decode};
+    use redis::Arg;
+
     use super::*;
 
     fn claim(kind: Kind) -> Claim {
@@ -115,11 +116,11 @@ mod tests {
 
     /// The words behind the script's hash.
     fn words(op: &Op) -> Vec<String> {
-        let bytes = pack(op, Form::Sha);
-        let (value, length) = decode(&bytes).unwrap().unwrap();
-        assert_eq!(length, bytes.len());
-        let Value::Array(words) = value else { panic!("no array") };
-        words[2..].iter().map(|word| String::from_utf8(word.text().unwrap().to_vec()).unwrap()).collect()
+        let word = |arg: Arg<&[u8]>| match arg {
+            Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            _ => panic!("a cursor"),
+        };
+        command(op, Form::Sha).args_iter().skip(2).map(word).collect()
     }
 
     #[test]

@@ -1,24 +1,16 @@
-//! The scripts, each with its packed command words, made once.
+//! The scripts, each with the hash by which servers know it.
 
 use std::sync::LazyLock;
 
-use super::resp::Packer;
-
-/// A script in the two forms in which it is sent.
+/// A script.
 pub(crate) struct Script {
-    /// The words `EVALSHA <sha>`, packed.
-    pub(crate) by_sha: Vec<u8>,
-    /// The words `EVAL <text>`, packed.
-    pub(crate) by_text: Vec<u8>,
+    pub(crate) text: &'static str,
+    pub(crate) sha: String,
 }
 
 impl Script {
-    fn new(text: &str) -> Script {
-        let mut by_sha = Packer::with_capacity(64);
-        by_sha.word("EVALSHA").word(sha1_smol::Sha1::from(text).digest().to_string());
-        let mut by_text = Packer::with_capacity(text.len() + 32);
-        by_text.word("EVAL").word(text);
-        Script { by_sha: by_sha.finish(), by_text: by_text.finish() }
+    fn new(text: &'static str) -> Script {
+        Script { text, sha: redis::Script::new(text).get_hash().to_owned() }
     }
 }
 
@@ -45,23 +37,21 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
     use super::*;
 
     /// The words that the scripts spell out must be those of `naming`, which the other stores and the tests use.
     #[test]
     fn scripts_speak_of_the_same_names() {
         use crate::machine::naming;
-        let text = |script: &Script| String::from_utf8(script.by_text.clone()).unwrap();
-        let (lock, reentrant) = (text(&SCRIPTS.acquire_lock), text(&SCRIPTS.acquire_reentrant));
+        let (lock, reentrant) = (SCRIPTS.acquire_lock.text, SCRIPTS.acquire_reentrant.text);
         assert!(lock.contains(&format!("'{}'", naming::VALUE_PREFIX)));
         assert!(lock.contains(&format!("1, {}) ==", naming::VALUE_PREFIX.len())));
         for field in [naming::FENCE_FIELD, naming::INFO_FIELD] {
             assert!(reentrant.contains(&format!("'{field}'")));
-            assert!(text(&SCRIPTS.inspect).contains(&format!("'{field}'")));
+            assert!(SCRIPTS.inspect.text.contains(&format!("'{field}'")));
         }
         for script in [&SCRIPTS.release, &SCRIPTS.force_release] {
-            assert!(text(script).contains(&format!("'{}')", naming::RELEASE_MESSAGE)));
+            assert!(script.text.contains(&format!("'{}')", naming::RELEASE_MESSAGE)));
         }
     }
 }

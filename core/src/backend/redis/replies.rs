@@ -1,0 +1,209 @@
+//! Reads replies from a blocking source, piece by piece, with a bound on what a peer may make us keep.
+
+use std::io::{self, Read};
+
+use redis::{Parser, Value};
+
+/// No reply to one of our requests comes near this; what claims to be longer is not a server of ours. (The parser looks at
+/// an unfinished line from its start each time, so a larger bound would also cost time.)
+pub(crate) const MAX_REPLY: usize = 1 << 20;
+
+/// Why there is no reply.
+#[derive(Debug)]
+pub(crate) enum NoReply {
+    /// The source failed. If it only had nothing to give (`WouldBlock`), the next call goes on where this one stopped.
+    Source(io::Error),
+    /// The bytes are no reply; the connection can't be used any longer.
+    Garbage,
+}
+
+/// The reading end of one connection.
+pub(crate) struct Replies {
+    parser: Parser,
+    /// What the reply under way has taken so far.
+    taken: usize,
+}
+
+impl Replies {
+    pub(crate) fn new() -> Replies {
+        Replies { parser: Parser::new(), taken: 0 }
+    }
+
+    /// The next reply. Pushes are left out: nothing was subscribed to on a connection that is read like this.
+    pub(crate) fn next(&mut self, source: &mut impl Read) -> Result<Value, NoReply> {
+        loop {
+            let mut guard = Guard { source, taken: &mut self.taken, failed: None };
+            let parsed = self.parser.parse_value(&mut guard);
+            match (parsed, guard.failed) {
+                (Ok(value), _) => {
+                    self.taken = 0;
+                    if !matches!(value, Value::Push { .. }) {
+                        return Ok(value);
+                    }
+                }
+                (Err(_), Some(error)) => return Err(NoReply::Source(error)),
+                (Err(_), None) => return Err(NoReply::Garbage),
+            }
+        }
+    }
+
+    /// Whether nothing is left of what was read. A whole reply that nobody asked for would be taken for the next one.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        matches!(self.next(&mut Nothing), Err(NoReply::Source(_)))
+    }
+}
+
+/// Hands bytes on, remembers why it could not, and stops a reply without end.
+struct Guard<'a, R> {
+    source: &'a mut R,
+    taken: &'a mut usize,
+    failed: Option<io::Error>,
+}
+
+impl<R: Read> Read for Guard<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if *self.taken > MAX_REPLY {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let error = match self.source.read(buffer) {
+            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+            Ok(read) => {
+                *self.taken += read;
+                return Ok(read);
+            }
+            Err(error) => error,
+        };
+        // the parser gets a kind that it doesn't try again by itself; the caller sees the error as it was
+        self.failed = Some(error);
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+/// Has nothing.
+struct Nothing;
+
+impl Read for Nothing {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+/// Bytes that have arrived, for a source that is not read by a `Read`.
+#[derive(Default)]
+pub(crate) struct Arrived(pub(crate) Vec<u8>);
+
+impl Read for Arrived {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.0.is_empty() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let count = buffer.len().min(self.0.len());
+        buffer[..count].copy_from_slice(&self.0[..count]);
+        self.0.drain(..count);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        Value::BulkString(text.into())
+    }
+
+    /// Gives one byte at a time, with a pause before each.
+    struct Drip<'a>(&'a [u8], bool);
+
+    impl Read for Drip<'_> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let Some((first, rest)) = self.0.split_first() else { return Err(io::ErrorKind::TimedOut.into()) };
+            (buffer[0], self.0) = (*first, rest);
+            Ok(1)
+        }
+    }
+
+    #[test]
+    fn a_reply_in_pieces_is_the_same_reply() {
+        let cases: [(&[u8], Value); 8] = [
+            (b":1785000000000000\r\n", Value::Int(1_785_000_000_000_000)),
+            (b"$4\r\na\r\n\r\r\n", text("a\r\n\r")),
+            (b"$-1\r\n", Value::Nil),
+            (b"*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", Value::Array(vec![Value::Int(1), Value::Array(vec![text("x")])])),
+            (b"%1\r\n+a\r\n:1\r\n", Value::Map(vec![(Value::SimpleString("a".into()), Value::Int(1))])),
+            (b"=7\r\ntxt:abc\r\n", Value::VerbatimString { format: redis::VerbatimFormat::Text, text: "abc".into() }),
+            (b">2\r\n+message\r\n+c\r\n+OK\r\n", Value::Okay),
+            (b"_\r\n", Value::Nil),
+        ];
+        for (bytes, value) in cases {
+            let (mut replies, mut drip) = (Replies::new(), Drip(bytes, false));
+            let mut pauses = 0;
+            let got = loop {
+                match replies.next(&mut drip) {
+                    Ok(value) => break value,
+                    Err(NoReply::Source(error)) if error.kind() == io::ErrorKind::Interrupted => pauses += 1,
+                    Err(error) => panic!("{}: {error:?}", bytes.escape_ascii()),
+                }
+            };
+            assert_eq!((got, pauses), (value, bytes.len()), "{}", bytes.escape_ascii());
+            assert!(replies.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_reply_too_many_is_noticed() {
+        let mut replies = Replies::new();
+        assert!(replies.next(&mut &b":1\r\n:2\r\n"[..]).is_ok());
+        assert!(!replies.is_empty());
+    }
+
+    #[test]
+    fn garbage_is_told_at_once() {
+        let cases: [&[u8]; 6] = [
+            b"HTTP/1.1 400 Bad Request\r\n",
+            b"\x15\x03\x03\x00\x02\x02\x28",
+            b":12x\r\n",
+            b"$1\r\nab\r\n",
+            b"*x\r\n",
+            &b"*1\r\n".repeat(200),
+        ];
+        for bytes in cases {
+            let got = Replies::new().next(&mut &bytes[..]);
+            assert!(matches!(got, Err(NoReply::Garbage)), "{}: {got:?}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn nothing_makes_us_keep_without_bound_or_fall_over() {
+        for start in [&b"+"[..], b"$", b"$9223372036854775807\r\n", b"*9223372036854775807\r\n", b"=-1\r\n", b"%-1\r\n"]
+        {
+            let mut read = 0;
+            let mut endless = io::repeat(b'a').take(100 << 20);
+            let mut source = start.chain(Counted(&mut endless, &mut read));
+            let got = Replies::new().next(&mut source);
+            assert!(matches!(got, Err(NoReply::Garbage)) || got.is_ok(), "{}: {got:?}", start.escape_ascii());
+            assert!(read <= 2 * MAX_REPLY, "{}: {read}", start.escape_ascii());
+        }
+    }
+
+    struct Counted<'a, R>(&'a mut R, &'a mut usize);
+
+    impl<R: Read> Read for Counted<'_, R> {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let read = self.0.read(buffer)?;
+            *self.1 += read;
+            Ok(read)
+        }
+    }
+
+    #[test]
+    fn the_end_is_an_end() {
+        let got = Replies::new().next(&mut &b"*2\r\n:1\r\n"[..]);
+        assert!(matches!(got, Err(NoReply::Source(error)) if error.kind() == io::ErrorKind::UnexpectedEof));
+    }
+}
