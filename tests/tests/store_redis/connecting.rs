@@ -85,6 +85,7 @@ fn sockets_databases_and_names() {
 
 #[test]
 fn tls() {
+    use ErrorKind::{InvalidArgument, Unavailable};
     let server = Server::builder(Flavor::Redis70).tls().start();
     let other = Server::builder(Flavor::Redis70).tls_for(&["example.org"]).config("tls-auth-clients", "yes").start();
     let (files, _) = server.tls().unwrap();
@@ -111,7 +112,6 @@ fn tls() {
             assert!(failure.detail.contains(word), "{failure:?}");
             failure.transient
         };
-        use ErrorKind::{InvalidArgument, Unavailable};
         assert!(!refused(&server.tls_url(), trust(others), Unavailable, "invalid peer certificate"));
         assert!(!refused(&other.tls_url(), trust(others), Unavailable, "not valid for name"));
         let missing = RedisOptions { ca_file: Some("/no/such/file".into()), ..RedisOptions::default() };
@@ -316,6 +316,87 @@ fn a_reply_too_many_is_never_taken_for_the_next_one() {
         assert!(matches!(asker.reply(&acquire(&lock())), Reply::Denied { .. }));
         server.cmd(&["DEL", "a"]);
     }
+}
+
+/// Messages of a server that nobody asked for, in front of the reply to one of two requests under way.
+fn interleaved(push: &[u8]) -> (Vec<Outcome<Reply>>, u64) {
+    let server = Server::valkey();
+    let proxy = Proxy::start(&server);
+    let asker = Asker::new(&proxy.url_with("", "/?protocol=resp3"), Way::Async);
+    let (one, two) = (claim(Kind::Mutex, "one", TOKEN), claim(Kind::Mutex, "two", TOKEN));
+    for mine in [&one, &two] {
+        asker.reply(&acquire(mine));
+        asker.reply(&release(mine));
+    }
+    server.cmd(&["SET", "two", "somebody else"]);
+    // what the server says to both, so that both replies leave together behind the push
+    let granted = b"*3\r\n:1785000000000000\r\n:0\r\n:1785000000000000\r\n";
+    let denied = b"*4\r\n:1785000000000000\r\n:2\r\n:9\r\n:1\r\n";
+    let first = proxy.on(Match::command("EVALSHA").with_arg("one")).once();
+    first.answer([push, granted].concat());
+    proxy.on(Match::command("EVALSHA").with_arg("two")).once().answer(denied);
+    let (until, store) = (now() + LONG, &asker.store);
+    let outcomes = asker.runtime.block_on(async {
+        let (one, two) = tokio::join!(store.call(acquire(&one), until), store.call(acquire(&two), until));
+        vec![one.outcome, two.outcome]
+    });
+    (outcomes, asker.store_stats().reconnects)
+}
+
+#[test]
+fn a_push_is_never_taken_for_a_reply() {
+    for harmless in
+        [&b">3\r\n$7\r\nmessage\r\n$1\r\nx\r\n$1\r\n0\r\n"[..], b">2\r\n+invalidate\r\n_\r\n", b">1\r\n+news\r\n"]
+    {
+        let (outcomes, _) = interleaved(harmless);
+        assert!(matches!(outcomes[0], Outcome::Applied(Reply::Granted { .. })), "{outcomes:?}");
+        assert!(matches!(outcomes[1], Outcome::Applied(Reply::Denied { .. })), "{outcomes:?}");
+    }
+    // the server ends a subscription that there never was: the second request must not get the first one's grant
+    for word in ["unsubscribe", "subscribe", "sunsubscribe"] {
+        let (outcomes, _) = interleaved(format!(">3\r\n${}\r\n{word}\r\n$1\r\nx\r\n:0\r\n", word.len()).as_bytes());
+        assert!(!matches!(outcomes[1], Outcome::Applied(Reply::Granted { .. })), "{word}: {outcomes:?}");
+        assert!(!matches!(outcomes[0], Outcome::Applied(Reply::Denied { .. })), "{word}: {outcomes:?}");
+    }
+}
+
+#[test]
+fn a_reply_without_end_ends_the_connection() {
+    let server = Server::valkey();
+    for way in WAYS {
+        let proxy = Proxy::start(&server);
+        let options = RedisOptions { request_timeout: LONG, ..RedisOptions::default() };
+        let asker = Asker::with(&proxy.url(), way, options);
+        works(&asker);
+        let endless = [b"+".to_vec(), vec![b'a'; 4 << 20]].concat();
+        proxy.on(Match::command("EVALSHA")).once().replace_reply(endless);
+        let start = Instant::now();
+        let answer = asker.answer(&acquire(&lock()));
+        assert!(matches!(answer.outcome, Outcome::Indeterminate(_)), "{answer:?}");
+        assert!(start.elapsed() < Duration::from_secs(5), "by its length, not by its time: {:?}", start.elapsed());
+        assert!(matches!(asker.reply(&acquire(&lock())), Reply::Granted { .. }));
+        asker.reply(&release(&lock()));
+    }
+}
+
+#[test]
+fn hurried_callers_together_notice_silence() {
+    let server = Server::valkey();
+    let options = RedisOptions { request_timeout: Duration::from_millis(400), ..RedisOptions::default() };
+    let asker = Asker::with(&server.url(), Way::Async, options);
+    works(&asker);
+    server.stop();
+    let start = Instant::now();
+    // none of them waits as long as a request may take
+    while asker.store.connection() == 1 {
+        let answer = asker.answer_within(&acquire(&lock()), Duration::from_millis(50));
+        assert!(!matches!(answer.outcome, Outcome::Applied(_)), "{answer:?}");
+        assert!(start.elapsed() < LONG, "the dead connection is still in use");
+    }
+    assert!(start.elapsed() >= Duration::from_millis(400), "too early: {:?}", start.elapsed());
+    server.cont();
+    asker.reply(&acquire(&lock()));
+    assert_eq!(asker.store.connection(), 2);
 }
 
 #[test]

@@ -21,10 +21,8 @@ fn listen(store: &RedisStore) -> Subscription {
 
 /// Waits until the state is as wanted.
 async fn until(subscription: &mut Subscription, what: &str, wanted: impl Fn(&Hearing) -> bool) -> Hearing {
-    match timeout(LONG, subscription.hearing.wait_for(wanted)).await {
-        Ok(hearing) => *hearing.unwrap(),
-        Err(_) => panic!("waited for {what}"),
-    }
+    let hearing = timeout(LONG, subscription.hearing.wait_for(wanted)).await;
+    *hearing.unwrap_or_else(|_| panic!("waited for {what}")).unwrap()
 }
 
 async fn subscribed(subscription: &mut Subscription) -> Hearing {

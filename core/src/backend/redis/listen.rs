@@ -247,7 +247,9 @@ impl<'a> Service<'a> {
             [channel] => self.join(channel).await,
             several => match self.subscriber.subscribe(several).await {
                 Ok(()) => {
-                    several.iter().for_each(|channel| self.confirm(channel));
+                    for channel in several {
+                        self.confirm(channel);
+                    }
                     Ok(())
                 }
                 // one bad channel spoils the command, so each is asked for by itself
