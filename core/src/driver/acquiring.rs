@@ -290,7 +290,7 @@ impl Acquiring {
     /// A verdict is handed out, after a last look at the clock; `None` when there is nothing left of the grant.
     fn deliver(&mut self, verdict: Verdict) -> Option<Result<Arc<Hold>, Error>> {
         if let Verdict::Granted { deadline, .. } = &verdict
-            && clock::now() >= *deadline
+            && !self.machine.is_worth_handing_out(clock::now(), *deadline)
         {
             self.claiming = None;
             self.machine.too_late(clock::now(), &mut self.jitter);

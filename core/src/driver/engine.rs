@@ -235,7 +235,7 @@ impl Engine {
                 tracing::warn!(?by, "clock anomaly: the server's clock ran ahead; leases end early");
                 let alarms = {
                     let mut watch = lock(&self.watch);
-                    let alarms = watch.dog.clock_jumped(clock::now(), answer.sent_at, by);
+                    let alarms = watch.dog.clock_jumped(clock::now(), answer, by);
                     self.watch_bell.ring_for(watch.dog.wake_at());
                     alarms
                 };

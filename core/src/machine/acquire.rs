@@ -269,7 +269,7 @@ impl Acquire {
 
     fn granted(&mut self, now: Time, sent_at: Time, fence: Option<u64>, jitter: &mut Jitter) -> Token {
         let deadline = self.terms.deadline(sent_at, self.terms.ttl);
-        if now < deadline && deadline.since(now) >= self.terms.min_validity {
+        if self.is_worth_handing_out(now, deadline) {
             self.over(Verdict::Granted { deadline, fence });
             return Token::Keep;
         }
@@ -277,6 +277,12 @@ impl Acquire {
         let detail = format!("granted, but the reply took {:?} of a ttl of {:?}", now.since(sent_at), self.terms.ttl);
         self.failed(now, &Failure::transient(ErrorKind::Unavailable, detail), false, jitter);
         Token::Retire
+    }
+
+    /// Whether enough is left of a grant with this deadline; asked again at the last moment before it is handed out. If
+    /// not, the token is dead, and [`Acquire::too_late`] follows.
+    pub fn is_worth_handing_out(&self, now: Time, deadline: Time) -> bool {
+        now < deadline && deadline.since(now) >= self.terms.min_validity
     }
 
     /// A lease was granted but its deadline came before it could be handed out: not a grant after all.

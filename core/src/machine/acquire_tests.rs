@@ -186,3 +186,14 @@ fn the_wait_ends_in_timeout_and_never_late() {
     assert_eq!(acquire.next(at(1001)), Step::Sleep { until: at(1300) });
     assert_eq!(failure(acquire.next(at(1300))), ErrorKind::Timeout);
 }
+
+#[test]
+fn a_grant_of_which_too_little_is_left_is_not_handed_out() {
+    let terms = Terms { min_validity: ms(300), ..Terms { ttl: ms(1000), ..Terms::default() } };
+    let acquire = Acquire::new(terms.clone(), Patience::default(), at(0));
+    let deadline = terms.deadline(at(0), terms.ttl);
+    assert!(acquire.is_worth_handing_out(at(688), deadline));
+    assert!(!acquire.is_worth_handing_out(at(689), deadline), "in time, and less than min_validity left");
+    let careless = machine(1000, None);
+    assert!(careless.is_worth_handing_out(at(987), deadline) && !careless.is_worth_handing_out(at(988), deadline));
+}

@@ -55,6 +55,11 @@ impl Terms {
         sent_at + ttl.saturating_sub(self.drift(ttl))
     }
 
+    /// When the request was sent that a deadline comes from; a moment before it at most.
+    pub fn sent_at(&self, deadline: Time, ttl: Duration) -> Time {
+        deadline - ttl.saturating_sub(self.drift(ttl))
+    }
+
     /// The time to live on the server, in whole milliseconds, never less than the holder believes.
     pub fn server_ttl_ms(&self, ttl: Duration) -> u64 {
         let span = ttl + self.lock_delay;
@@ -118,6 +123,7 @@ mod tests {
         let terms = terms(1000);
         let deadline = terms.deadline(Time::from_millis(5000), terms.ttl);
         assert_eq!(deadline, Time::from_millis(5000 + 1000 - 10 - 2));
+        assert_eq!(terms.sent_at(deadline, terms.ttl), Time::from_millis(5000));
     }
 
     #[test]

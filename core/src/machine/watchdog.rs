@@ -66,10 +66,25 @@ struct Entry {
     /// Renew it in a call of its own: it was refused in a batch.
     alone: bool,
     failures: u32,
-    /// When the last confirmed request was sent.
-    confirmed_at: Time,
+    /// The request that the present deadline comes from.
+    confirmed: Confirmed,
     /// Where it stands in `timers`.
     timer: Time,
+}
+
+/// A confirmed request: on which connection it went (0: not known, or none that promises order) and when.
+#[derive(Clone, Copy, Debug)]
+struct Confirmed {
+    connection: u64,
+    sent_at: Time,
+}
+
+impl Confirmed {
+    /// Whether it was carried out after what this answer answers: sent once that was seen, or behind it.
+    fn is_after(self, answer: &Answer) -> bool {
+        let behind = self.connection != 0 && self.connection == answer.connection && self.sent_at >= answer.sent_at;
+        behind || self.sent_at >= answer.received_at
+    }
 }
 
 impl Entry {
@@ -117,14 +132,17 @@ impl Watchdog {
         self.entries.is_empty()
     }
 
-    /// Every lease under guard.
+    /// Every lease under guard, in ascending order, so that what is done to all of them repeats exactly.
     pub fn ids(&self) -> Vec<LeaseId> {
-        self.entries.keys().copied().collect()
+        let mut ids: Vec<LeaseId> = self.entries.keys().copied().collect();
+        ids.sort_unstable();
+        ids
     }
 
     /// Guards a lease that was granted at `now`. Returns when it has to be looked at first.
     pub fn arm(&mut self, now: Time, id: LeaseId, guarded: Guarded) -> Time {
         let max_hold_at = guarded.terms.max_hold.map_or(Time::MAX, |hold| now + hold);
+        let sent_at = guarded.terms.sent_at(guarded.cell.deadline(), guarded.ttl);
         let mut entry = Entry {
             guarded,
             due: Time::MAX,
@@ -132,7 +150,7 @@ impl Watchdog {
             in_flight: false,
             alone: false,
             failures: 0,
-            confirmed_at: now,
+            confirmed: Confirmed { connection: 0, sent_at },
             timer: Time::ZERO,
         };
         entry.due = entry.next_due(now, &mut self.jitter);
@@ -153,7 +171,9 @@ impl Watchdog {
     /// A lease was extended: it is renewed with the longer ttl from now on.
     pub fn extended(&mut self, now: Time, sent_at: Time, id: LeaseId, ttl: Duration) {
         let Some(entry) = self.entries.get_mut(&id) else { return };
-        entry.confirmed_at = entry.confirmed_at.max(sent_at);
+        if sent_at > entry.confirmed.sent_at {
+            entry.confirmed = Confirmed { connection: 0, sent_at };
+        }
         entry.guarded.ttl = entry.guarded.ttl.max(ttl);
         if !entry.in_flight {
             entry.due = entry.next_due(now, &mut self.jitter);
@@ -232,7 +252,9 @@ impl Watchdog {
                     let ttl = round.ttls.get(index).copied().unwrap_or_default();
                     let deadline = entry.guarded.terms.deadline(answer.sent_at, ttl);
                     entry.guarded.cell.confirm(now, deadline);
-                    entry.confirmed_at = answer.sent_at;
+                    if answer.sent_at >= entry.confirmed.sent_at {
+                        entry.confirmed = Confirmed { connection: answer.connection, sent_at: answer.sent_at };
+                    }
                     entry.failures = 0;
                     entry.alone = false;
                     // fixed rate: counted from when it was due, unless that is long past
@@ -260,14 +282,14 @@ impl Watchdog {
         alarms
     }
 
-    /// The server's clock jumped forward by `jump`, as a request sent at `seen_at` tells: what was confirmed before may
-    /// expire that much earlier. Leases that may be gone already are lost; the others are renewed at once, or end early
-    /// if they are not renewed.
-    pub fn clock_jumped(&mut self, now: Time, seen_at: Time, jump: Duration) -> Vec<Alarm> {
+    /// The server's clock jumped forward by `jump`, as this answer tells: what was confirmed before may expire that much
+    /// earlier. Leases that may be gone already are lost; the others are renewed at once, or end early if they are not
+    /// renewed.
+    pub fn clock_jumped(&mut self, now: Time, answer: &Answer, jump: Duration) -> Vec<Alarm> {
         let mut alarms = Vec::new();
         for id in self.ids() {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            if entry.confirmed_at >= seen_at {
+            if entry.confirmed.is_after(answer) {
                 continue;
             }
             let cell = &entry.guarded.cell;

@@ -182,15 +182,44 @@ fn a_jump_of_the_servers_clock_ends_or_renews() {
     let cell = lease.cell.clone();
     let before = cell.deadline();
     dog.arm(at(0), 2, lease);
-    let alarms = dog.clock_jumped(at(10), at(9), Duration::from_secs(20));
+    let alarms = dog.clock_jumped(at(10), &reading(1, 9, 10), Duration::from_secs(20));
     assert_eq!(alarms, vec![Alarm::Lost(1, LossReason::ClockAnomaly)]);
     assert_eq!(cell.deadline(), Time::from_nanos((before - Duration::from_secs(20)).as_nanos() & !7));
     dog.arm(at(10), 3, guarded("c", &terms(3000), at(10)));
     assert!(
-        dog.clock_jumped(at(11), at(9), Duration::from_secs(20))
+        dog.clock_jumped(at(11), &reading(1, 9, 10), Duration::from_secs(20))
             .iter()
             .all(|alarm| !matches!(alarm, Alarm::Lost(3, _)))
     );
+}
+
+/// A reply that tells of the server's clock.
+fn reading(connection: u64, sent: u64, received: u64) -> Answer {
+    let outcome = Outcome::Applied(Reply::Released(true));
+    Answer { sent_at: at(sent), received_at: at(received), connection, server_time_us: None, outcome }
+}
+
+#[test]
+fn a_jump_spares_only_what_was_surely_confirmed_after_it() {
+    let jump = Duration::from_secs(20);
+    let lost = vec![Alarm::Lost(1, LossReason::ClockAnomaly)];
+    // put under guard after the reading was asked for, but the acquire had been sent before
+    let mut dog = dog();
+    dog.arm(at(101), 1, guarded("a", &terms(3000), at(90)));
+    assert_eq!(dog.clock_jumped(at(200), &reading(1, 100, 200), jump), lost);
+    // sent after the reading was asked for, but on a connection of its own: which came first is not known
+    dog.arm(at(130), 1, guarded("a", &terms(3000), at(120)));
+    assert_eq!(dog.clock_jumped(at(200), &reading(1, 100, 200), jump), lost);
+    // sent when the reading had been seen
+    dog.arm(at(210), 1, guarded("a", &terms(3000), at(201)));
+    assert_eq!(dog.clock_jumped(at(211), &reading(1, 100, 200), jump), vec![]);
+    // renewed behind it on the same connection; and by the very request that tells
+    let round = only_round(dog.poll(at(1300)));
+    let renewed = Outcome::Applied(Reply::Renewed(vec![Renewal::Renewed]));
+    dog.renewed(at(1301), &round, &answer(1300, renewed));
+    assert_eq!(dog.clock_jumped(at(1302), &reading(1, 1299, 1302), jump), vec![]);
+    assert_eq!(dog.clock_jumped(at(1302), &reading(1, 1300, 1301), jump), vec![]);
+    assert_eq!(dog.clock_jumped(at(1302), &reading(2, 1299, 1302), jump), lost);
 }
 
 #[test]

@@ -341,7 +341,7 @@ impl World {
         let Some(call) = &mut self.tasks[task].call else { return };
         let Some(deed) = call.deed else { return };
         let terms = self.deeds[deed].terms.clone();
-        let enough = now < deadline && deadline.since(now) >= terms.min_validity;
+        let enough = call.machine.is_worth_handing_out(now, deadline);
         if !enough && self.bug != Some(Bug::LateGrantHandedOut) {
             self.stats.add(Count::LateHandOvers);
             call.machine.too_late(now, &mut self.clients[client].jitter);

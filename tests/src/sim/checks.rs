@@ -201,6 +201,29 @@ impl World {
         }
     }
 
+    /// A client has seen that the server's clock was set forward, and ended its leases earlier: early enough, but for
+    /// what the time of two round trips hides.
+    pub(super) fn check_jump(&mut self, client: usize) {
+        let news = self.server.clock.stepped != self.clients[client].stepped_seen;
+        if self.loose || news {
+            return;
+        }
+        let hidden = self.plan.request_timeout * 2 + self.plan.ttl.mul_f64(self.plan.drift_factor);
+        for deed in 0..self.deeds.len() {
+            if self.deeds[deed].client != client || !self.believes(deed) {
+                continue;
+            }
+            let claim = self.deeds[deed].claim.clone();
+            let Some(ends_us) = self.server.hold_ends_us(self.now, &claim) else { continue };
+            let last = self.world_time(client, self.deeds[deed].cell.deadline()).saturating_sub(1);
+            let over_us = self.server.clock.micros(last).saturating_sub(ends_us);
+            if u128::from(over_us) > hidden.as_micros() {
+                let detail = format!("deed {deed} is believed {over_us} us too long, though the jump was seen");
+                self.violate("clock watch", detail);
+            }
+        }
+    }
+
     pub(super) fn check_loss(&mut self, deed: usize, reason: LossReason) {
         let Deed { client, told, release_begun, tainted, ref cell, .. } = self.deeds[deed];
         let early = self.local(client) < cell.deadline();

@@ -13,6 +13,8 @@ use super::world::{World, note};
 
 /// How deep one task nests.
 const DEPTH_MAX: usize = 3;
+/// How many acquires one task makes before it stops nesting: every round has to end.
+const CALLS_MAX: u32 = 20;
 
 impl World {
     /// The caller works under the lock for a while.
@@ -53,7 +55,8 @@ impl World {
                 self.errand(task, deed, Aim::Extend(ttl.max(Duration::from_millis(30))));
                 return;
             }
-            if owner.is_some() && self.tasks[task].handles.len() < DEPTH_MAX && self.dice.chance(enters) {
+            let nests = self.tasks[task].handles.len() < DEPTH_MAX && self.tasks[task].calls < CALLS_MAX;
+            if owner.is_some() && nests && self.dice.chance(enters) {
                 self.begin(task);
                 return;
             }

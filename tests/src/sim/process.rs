@@ -41,6 +41,8 @@ pub(super) struct Process {
     pub(super) hearing: Vec<Heard>,
     pub(super) link: Option<Link>,
     pub(super) clock_watch: ClockWatch,
+    /// By how much the server's clock had been set when it answered last.
+    pub(super) stepped_seen: i64,
     pub(super) away_since: Option<Time>,
     pub(super) jitter: Jitter,
 }
@@ -69,6 +71,7 @@ impl Process {
             hearing: plan.names.iter().map(|_| Heard::default()).collect(),
             link: None,
             clock_watch: ClockWatch::new(plan.drift_factor),
+            stepped_seen: 0,
             away_since: None,
             jitter: dice.jitter(),
         }
@@ -205,8 +208,9 @@ impl World {
         }
         if let Anomaly::Forward(jump) = anomaly {
             let now = self.local(client);
-            let alarms = self.clients[client].watchdog.clock_jumped(now, answer.sent_at, jump);
+            let alarms = self.clients[client].watchdog.clock_jumped(now, answer, jump);
             self.alarms(client, alarms);
+            self.check_jump(client);
             self.run_watchdog(client);
         }
     }

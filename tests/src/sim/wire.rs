@@ -75,6 +75,15 @@ pub(super) struct Request {
     pub(super) abandoned: bool,
 }
 
+/// What the server sent back.
+pub(super) struct ServerReply {
+    pub(super) request: u32,
+    outcome: Outcome<Reply>,
+    server_us: u64,
+    /// By how much its clock had been set in all.
+    stepped: i64,
+}
+
 impl World {
     fn connect(&mut self, client: usize, ordered: bool) -> usize {
         let conn = self.conns.len();
@@ -332,19 +341,21 @@ impl World {
         }
         let arrival = (self.now + delay).max(self.conns[conn].next_reply);
         self.conns[conn].next_reply = arrival;
-        self.replies.push(Some((id as u32, executed.outcome, self.server.clock.micros(self.now))));
+        let (server_us, stepped) = (self.server.clock.micros(self.now), self.server.clock.stepped);
+        self.replies.push(Some(ServerReply { request: id as u32, outcome: executed.outcome, server_us, stepped }));
         self.push(arrival, Event::Reply(self.replies.len() as u32 - 1));
     }
 
     pub(super) fn reply(&mut self, reply: usize) {
-        let Some((id, outcome, server_us)) = self.replies[reply].take() else { return };
-        let id = id as usize;
+        let Some(reply) = self.replies[reply].take() else { return };
+        let id = reply.request as usize;
         let conn = self.requests[id].conn;
         if self.conns[conn].state != ConnState::Open {
             return;
         }
         self.conns[conn].timeouts = 0;
-        self.finish(id, outcome, Some(server_us));
+        self.clients[self.requests[id].client].stepped_seen = reply.stepped;
+        self.finish(id, reply.outcome, Some(reply.server_us));
     }
 
     /// The time of a request is up.

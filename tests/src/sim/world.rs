@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use onelock::machine::{Outcome, Phase, Reply, Time};
+use onelock::machine::{Phase, Time};
 
 use super::bug::Bug;
 use super::clock::ServerClock;
@@ -15,7 +15,7 @@ use super::server::Server;
 use super::stats::{Count, Stats};
 use super::task::Task;
 use super::truth::{Deed, Name};
-use super::wire::{Conn, Request};
+use super::wire::{Conn, Request, ServerReply};
 
 /// How many lines of the trace are kept.
 const TRACE_LINES: usize = 80;
@@ -139,7 +139,7 @@ pub(super) struct World {
     pub(super) deeds: Vec<Deed>,
     pub(super) conns: Vec<Conn>,
     pub(super) requests: Vec<Request>,
-    pub(super) replies: Vec<Option<(u32, Outcome<Reply>, u64)>>,
+    pub(super) replies: Vec<Option<ServerReply>>,
     pub(super) links: Vec<usize>,
     pub(super) calm: bool,
     pub(super) ending: bool,
@@ -257,7 +257,7 @@ impl World {
     fn client_of(&self, event: Event) -> Option<usize> {
         match event {
             Event::Reply(reply) => {
-                let request = self.replies[reply as usize].as_ref()?.0;
+                let request = self.replies[reply as usize].as_ref()?.request;
                 Some(self.requests[request as usize].client)
             }
             Event::Limit(request) => Some(self.requests[request as usize].client),
