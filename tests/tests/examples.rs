@@ -1,0 +1,89 @@
+//! The examples of the core, each run as a person runs it: against a real server, with its output and its exit code.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use onelock_tests::servers::Server;
+
+/// Runs an example with the address as its argument, or else in the environment.
+fn run(program: &str, argument: Option<&str>, variable: Option<&str>) -> Output {
+    let mut command = Command::new(program);
+    command.args(argument).env_remove(onelock::URL_VARIABLE);
+    if let Some(url) = variable {
+        command.env(onelock::URL_VARIABLE, url);
+    }
+    command.output().unwrap()
+}
+
+/// Runs an example both ways, and expects `parts` in its output, in this order.
+fn expect(program: &str, parts: &[&str]) {
+    let server = Server::valkey();
+    let url = server.url();
+    for (argument, variable) in [(Some(url.as_str()), None), (None, Some(url.as_str()))] {
+        let began = Instant::now();
+        let output = run(program, argument, variable);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{shown}{complaint}");
+        assert!(began.elapsed() < Duration::from_secs(30), "an example ends by itself in seconds");
+        let mut rest = shown.as_str();
+        for part in parts {
+            let place = rest.find(part).unwrap_or_else(|| panic!("{part:?} is missing in\n{shown}{complaint}"));
+            rest = &rest[place + part.len()..];
+        }
+        assert_eq!(server.cmd(&["KEYS", "example:*"]), redis::Value::Array(Vec::new()), "no lock is left behind");
+    }
+}
+
+#[test]
+fn acquire() {
+    expect(
+        env!("CARGO_BIN_EXE_example-acquire"),
+        &["first:  has the lock, fencing token Some(", "first:  released", "second: has the lock, fencing token Some("],
+    );
+}
+
+#[test]
+fn try_acquire() {
+    expect(
+        env!("CARGO_BIN_EXE_example-try_acquire"),
+        &["first:  got it", "second: somebody else", "third:  acquire", "Timeout", "gave it back", "second: got it"],
+    );
+}
+
+#[test]
+fn renew() {
+    expect(
+        env!("CARGO_BIN_EXE_example-renew"),
+        &[
+            "after 2.0 s held: true",
+            "after 1.25 s held: true",
+            "after 2.25 s held: false",
+            "release says already_expired",
+        ],
+    );
+}
+
+#[test]
+fn lost_lease() {
+    expect(
+        env!("CARGO_BIN_EXE_example-lost_lease"),
+        &[
+            "stops its work: the server no longer knows it",
+            "held: false",
+            "its late write is refused: stale fencing token",
+            "release says already_expired",
+            "with:   ",
+            "Lost",
+        ],
+    );
+}
+
+#[test]
+fn without_an_address_an_example_says_what_is_missing() {
+    let output = run(env!("CARGO_BIN_EXE_example-acquire"), None, None);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(onelock::URL_VARIABLE));
+}
