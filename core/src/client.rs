@@ -10,6 +10,7 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::backend::Facts;
+use crate::driver::acquiring::cause;
 use crate::driver::engine::Engine;
 use crate::driver::tally::Stats;
 use crate::driver::{clock, giving, sleep_until};
@@ -117,11 +118,7 @@ fn leak_inherited(engine: Option<Arc<Engine>>) {
 pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
     let until = clock::now() + engine.options.connect_timeout + engine.options.request_timeout;
     let facts = engine.store.facts(until).await.map_err(|failure| {
-        Error::new(failure.kind, "connect", "the server did not answer as it should").because(format!(
-            "{}: {}",
-            engine.store.address(),
-            failure.detail
-        ))
+        Error::new(failure.kind, "connect", "the server did not answer as it should").because(cause(engine, &failure))
     })?;
     for warning in &facts.warnings {
         tracing::warn!(server = %facts.server, "{warning}");

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+/// How many bytes of a name a message shows: all of a name that is within the limit.
+const NAME_SHOWN: usize = 512;
+
 /// What went wrong, one variant per row of the error table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -200,9 +203,11 @@ impl Error {
         Error(Box::new(Inner { kind, lock: None, tried: tried.into(), detail: detail.into(), causes: Vec::new() }))
     }
 
-    /// Names the lock (bytes that are not printable are escaped).
+    /// Names the lock (bytes that are not printable are escaped; a name that is refused for its length is cut).
     pub(crate) fn on(mut self, name: &[u8]) -> Error {
-        self.0.lock = Some(name.escape_ascii().to_string());
+        let shown = &name[..name.len().min(NAME_SHOWN)];
+        let more = if shown.len() < name.len() { "..." } else { "" };
+        self.0.lock = Some(format!("{}{more}", shown.escape_ascii()));
         self
     }
 

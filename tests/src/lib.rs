@@ -9,6 +9,10 @@
 //! - [`supervisor`]: driver processes, which use the library from one language each.
 //! - [`scenario`]: declarative cases that every driver runs.
 //! - [`wait`]: waiting for conditions instead of sleeping.
+//! - [`face`]: the async and the blocking client behind one face, so that a test holds for both.
+//! - [`stage`]: a server, a proxy in front of it, and clients that lose patience soon.
+//! - [`holder`]: a process that holds a lock, to be stopped, killed, or told another time of day.
+//! - [`scripts`]: the scripts, for choosing requests by what they do.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,11 +22,15 @@
 )]
 
 pub mod clock;
+pub mod face;
 pub mod history;
+pub mod holder;
 pub mod proxy;
 pub mod resp;
 pub mod scenario;
+pub mod scripts;
 pub mod servers;
 pub mod sim;
+pub mod stage;
 pub mod supervisor;
 pub mod wait;

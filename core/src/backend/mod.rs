@@ -82,7 +82,9 @@ pub trait Store: Send + Sync + 'static {
     /// The same from a thread without a runtime, on a connection driven by this very thread.
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer;
 
-    /// The number of the present ordered connection that [`Store::call`] uses (see [`Answer::connection`]); 0 for none.
+    /// The number of the ordered connection that [`Store::call`] uses at present (see [`Answer::connection`]), or of the
+    /// next one if there is none; 0 for a store without. While it stays the same, whatever was called meanwhile has gone
+    /// down that connection or nowhere.
     fn connection(&self) -> u64;
 
     /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped.

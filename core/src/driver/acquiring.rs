@@ -342,14 +342,16 @@ pub(crate) fn failed(engine: &Engine, tried: &str, name: &[u8], failure: &Failur
     use ErrorKind as K;
     match failure.kind {
         K::Unavailable | K::AuthFailed | K::NotPermitted | K::ReadOnly | K::ServerRefused => {
-            Error::new(failure.kind, tried, "the server did not do it").on(name).because(format!(
-                "{}: {}",
-                engine.store.address(),
-                failure.detail
-            ))
+            Error::new(failure.kind, tried, "the server did not do it").on(name).because(cause(engine, failure))
         }
         _ => Error::new(failure.kind, tried, failure.detail.clone()).on(name),
     }
+}
+
+/// What went wrong at which server; a failure of the connection names it already.
+pub(crate) fn cause(engine: &Engine, failure: &Failure) -> String {
+    let address = engine.store.address();
+    if failure.detail.starts_with(address) { failure.detail.clone() } else { format!("{address}: {}", failure.detail) }
 }
 
 pub(crate) fn closed() -> Failure {

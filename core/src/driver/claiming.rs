@@ -42,7 +42,7 @@ impl Claiming {
         &self.claim
     }
 
-    /// A request is about to be handed to a connection: the ordered one of this number, or none (0).
+    /// A request is about to be handed to a connection: the ordered one of this number, or a caller's own (0).
     pub(crate) fn sending(&mut self, connection: u64) {
         self.sending_on = Some(connection);
     }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
+use crate::error::ErrorKind;
 use crate::machine::{Answer, Claim, Jitter, Outcome, Time};
 
 /// Names one obligation.
@@ -138,7 +139,8 @@ impl Janitor {
                 }
                 settled
             }
-            Outcome::NotApplied(failure) => !failure.transient,
+            // what the server is short of (a disk, replicas) may come back before the key ends; other refusals are final
+            Outcome::NotApplied(failure) => !failure.transient && failure.kind != ErrorKind::ServerRefused,
             Outcome::Indeterminate(_) => false,
         };
         if done || now >= open.until {
@@ -156,7 +158,6 @@ impl Janitor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
     use crate::machine::{Failure, Kind, Reply};
 
     fn at(ms: u64) -> Time {
@@ -226,6 +227,20 @@ mod tests {
         assert_ne!(id, id2);
         janitor.poll(at(0));
         assert!(janitor.answered(at(1), id2, &reply(9)));
+    }
+
+    #[test]
+    fn a_server_that_refuses_to_write_is_asked_again_until_the_key_ends() {
+        let mut janitor = Janitor::new(Jitter::new(1));
+        let id = janitor.take(at(0), duty(Doubt::Confirmed));
+        let misconf = Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, "MISCONF"));
+        let refusal = Answer { outcome: misconf, ..reply(1) };
+        assert_eq!(janitor.poll(at(0)).len(), 1);
+        assert!(!janitor.answered(at(1), id, &refusal));
+        let again = janitor.wake_at();
+        assert!(again < at(100), "{again:?}");
+        assert_eq!(janitor.poll(again).len(), 1);
+        assert!(janitor.answered(at(1000), id, &refusal), "by then the key has ended by itself");
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Terms {
 
     /// Whether something is left of a lease of length `ttl` once drift and `min_validity` are taken off.
     pub fn check_validity(&self, ttl: Duration) -> Result<(), String> {
-        let needed = self.drift(ttl) + self.min_validity;
+        let needed = self.drift(ttl).saturating_add(self.min_validity);
         if ttl <= needed {
             return Err(format!(
                 "ttl is {ttl:?}, but drift ({:?}) and min_validity ({:?}) leave nothing of it; use a longer ttl",
@@ -140,6 +140,7 @@ mod tests {
         assert!(terms(10).check().is_ok());
         let narrow = Terms { min_validity: Duration::from_millis(8), ..terms(10) };
         assert!(narrow.check().unwrap_err().contains("min_validity"));
+        assert!(Terms { min_validity: Duration::MAX, ..terms(10) }.check().unwrap_err().contains("min_validity"));
         assert!(Terms { drift_factor: f64::NAN, ..terms(100) }.check().unwrap_err().contains("drift_factor"));
         let year = Terms { ttl: SPAN_MAX + Duration::from_millis(1), ..Terms::default() };
         assert!(year.check().unwrap_err().contains("one year"));

@@ -231,13 +231,13 @@ fn a_caller_in_a_hurry_does_not_end_the_connection_of_the_others() {
 fn connections_are_numbered() {
     let server = Server::valkey();
     let asker = Asker::new(&server.url(), Way::Async);
-    assert_eq!(asker.store.connection(), 0);
+    assert_eq!(asker.store.connection(), 1, "that of the next one");
     for number in 1..=3 {
         assert_eq!(asker.answer(&acquire(&lock())).connection, number);
         assert_eq!(asker.answer(&release(&lock())).connection, number);
         assert_eq!(asker.store.connection(), number);
         server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        wait_until(LONG, "the loss to be noticed", || asker.store.connection() == 0);
+        wait_until(LONG, "the loss to be noticed", || asker.store.connection() == number + 1);
     }
     assert_eq!(asker.store_stats().reconnects, 2);
 }

@@ -79,9 +79,10 @@ impl Link {
         }
     }
 
-    /// The number of the present connection, 0 for none.
+    /// The number of the present connection, or of the next one if there is none.
     pub(crate) fn number(&self) -> u64 {
-        self.state().pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(0, |pipe| pipe.number)
+        let state = self.state();
+        state.pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(state.made + 1, |pipe| pipe.number)
     }
 
     /// The means to subscribe: this connection, or a second one where replies and messages don't go together.

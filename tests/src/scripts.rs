@@ -1,0 +1,46 @@
+//! The scripts that run on the server, for choosing requests by what they do.
+
+use crate::proxy::Match;
+
+/// Every script of the Redis store.
+pub const ALL: [&str; 7] = [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, INSPECT, FORCE_RELEASE];
+
+/// Takes a mutex.
+pub const ACQUIRE: &str = include_str!("../../core/src/backend/redis/scripts/acquire_lock.lua");
+/// Takes a reentrant lock.
+pub const ACQUIRE_REENTRANT: &str = include_str!("../../core/src/backend/redis/scripts/acquire_reentrant.lua");
+/// Renews a batch of holds; also extends one.
+pub const RENEW: &str = include_str!("../../core/src/backend/redis/scripts/renew.lua");
+/// Re-enters, and leaves an inner hold.
+pub const SET_COUNT: &str = include_str!("../../core/src/backend/redis/scripts/set_count.lua");
+/// Gives a hold back.
+pub const RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/release.lua");
+/// Looks.
+pub const INSPECT: &str = include_str!("../../core/src/backend/redis/scripts/inspect.lua");
+/// Takes by force.
+pub const FORCE_RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/force_release.lua");
+
+/// Requests that take a mutex.
+pub fn acquire() -> Match {
+    Match::script(ACQUIRE)
+}
+
+/// Requests that take a reentrant lock.
+pub fn acquire_reentrant() -> Match {
+    Match::script(ACQUIRE_REENTRANT)
+}
+
+/// Requests that renew or extend.
+pub fn renew() -> Match {
+    Match::script(RENEW)
+}
+
+/// Requests that set the count of a reentrant hold.
+pub fn set_count() -> Match {
+    Match::script(SET_COUNT)
+}
+
+/// Requests that give a hold back.
+pub fn release() -> Match {
+    Match::script(RELEASE)
+}
