@@ -35,6 +35,8 @@ pub mod backend;
 #[cfg(feature = "client")]
 pub mod blocking;
 #[cfg(feature = "client")]
+mod builder;
+#[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
 mod driver;
@@ -57,7 +59,9 @@ pub use address::URL_VARIABLE;
 #[cfg(feature = "client")]
 pub use backend::Facts;
 #[cfg(feature = "client")]
-pub use client::{Client, ClientBuilder};
+pub use builder::ClientBuilder;
+#[cfg(feature = "client")]
+pub use client::Client;
 #[cfg(feature = "client")]
 pub use driver::tally::{Histogram, Stats};
 #[cfg(feature = "client")]

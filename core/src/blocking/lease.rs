@@ -1,0 +1,161 @@
+//! A lease for threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use super::{Interrupt, check_outside_runtime, wait_for};
+use crate::backend::Uninterrupted;
+use crate::driver::giving;
+use crate::error::{Error, ErrorKind};
+use crate::lease::{Handle as LeaseHandle, Release};
+use crate::machine::{Grade, Kind, LossReason};
+
+/// One granted hold, for threads; see [`crate::Lease`]. May be released from another thread than the one that acquired.
+pub struct Lease {
+    pub(super) handle: LeaseHandle,
+    pub(super) interrupt: Arc<dyn Interrupt + Send + Sync>,
+}
+
+impl Lease {
+    /// The name that is locked, as it was given.
+    pub fn name(&self) -> &[u8] {
+        &self.handle.name
+    }
+
+    /// The kind of lock.
+    pub fn kind(&self) -> Kind {
+        self.handle.hold.claim.kind
+    }
+
+    /// The fencing token of this hold; see [`crate::Lease::fencing_token`].
+    pub fn fencing_token(&self) -> Option<u64> {
+        self.handle.hold.fence
+    }
+
+    /// How strong the fencing token is, as far as the server's configuration tells; [`Grade::None`] without fencing.
+    /// See [`crate::Lease::fencing_grade`].
+    pub fn fencing_grade(&self) -> Grade {
+        self.handle.fencing_grade()
+    }
+
+    /// Whether this handle holds the lock right now; see [`crate::Lease::is_held`].
+    pub fn is_held(&self) -> bool {
+        self.handle.is_held()
+    }
+
+    /// What is left until the deadline; zero when it is not held.
+    pub fn remaining(&self) -> Duration {
+        self.handle.remaining()
+    }
+
+    /// Why the lease was lost, if it was.
+    pub fn loss(&self) -> Option<LossReason> {
+        self.handle.loss()
+    }
+
+    /// How often the owner has entered; 0 when it is not held.
+    pub fn hold_count(&self) -> u64 {
+        self.handle.hold_count()
+    }
+
+    /// Waits for the loss of the lease, at most `limit`; `None` when it has not been lost by then.
+    ///
+    /// # Errors
+    /// `Cancelled` when interrupted; `Unsupported` inside an async runtime.
+    pub fn wait_lost(&self, limit: Duration) -> Result<Option<LossReason>, Error> {
+        check_outside_runtime("wait_lost")?;
+        if !self.handle.engine.is_here() {
+            return Ok(None);
+        }
+        let hold = Arc::clone(&self.handle.hold);
+        let work = async move { tokio::time::timeout(limit, hold.lost()).await.ok() };
+        wait_for(&self.handle.engine, &*self.interrupt, work).map_err(|_| {
+            Error::new(ErrorKind::Cancelled, "wait_lost", "the caller stopped waiting").on(&self.handle.name)
+        })
+    }
+
+    /// Calls back once when the lease is lost; see [`crate::Lease::on_lost`].
+    pub fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
+        self.handle.on_lost(callback);
+    }
+
+    /// Calls back when a renewal round was missed; see [`crate::Lease::on_jeopardy`].
+    pub fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
+        self.handle.hold.on_jeopardy(Arc::new(callback));
+    }
+
+    /// Makes the lease last `ttl` from now, unless it lasts longer already; see [`crate::Lease::extend`].
+    ///
+    /// # Errors
+    /// As [`crate::Lease::extend`]; `Unsupported` inside an async runtime.
+    pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
+        check_outside_runtime("extend")?;
+        let handle = &self.handle;
+        giving::check_extension(&handle.hold, ttl, &handle.name)?;
+        handle.check_held("extend")?;
+        giving::extend_on_thread(&handle.engine, &handle.hold, ttl, &handle.name, &*self.interrupt)
+    }
+
+    /// Gives the lock back and tells what the server found; see [`crate::Lease::release`].
+    ///
+    /// Inside an async runtime it does not wait for the server: the outcome is [`Release::Unconfirmed`].
+    ///
+    /// # Errors
+    /// Only `Forked`, in a forked child.
+    pub fn release(&self) -> Result<Release, Error> {
+        if !self.handle.begin_release()? {
+            return Ok(Release::AlreadyReleased);
+        }
+        let (engine, hold) = (&self.handle.engine, &self.handle.hold);
+        if Handle::try_current().is_ok() {
+            return Ok(giving::give_up(engine, hold));
+        }
+        match giving::release(engine, hold) {
+            giving::Step::Done(release) => Ok(release),
+            giving::Step::Send(sending) => {
+                let answer = engine.store.call_blocking(&sending.op(), sending.until(), &Uninterrupted);
+                Ok(sending.judge(&answer))
+            }
+            giving::Step::Wait => {
+                let (worker, hold) = (Arc::clone(engine), Arc::clone(hold));
+                let work = async move { giving::release_async(&worker, &hold).await };
+                Ok(wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed))
+            }
+        }
+    }
+
+    /// Hands the lease to another process; see [`crate::Lease::detach`].
+    ///
+    /// # Errors
+    /// As [`crate::Lease::detach`].
+    pub fn detach(&self) -> Result<String, Error> {
+        self.handle.detach()
+    }
+}
+
+impl From<crate::Lease> for Lease {
+    /// The blocking face of a lease. Its client must have been made for callers without a runtime, or its runtime must
+    /// go on while this is used.
+    fn from(lease: crate::Lease) -> Lease {
+        Lease { handle: lease.handle, interrupt: Arc::new(Uninterrupted) }
+    }
+}
+
+impl From<Lease> for crate::Lease {
+    /// The async face of a lease.
+    fn from(lease: Lease) -> crate::Lease {
+        crate::Lease { handle: lease.handle }
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("blocking::Lease")
+            .field("name", &format_args!("{}", self.handle.name.escape_ascii()))
+            .field("held", &self.is_held())
+            .field("fencing_token", &self.fencing_token())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,201 @@
+//! A lock for threads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Client, Interrupt, Lease, Stopped, ended, wait_for};
+use crate::backend::Uninterrupted;
+use crate::client;
+use crate::driver::acquiring::{cancelled, failed};
+use crate::driver::adopting;
+use crate::driver::engine::Engine;
+use crate::driver::entering::{self, OnThread};
+use crate::driver::hold::Hold;
+use crate::error::{Error, ErrorKind};
+use crate::inspect;
+use crate::lease::Handle as LeaseHandle;
+use crate::lock::{Description, lock_setters};
+use crate::machine::{Grade, Kind, LossReason, Owner};
+
+/// A lock by name, for threads; see [`crate::Lock`].
+#[derive(Clone)]
+pub struct Lock {
+    client: Client,
+    what: Description,
+    interrupt: Arc<dyn Interrupt + Send + Sync>,
+}
+
+impl Lock {
+    pub(super) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
+        let what = Description::new(&client.shared.options, kind, name);
+        Lock { client, what, interrupt: Arc::new(Uninterrupted) }
+    }
+
+    lock_setters!();
+
+    /// Who may end a waiting acquire from outside: asked at least every 50 ms. The acquire then says `Cancelled`, and
+    /// nothing is left held.
+    pub fn interrupt(mut self, interrupt: impl Interrupt + Send + Sync + 'static) -> Self {
+        self.interrupt = Arc::new(interrupt);
+        self
+    }
+
+    /// Waits until the lock is held, as long as it takes; see [`crate::Lock::acquire`].
+    ///
+    /// # Errors
+    /// As [`crate::Lock::acquire`]; `Cancelled` when interrupted; `Unsupported` inside an async runtime.
+    pub fn acquire(&self) -> Result<Lease, Error> {
+        self.enter("acquire", None)
+    }
+
+    /// Waits at most `wait`; see [`crate::Lock::acquire_within`].
+    ///
+    /// # Errors
+    /// As [`crate::Lock::acquire_within`]; `Cancelled` when interrupted; `Unsupported` inside an async runtime.
+    pub fn acquire_within(&self, wait: Duration) -> Result<Lease, Error> {
+        self.enter("acquire", Some(wait))
+    }
+
+    /// One try: `None` when somebody else holds the lock.
+    ///
+    /// # Errors
+    /// As [`crate::Lock::try_acquire`]; `Unsupported` inside an async runtime.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::blocking::Client::connect("memory://")?;
+    /// let lock = client.lock("nightly");
+    /// if let Some(lease) = lock.try_acquire()? {
+    ///     assert!(lock.try_acquire()?.is_none());
+    ///     lease.release()?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+        match self.enter("try_acquire", Some(Duration::ZERO)) {
+            Ok(lease) => Ok(Some(lease)),
+            Err(error) if error.kind() == ErrorKind::Busy => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` while the lock is held and releases at the end; see [`crate::Lock::with`]. The body is not cancelled
+    /// at loss: it can look at `lease.is_held()`.
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::acquire`], or `Lost`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::blocking::Client::connect("memory://")?;
+    /// let sum = client.lock("orders:42").with(|lease| {
+    ///     assert!(lease.is_held());
+    ///     Ok::<_, onelock::Error>(1 + 1)
+    /// })?;
+    /// # assert_eq!(sum, 2); Ok(()) }
+    /// ```
+    pub fn with<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
+        let lease = self.acquire()?;
+        let outcome = body(&lease);
+        let held_to_the_end = lease.is_held();
+        let release = lease.release();
+        let value = outcome?;
+        if held_to_the_end || lease.loss().is_none() {
+            release?;
+            return Ok(value);
+        }
+        Err(entering::lost(&lease.handle.hold, &self.what.name).into())
+    }
+
+    /// Goes on with a hold that another process gave away; see [`crate::Lock::attach`].
+    ///
+    /// # Errors
+    /// As [`crate::Lock::attach`]; `Unsupported` inside an async runtime.
+    pub fn attach(&self, proof: &str) -> Result<Lease, Error> {
+        self.what.check("attach")?;
+        self.what.check_owner("attach")?;
+        let engine = self.client.engine("attach")?;
+        let (worker, what, proof) = (engine.clone(), self.what.clone(), proof.to_owned());
+        let work = async move { adopting::attach(&worker, &what, &proof).await };
+        let hold = wait_for(&engine, &*self.interrupt, work).unwrap_or_else(|stopped| Err(self.stopped(stopped)))?;
+        Ok(self.lease(engine, hold))
+    }
+
+    /// Whether anybody holds it; see [`crate::Lock::is_locked`].
+    ///
+    /// # Errors
+    /// As [`crate::Lock::is_locked`]; `Unsupported` inside an async runtime.
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        self.what.check("is_locked")?;
+        inspect::same_kind(self.client.inspect(&self.what.name)?, &self.what)
+    }
+
+    fn enter(&self, tried: &str, wait: Option<Duration>) -> Result<Lease, Error> {
+        self.what.check_wait(tried, wait)?;
+        self.what.check_owner(tried)?;
+        let engine = self.client.engine(tried).map_err(|error| error.on(&self.what.name))?;
+        let interrupt = &*self.interrupt;
+        if !engine.is_checked() {
+            let worker = engine.clone();
+            if engine.options.min_fencing_grade == Grade::None {
+                client::check_later(&engine);
+            } else {
+                wait_for(&engine, interrupt, async move { client::check_once(&worker).await })
+                    .unwrap_or_else(|stopped| Err(self.stopped(stopped)))?;
+            }
+        }
+        if interrupt.interrupted() {
+            return Err(failed(&engine, tried, &self.what.name, &cancelled()));
+        }
+        let span = tracing::debug_span!(
+            "acquire",
+            lock = %self.what.name.escape_ascii(),
+            kind = self.what.kind.as_str(),
+            wait_ms = wait.map(|wait| wait.as_millis() as u64),
+        );
+        let _inside = span.enter();
+        let waited = match entering::enter_on_thread(&engine, &self.what, wait, interrupt)? {
+            OnThread::Held(hold) => return Ok(self.lease(engine, hold)),
+            OnThread::Continue(acquiring, place) => {
+                let (name, worker) = (self.what.name.clone(), engine.clone());
+                wait_for(&engine, interrupt, async move {
+                    let hold = entering::go_on(*acquiring, place).await?;
+                    // a handle from here on: undelivered, it is given back
+                    Ok(LeaseHandle::new(worker, hold, name))
+                })
+            }
+            OnThread::Queue => {
+                let (what, worker) = (self.what.clone(), engine.clone());
+                wait_for(&engine, interrupt, async move {
+                    let hold = entering::enter(worker.clone(), &what, wait).await?;
+                    Ok(LeaseHandle::new(worker, hold, what.name))
+                })
+            }
+        };
+        waited
+            .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
+            .map(|handle| Lease { handle, interrupt: self.interrupt.clone() })
+    }
+
+    fn stopped(&self, stopped: Stopped) -> Error {
+        match stopped {
+            Stopped::Interrupted => {
+                Error::new(ErrorKind::Cancelled, "acquire", "the caller stopped waiting").on(&self.what.name)
+            }
+            Stopped::Ended => ended("acquire").on(&self.what.name),
+        }
+    }
+
+    fn lease(&self, engine: Arc<Engine>, hold: Arc<Hold>) -> Lease {
+        Lease { handle: LeaseHandle::new(engine, hold, self.what.name.clone()), interrupt: self.interrupt.clone() }
+    }
+}
+
+impl std::fmt::Debug for Lock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("blocking::Lock")
+            .field("kind", &self.what.kind.as_str())
+            .field("name", &format_args!("{}", self.what.name.escape_ascii()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,262 @@
+//! The same lock for callers without a runtime: same names, same order, same defaults.
+//!
+//! Attempt, extend and release go over a connection that the calling thread drives itself; waiting, renewal and clean-up
+//! run on one background runtime ([`crate::runtime`]). Inside an async runtime every call that would block is an
+//! `Unsupported` error instead: use [`crate::Client`] there.
+//!
+//! ```
+//! # fn main() -> Result<(), onelock::Error> {
+//! use onelock::blocking::Client;
+//! let client = Client::connect("memory://")?;
+//! let lease = client.lock("orders:42").acquire()?;
+//! assert!(lease.is_held());
+//! lease.release()?;
+//! client.close();
+//! # Ok(()) }
+//! ```
+
+mod lease;
+mod lock;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use crate::backend::{Facts, Uninterrupted};
+use crate::builder::ClientBuilder;
+use crate::client::{self, Shared};
+use crate::driver::engine::Engine;
+use crate::driver::tally::Stats;
+use crate::error::{Error, ErrorKind};
+use crate::inspect::{self, Inspection};
+use crate::lock::Description;
+use crate::machine::{Kind, Op};
+
+pub use self::lease::Lease;
+pub use self::lock::Lock;
+pub use crate::backend::Interrupt;
+
+/// How often a waiting thread looks whether it was interrupted.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Cancels waiting acquires from another thread. Clones share one flag.
+///
+/// ```
+/// # fn main() -> Result<(), onelock::Error> {
+/// # let client = onelock::blocking::Client::connect("memory://")?;
+/// let cancel = onelock::blocking::Cancel::new();
+/// cancel.cancel(); // from anywhere
+/// let error = client.lock("a").interrupt(cancel).acquire().unwrap_err();
+/// assert_eq!(error.kind(), onelock::ErrorKind::Cancelled);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Not cancelled.
+    pub fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// Ends every acquire that looks at this flag, within 50 ms. Safe to call from a signal handler: one atomic store.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl Interrupt for Cancel {
+    fn interrupted(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+fn check_outside_runtime(tried: &str) -> Result<(), Error> {
+    if Handle::try_current().is_err() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        tried,
+        "this would block an async runtime; use onelock::Client there, or a plain thread (std::thread) here",
+    ))
+}
+
+/// Runs `work` on the background runtime while this thread waits, looking up now and then.
+fn wait_for<T: Send + 'static>(
+    engine: &Arc<Engine>,
+    interrupt: &dyn Interrupt,
+    work: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Stopped> {
+    let (sender, receiver) = sync_channel(1);
+    // an undelivered result is dropped by the channel, and with it whatever it holds
+    let task = engine.runtime.spawn(async move {
+        let _ = sender.send(work.await);
+    });
+    loop {
+        match receiver.recv_timeout(LOOK_EVERY) {
+            Ok(result) => return Ok(result),
+            Err(RecvTimeoutError::Disconnected) => return Err(Stopped::Ended),
+            Err(RecvTimeoutError::Timeout) if interrupt.interrupted() => {
+                task.abort();
+                return Err(Stopped::Interrupted);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Stopped {
+    Interrupted,
+    Ended,
+}
+
+/// A client of one lock server, for threads. Cheap to clone; clones share connections, renewal and clean-up.
+///
+/// Opens no socket and starts no thread until it is used. After a fork the child's copy connects anew.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    /// A client of the server at `url`, connected and checked. An empty `url` means `$ONELOCK_URL`.
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`]; `Unsupported` inside an async runtime.
+    pub fn connect(url: &str) -> Result<Client, Error> {
+        Client::builder().connect_blocking(url)
+    }
+
+    /// A client that connects when it is first used.
+    ///
+    /// # Errors
+    /// As [`crate::Client::new`].
+    ///
+    /// ```
+    /// let client = onelock::blocking::Client::new("redis://127.0.0.1:6379/0").unwrap();
+    /// ```
+    pub fn new(url: &str) -> Result<Client, Error> {
+        Client::builder().build_blocking(url)
+    }
+
+    /// Options first, then the address: finish with
+    /// [`build_blocking`](ClientBuilder::build_blocking) or [`connect_blocking`](ClientBuilder::connect_blocking).
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    pub(crate) fn from_shared(shared: Arc<Shared>) -> Client {
+        Client { shared }
+    }
+
+    /// The mutual exclusion lock of this name; see [`crate::Client::lock`].
+    pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), Kind::Mutex, name.as_ref())
+    }
+
+    /// The reentrant lock of this name; see [`crate::Client::reentrant_lock`].
+    pub fn reentrant_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
+    }
+
+    /// The async face of the same client: same connections, same background work, same leases.
+    ///
+    /// For event loops of other languages: run its futures on [`crate::runtime::handle`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// let client = onelock::blocking::Client::connect("memory://")?;
+    /// let later = client.to_async();
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// onelock::runtime::handle()?.spawn(async move {
+    ///     let lease = later.lock("orders:42").acquire().await;
+    ///     let _ = sender.send(lease);
+    /// });
+    /// let lease = onelock::blocking::Lease::from(receiver.recv().unwrap()?);
+    /// lease.release()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn to_async(&self) -> crate::Client {
+        crate::Client::from_shared(self.shared.clone())
+    }
+
+    fn engine(&self, tried: &str) -> Result<Arc<Engine>, Error> {
+        check_outside_runtime(tried)?;
+        let engine = self.shared.engine()?;
+        engine.check_open(tried)?;
+        Ok(engine)
+    }
+
+    /// Who holds the lock of this name; see [`crate::Client::inspect`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::inspect`]; `Unsupported` inside an async runtime.
+    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
+        let what = Description::new(&self.shared.options, Kind::Mutex, name.as_ref());
+        what.check("inspect")?;
+        let engine = self.engine("inspect")?;
+        let answer =
+            engine.store.call_blocking(&Op::Inspect { key: what.key }, inspect::limit(&engine), &Uninterrupted);
+        inspect::looked(&engine, &what.name, answer)
+    }
+
+    /// Takes the lock of this name away from whoever holds it; see [`crate::Client::force_release`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::force_release`]; `Unsupported` inside an async runtime.
+    pub fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
+        let what = Description::new(&self.shared.options, Kind::Mutex, name.as_ref());
+        what.check("force_release")?;
+        let engine = self.engine("force_release")?;
+        let key = what.key.clone();
+        let worker = engine.clone();
+        let work = async move { inspect::force_release(&worker, &what.name, key).await };
+        wait_for(&engine, &Uninterrupted, work).unwrap_or_else(|_| Err(ended("force_release")))
+    }
+
+    /// Looks at the server: its fencing grade and what breaks locks on it.
+    ///
+    /// # Errors
+    /// As [`crate::Client::connect`]; `Unsupported` inside an async runtime.
+    pub fn check(&self) -> Result<Facts, Error> {
+        let engine = self.engine("check")?;
+        let worker = engine.clone();
+        wait_for(&engine, &Uninterrupted, async move { client::check(&worker).await })
+            .unwrap_or_else(|_| Err(ended("check")))
+    }
+
+    /// What this client has done so far. No I/O.
+    pub fn stats(&self) -> Stats {
+        self.shared.stats()
+    }
+
+    /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
+    ///
+    /// Inside an async runtime it does not wait; the work goes on in the background.
+    pub fn close(&self) {
+        let Some(engine) = self.shared.begin_close() else { return };
+        let worker = engine.clone();
+        let work = async move { client::close(&worker).await };
+        if Handle::try_current().is_ok() {
+            engine.runtime.spawn(work);
+        } else {
+            let _ = wait_for(&engine, &Uninterrupted, work);
+        }
+    }
+}
+
+fn ended(tried: &str) -> Error {
+    Error::new(ErrorKind::Closed, tried, "the background runtime has ended")
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("blocking::Client").finish_non_exhaustive()
+    }
+}
