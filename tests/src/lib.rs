@@ -8,6 +8,7 @@
 //! - [`sim`]: clients, a server and everything that can go wrong between them, in virtual time.
 //! - [`supervisor`]: driver processes, which use the library from one language each.
 //! - [`scenario`]: declarative cases that every driver runs.
+//! - [`chaos`]: many processes, few locks, and somebody who breaks things.
 //! - [`wait`]: waiting for conditions instead of sleeping.
 //! - [`face`]: the async and the blocking client behind one face, so that a test holds for both.
 //! - [`stage`]: a server, a proxy in front of it, and clients that lose patience soon.
@@ -21,6 +22,7 @@
     reason = "this crate is test code: a fixture that fails should stop the test at once, with its message"
 )]
 
+pub mod chaos;
 pub mod clock;
 pub mod face;
 pub mod history;

@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::Deserialize;
 use toml::Table;
 
+pub(crate) use run::leftovers;
 pub use run::{Store, run};
 pub use step::Step;
 

@@ -1,0 +1,193 @@
+//! Breaks one thing after another, and puts everything right at the end.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::dice::Dice;
+use super::{LOCKS, Shared, TTL, WORKERS};
+use crate::clock::boot_ns;
+use crate::history::Record;
+use crate::supervisor::Driver;
+
+type Fault = fn(&mut Nemesis<'_>) -> String;
+
+/// Faults that keep what the server has acknowledged, each so many times in the urn.
+const KEEPING: [Fault; 14] = [
+    kill_worker,
+    kill_worker,
+    stop_worker_past_its_lease,
+    stop_worker_past_its_lease,
+    stop_worker_shortly,
+    restart_server,
+    stop_server,
+    kill_connections,
+    pause_clients,
+    cut_network,
+    black_hole,
+    lose_replies,
+    refuse_connections,
+    forget_scripts,
+];
+/// Faults that lose data.
+const LOSING: [Fault; 6] = [flush, flush, delete_lock, delete_counter, restart_server, delete_lock];
+
+struct Nemesis<'a> {
+    shared: &'a Shared,
+    dice: Dice,
+    pauses: Vec<Record>,
+}
+
+/// Works until the plan's time is over. Returns the pauses of processes, for the history, and what was done.
+pub(super) fn run(shared: &Shared) -> (Vec<Record>, Vec<String>) {
+    let mut nemesis = Nemesis { shared, dice: Dice::new(shared.plan.seed, 0), pauses: Vec::new() };
+    let mut urn: Vec<Fault> = KEEPING.to_vec();
+    if shared.plan.loses_data {
+        urn.extend(LOSING);
+    }
+    let (start, mut done) = (Instant::now(), Vec::new());
+    let mut left: Vec<Fault> = Vec::new();
+    std::thread::sleep(Duration::from_millis(300));
+    while start.elapsed() < shared.plan.faults {
+        // Without putting back, so that each kind has its turn.
+        if left.is_empty() {
+            left.clone_from(&urn);
+        }
+        let at = nemesis.dice.pick(0..left.len() as u64) as usize;
+        let fault = left.swap_remove(at);
+        let begun = start.elapsed();
+        let what = fault(&mut nemesis);
+        done.push(format!("{:6.2} s: {what}", begun.as_secs_f64()));
+        std::thread::sleep(nemesis.dice.ms(100..500));
+    }
+    shared.proxy.heal();
+    (nemesis.pauses, done)
+}
+
+impl Nemesis<'_> {
+    /// A holder if one can be found, since that is where it hurts.
+    fn victim(&mut self) -> (usize, Option<Arc<Driver>>) {
+        let first = self.dice.pick(0..WORKERS as u64) as usize;
+        let start = Instant::now();
+        let mut number = first;
+        while start.elapsed() < Duration::from_millis(300) && !self.shared.holding[number].load(Ordering::Acquire) {
+            number = (number + 1) % WORKERS;
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        (number, self.shared.slots[number].lock().unwrap().clone())
+    }
+
+    fn stop_worker(&mut self, span: Duration) -> String {
+        let (number, driver) = self.victim();
+        let Some(driver) = driver else { return "nothing: the victim is just being born".to_owned() };
+        let process = self.shared.names[number].lock().unwrap().clone();
+        let from_ns = boot_ns();
+        driver.stop();
+        std::thread::sleep(span);
+        driver.cont();
+        self.pauses.push(Record::Paused { process: process.clone(), from_ns, to_ns: boot_ns() });
+        format!("{process} stopped for {span:?}")
+    }
+
+    fn for_a_while(&mut self, what: &str, begin: impl FnOnce(), end: impl FnOnce()) -> String {
+        let span = self.dice.ms(100..1000);
+        begin();
+        std::thread::sleep(span);
+        end();
+        format!("{what} for {span:?}")
+    }
+}
+
+fn kill_worker(nemesis: &mut Nemesis<'_>) -> String {
+    let (number, driver) = nemesis.victim();
+    if let Some(driver) = driver {
+        driver.kill();
+    }
+    format!("worker {number} killed")
+}
+
+fn stop_worker_past_its_lease(nemesis: &mut Nemesis<'_>) -> String {
+    let span = TTL + nemesis.dice.ms(200..1200);
+    nemesis.stop_worker(span)
+}
+
+fn stop_worker_shortly(nemesis: &mut Nemesis<'_>) -> String {
+    let span = nemesis.dice.ms(50..600);
+    nemesis.stop_worker(span)
+}
+
+fn restart_server(nemesis: &mut Nemesis<'_>) -> String {
+    let server = &nemesis.shared.server;
+    nemesis.for_a_while("server killed", || server.kill(), || server.restart())
+}
+
+fn stop_server(nemesis: &mut Nemesis<'_>) -> String {
+    let server = &nemesis.shared.server;
+    nemesis.for_a_while("server stopped", || server.stop(), || server.cont())
+}
+
+fn kill_connections(nemesis: &mut Nemesis<'_>) -> String {
+    let kind = *nemesis.dice.one_of(&["normal", "pubsub"]);
+    let killed = nemesis.shared.server.text(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    format!("{killed} connections killed: {kind}")
+}
+
+fn pause_clients(nemesis: &mut Nemesis<'_>) -> String {
+    let span = nemesis.dice.ms(100..1000);
+    let kind = *nemesis.dice.one_of(&["WRITE", "ALL"]);
+    nemesis.shared.server.cmd(&["CLIENT", "PAUSE", &span.as_millis().to_string(), kind]);
+    std::thread::sleep(span);
+    format!("clients paused for {span:?}: {kind}")
+}
+
+fn cut_network(nemesis: &mut Nemesis<'_>) -> String {
+    nemesis.shared.proxy.cut_all();
+    "all connections cut".to_owned()
+}
+
+fn black_hole(nemesis: &mut Nemesis<'_>) -> String {
+    let proxy = &nemesis.shared.proxy;
+    nemesis.for_a_while("black hole", || proxy.pause(), || proxy.resume())
+}
+
+fn lose_replies(nemesis: &mut Nemesis<'_>) -> String {
+    let proxy = &nemesis.shared.proxy;
+    nemesis.for_a_while(
+        "replies held, then lost",
+        || proxy.pause_replies(),
+        || {
+            proxy.cut_all();
+            proxy.resume();
+        },
+    )
+}
+
+fn refuse_connections(nemesis: &mut Nemesis<'_>) -> String {
+    let proxy = &nemesis.shared.proxy;
+    let begin = || {
+        proxy.refuse();
+        proxy.cut_all();
+    };
+    nemesis.for_a_while("connections cut and refused", begin, || proxy.admit())
+}
+
+fn forget_scripts(nemesis: &mut Nemesis<'_>) -> String {
+    nemesis.shared.server.cmd(&["SCRIPT", "FLUSH"]);
+    "scripts forgotten".to_owned()
+}
+
+fn flush(nemesis: &mut Nemesis<'_>) -> String {
+    nemesis.shared.server.cmd(&["FLUSHALL"]);
+    "flushed".to_owned()
+}
+
+fn delete_lock(nemesis: &mut Nemesis<'_>) -> String {
+    let (name, _) = *nemesis.dice.one_of(&LOCKS);
+    format!("{name} deleted: {}", nemesis.shared.server.text(&["DEL", name]))
+}
+
+fn delete_counter(nemesis: &mut Nemesis<'_>) -> String {
+    let (name, _) = *nemesis.dice.one_of(&LOCKS);
+    let key = format!("onelock_fence:{{{name}}}");
+    format!("{key} deleted: {}", nemesis.shared.server.text(&["DEL", &key]))
+}

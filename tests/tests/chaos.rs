@@ -1,0 +1,57 @@
+//! Processes of every language contend for two locks while a nemesis is at work. `ONELOCK_CHAOS_SEED` and
+//! `ONELOCK_CHAOS_SECONDS` choose other runs than those of the continuous integration.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::expect_used,
+    reason = "a test; and the seed of a run must be known to repeat it"
+)]
+
+use std::time::Duration;
+
+use onelock_tests::chaos::{Outcome, Plan, run};
+use onelock_tests::history::Check;
+
+fn plan(seed: u64, loses_data: bool) -> Plan {
+    let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
+    let seed = given("ONELOCK_CHAOS_SEED").unwrap_or(seed);
+    let faults = Duration::from_secs(given("ONELOCK_CHAOS_SECONDS").unwrap_or(15));
+    Plan { seed, faults, loses_data, believes_for_ever: false }
+}
+
+fn go(plan: Plan) -> Outcome {
+    println!("{plan:?}");
+    let outcome = run(plan);
+    let (increments, counted) = outcome.counted;
+    println!(
+        "{}\nrecovered in {:?}, {increments} increments, counted {counted}",
+        outcome.report.summary, outcome.recovered_in
+    );
+    outcome.assert_good(plan);
+    // A run in which nothing happened proves nothing.
+    assert!(outcome.report.summary.leases > 100 && increments > 100, "too little happened: {}", outcome.report.summary);
+    outcome
+}
+
+/// Nothing acknowledged is lost: the locks exclude, tokens grow, losses are known in time, calls end in time, an
+/// unguarded counter is exact, and afterwards everything works and nothing is left.
+#[test]
+fn faults_that_keep_the_data_never_let_two_in() {
+    let outcome = go(plan(1, false));
+    assert_eq!(outcome.counted.0, outcome.counted.1);
+}
+
+/// The server loses locks and counters: two may hold at once, and all else still holds.
+#[test]
+fn faults_that_lose_the_data_are_survived_by_tokens() {
+    go(plan(2, true));
+}
+
+/// The checks can fail: holders that do not heed `held` are found out.
+#[test]
+fn holders_that_believe_for_ever_are_caught() {
+    let plan = Plan { seed: 3, faults: Duration::from_secs(6), loses_data: false, believes_for_ever: true };
+    let report = run(plan).report;
+    assert!(!report.of(Check::Exclusion).is_empty(), "two holders at once went unseen: {}", report.summary);
+    assert!(!report.of(Check::Held).is_empty(), "a hold past its end went unseen: {}", report.summary);
+}
