@@ -66,6 +66,15 @@ impl Shared {
     }
 }
 
+/// Calms the run when dropped, so that the workers come to an end also when the nemesis has failed.
+struct Calm<'a>(&'a Shared);
+
+impl Drop for Calm<'_> {
+    fn drop(&mut self) {
+        self.0.calm_since_ns.store(boot_ns(), Ordering::Release);
+    }
+}
+
 /// What a run has shown.
 pub struct Outcome {
     /// What the history checker found.
@@ -113,9 +122,10 @@ pub fn run(plan: Plan) -> Outcome {
                 scope.spawn(move || worker::run(shared, number, kind))
             })
             .collect();
+        let calm = Calm(shared);
         let (pauses, done) = nemesis::run(shared);
         faults = done;
-        shared.calm_since_ns.store(boot_ns(), Ordering::Release);
+        drop(calm);
         for worker in workers {
             let worker = worker.join().expect("a worker does not panic");
             records.extend(worker.records);

@@ -204,14 +204,23 @@ impl Driver {
         }
     }
 
-    /// Freezes the process (SIGSTOP).
-    pub fn stop(&self) {
-        servers::stop(self.pid);
+    /// Freezes the process (SIGSTOP). False when it has ended.
+    pub fn stop(&self) -> bool {
+        // Held, so that nobody reaps it meanwhile and its number stays its own.
+        let mut child = self.child.lock().unwrap();
+        let lives = matches!(child.try_wait(), Ok(None));
+        if lives {
+            servers::stop(self.pid);
+        }
+        lives
     }
 
     /// Lets it run on.
     pub fn cont(&self) {
-        servers::cont(self.pid);
+        let mut child = self.child.lock().unwrap();
+        if matches!(child.try_wait(), Ok(None)) {
+            servers::cont(self.pid);
+        }
     }
 
     /// Kills it (SIGKILL).

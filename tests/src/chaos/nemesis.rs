@@ -45,6 +45,9 @@ pub(super) fn run(shared: &Shared) -> (Vec<Record>, Vec<String>) {
     if shared.plan.loses_data {
         urn.extend(LOSING);
     }
+    if shared.plan.believes_for_ever {
+        urn = vec![stop_worker_past_its_lease];
+    }
     let (start, mut done) = (Instant::now(), Vec::new());
     let mut left: Vec<Fault> = Vec::new();
     std::thread::sleep(Duration::from_millis(300));
@@ -82,7 +85,9 @@ impl Nemesis<'_> {
         let Some(driver) = driver else { return "nothing: the victim is just being born".to_owned() };
         let process = self.shared.names[number].lock().unwrap().clone();
         let from_ns = boot_ns();
-        driver.stop();
+        if !driver.stop() {
+            return format!("nothing: {process} is dead already");
+        }
         std::thread::sleep(span);
         driver.cont();
         self.pauses.push(Record::Paused { process: process.clone(), from_ns, to_ns: boot_ns() });

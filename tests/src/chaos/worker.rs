@@ -15,7 +15,7 @@ use crate::history::{Call, Record, Return, Sample};
 use crate::supervisor::{Answer, Driver, DriverKind, NoAnswer};
 
 /// Longer than any call takes, also in a process that is stopped for a while.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 /// The limits of a client by default, which the workers do not change.
 const CONNECT: Duration = Duration::from_secs(2);
 const REQUEST: Duration = Duration::from_secs(1);
@@ -139,14 +139,14 @@ impl Life<'_> {
     }
 
     fn ask(&self, op: &str, args: &Value) -> Result<Answer, Died> {
-        self.answer(self.driver.send(op, args))
+        self.answer(op, self.driver.send(op, args))
     }
 
-    fn answer(&self, id: u64) -> Result<Answer, Died> {
+    fn answer(&self, op: &str, id: u64) -> Result<Answer, Died> {
         match self.driver.wait(id, LIMIT) {
             Ok(answer) => Ok(answer),
             Err(NoAnswer::Ended) => Err(Died),
-            Err(NoAnswer::Silent) => panic!("{}: a call did not return within {LIMIT:?}", self.process),
+            Err(NoAnswer::Silent) => panic!("{}: {op} did not return within {LIMIT:?}", self.process),
         }
     }
 
@@ -191,7 +191,7 @@ impl Life<'_> {
             std::thread::sleep(after);
             self.ask("cancel", &json!({"request": id}))?;
         }
-        let answer = self.answer(id)?;
+        let answer = self.answer(op, id)?;
         let mut end = self.end(call, &answer);
         let view = answer.result.ok().filter(|view| !view.is_null());
         let held = view.map(|view| {
@@ -216,7 +216,8 @@ impl Life<'_> {
         } else {
             None
         };
-        let (looks, rest) = if self.dice.chance(5) { (9, 100..250) } else { (self.dice.pick(1..4), 0..25) };
+        let long = self.dice.chance(if self.shared.plan.believes_for_ever { 60 } else { 5 });
+        let (looks, rest) = if long { (9, 100..250) } else { (self.dice.pick(1..4), 0..25) };
         for _ in 0..looks {
             self.touch(&mut held)?;
             if self.shared.is_calm() {

@@ -1,0 +1,249 @@
+//! The scripts' tables: keys, arguments, replies and writes of every documented case.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use onelock::backend::redis::{RedisOptions, RedisStore};
+use onelock::backend::{Store, Uninterrupted};
+use onelock::machine::{Claim, Kind, Op, Time};
+use onelock_tests::clock::boot_ns;
+use onelock_tests::proxy::{Passed, Proxy};
+use onelock_tests::resp::text;
+use onelock_tests::servers::{Monitor, Server};
+use redis::Value;
+
+use super::document::{Row, all_fit, under};
+
+const NAME: &str = "orders:42";
+const TTL: u64 = 60_000;
+const WRITES: [&str; 6] = ["SET", "HSET", "DEL", "PEXPIRE", "PUBLISH", "HDEL"];
+
+macro_rules! script {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../../core/src/backend/redis/scripts/", $name, ".lua")))
+    };
+}
+
+const SCRIPTS: [(&str, &str); 7] = [
+    script!("acquire_lock"),
+    script!("acquire_reentrant"),
+    script!("renew"),
+    script!("set_count"),
+    script!("release"),
+    script!("inspect"),
+    script!("force_release"),
+];
+
+struct Bench {
+    server: Server,
+    proxy: Proxy,
+    monitor: Monitor,
+    store: RedisStore,
+    /// Scripts by their hash.
+    names: BTreeMap<String, &'static str>,
+    seen: BTreeSet<(String, String)>,
+}
+
+/// Which rows of a script's table a case must be like.
+struct Case {
+    script: &'static str,
+    keys: &'static str,
+    argv: &'static str,
+    reply: &'static str,
+    writes: Option<&'static str>,
+}
+
+const fn case(script: &'static str, reply: &'static str) -> Case {
+    Case { script, keys: "KEYS", argv: "ARGV", reply, writes: None }
+}
+
+fn words(reply: &[u8]) -> Vec<String> {
+    match redis::parse_redis_value(reply).unwrap() {
+        Value::Array(items) => items.iter().map(text).collect(),
+        other => panic!("a script answered {other:?}"),
+    }
+}
+
+fn printed(args: &[Vec<u8>]) -> Vec<String> {
+    args.iter().map(|arg| String::from_utf8(arg.clone()).unwrap()).collect()
+}
+
+impl Bench {
+    fn new() -> Bench {
+        let server = Server::valkey();
+        let names = SCRIPTS.iter().map(|(name, body)| (server.text(&["SCRIPT", "LOAD", body]), *name)).collect();
+        let (proxy, monitor) = (Proxy::start(&server), server.monitor());
+        let store = RedisStore::new(&proxy.url(), RedisOptions::default()).unwrap();
+        Bench { server, proxy, monitor, store, names, seen: BTreeSet::new() }
+    }
+
+    /// Runs an operation and compares what went over the wire with the rows of its case.
+    fn check(&mut self, case: &Case, op: &Op) {
+        let before = self.proxy.passed().len();
+        self.monitor.clear();
+        let until = Time::from_nanos(boot_ns()) + Duration::from_secs(10);
+        let answer = self.store.call_blocking(op, until, &Uninterrupted);
+        let passed = self.proxy.passed();
+        let calls: Vec<&Passed> = passed[before..].iter().filter(|it| it.is("EVALSHA")).collect();
+        let [call] = calls[..] else { panic!("{op:?} took {} script calls; {answer:?}", calls.len()) };
+        let sent = printed(&call.args);
+        assert_eq!(self.names.get(&sent[1]), Some(&case.script), "{op:?}");
+        let count: usize = sent[2].parse().unwrap();
+        let (keys, argv) = sent[3..].split_at(count);
+        let reply = words(call.reply.as_ref().unwrap());
+        self.fits(case, case.keys, keys);
+        self.fits(case, case.argv, argv);
+        self.fits(case, &format!("reply: {}", case.reply), &reply);
+        self.writes(case);
+    }
+
+    fn rows(&mut self, case: &Case, label: &str) -> Vec<Row> {
+        self.seen.insert((case.script.to_owned(), label.to_owned()));
+        let rows: Vec<_> = under(case.script).into_iter().filter(|row| row.cells[0] == label).collect();
+        assert!(!rows.is_empty(), "PROTOCOL.md, {}: no row {label}", case.script);
+        rows
+    }
+
+    fn fits(&mut self, case: &Case, label: &str, found: &[String]) {
+        let rows = self.rows(case, label);
+        let [row] = &rows[..] else { panic!("{}: {} rows {label}", case.script, rows.len()) };
+        let mut found = found.to_vec();
+        if row.repeats() {
+            // the same again for a second lock; of a reply the clock comes only once
+            let once = row.words(1).len();
+            let (first, rest) = found.split_at(once);
+            let repeated = if label.starts_with("reply") { &first[1..] } else { first };
+            assert!(rest.is_empty() || repeated.len() == rest.len(), "{}: {label}: {found:?}", case.script);
+            let second = if label.starts_with("reply") { [&first[..1], rest].concat() } else { rest.to_vec() };
+            assert!(rest.is_empty() || all_fit(row, &second, "second"), "{}: {label}: {found:?}", case.script);
+            found.truncate(once);
+        }
+        assert!(all_fit(row, &found, NAME), "{}: {label} is {found:?}, not {:?}", case.script, row.words(1));
+    }
+
+    fn writes(&mut self, case: &Case) {
+        let lines = self.monitor.seen();
+        let written: Vec<Vec<String>> = lines
+            .into_iter()
+            .filter(|line| line.source == "lua" && WRITES.iter().any(|write| line.is(write)))
+            .map(|line| line.args)
+            .collect();
+        let Some(label) = case.writes else { return };
+        let rows = self.rows(case, label);
+        assert_eq!(written.len(), rows.len(), "{}: {label}: {written:?}", case.script);
+        for (row, words) in rows.iter().zip(&written) {
+            let mut words = words.clone();
+            words[0].make_ascii_uppercase();
+            assert!(all_fit(row, &words, NAME), "{}: {label}: {words:?}, not {:?}", case.script, row.words(1));
+        }
+    }
+}
+
+fn token(kind: Kind, number: u8) -> String {
+    match kind {
+        Kind::Mutex => format!("onelock1:{number:032x}"),
+        _ => format!("ffffffff-ffff-4fff-bfff-ffffffffffff:{number}"),
+    }
+}
+
+fn claim(kind: Kind, name: &str, number: u8) -> Claim {
+    Claim { kind, key: name.as_bytes().into(), token: token(kind, number).into() }
+}
+
+fn acquire(claim: &Claim, fenced: bool) -> Op {
+    let fence_ttl_ms = fenced.then_some(604_800_000);
+    Op::Acquire { claim: claim.clone(), ttl_ms: TTL, fence_ttl_ms, info: None }
+}
+
+fn release(claim: &Claim) -> Op {
+    Op::Release { claim: claim.clone() }
+}
+
+fn set_count(claim: &Claim, count: u64) -> Op {
+    Op::SetCount { claim: claim.clone(), count, ttl_ms: TTL }
+}
+
+#[test]
+fn scripts_are_called_and_answer_as_in_the_tables() {
+    let mut bench = Bench::new();
+    mutex(&mut bench);
+    reentrant(&mut bench);
+    looking(&mut bench);
+    // and nothing stands in the tables that was not seen
+    for (script, _) in SCRIPTS {
+        for row in under(script) {
+            let label = (script.to_owned(), row.cells[0].clone());
+            assert!(bench.seen.contains(&label), "PROTOCOL.md, {script}: nothing shows {}", row.cells[0]);
+        }
+    }
+}
+
+fn mutex(bench: &mut Bench) {
+    let (mine, other) = (claim(Kind::Mutex, NAME, 1), claim(Kind::Mutex, NAME, 2));
+    let granted = Case { writes: Some("writes when granted"), ..case("acquire_lock", "granted") };
+    bench.check(&granted, &acquire(&mine, true));
+    bench.check(&case("acquire_lock", "held by this token already"), &acquire(&mine, true));
+    bench.check(&case("acquire_lock", "held by another client of this library"), &acquire(&other, true));
+    let renew = |claims: &[&Claim]| Op::Renew { holds: claims.iter().map(|&claim| (claim.clone(), TTL)).collect() };
+    let renewed = Case { writes: Some("writes when renewed"), ..case("renew", "renewed") };
+    bench.check(&renewed, &renew(&[&mine]));
+    bench.check(&case("renew", "not there"), &renew(&[&other]));
+    // two of them in one call
+    let second = claim(Kind::Mutex, "second", 1);
+    bench.check(&case("renew", "not there"), &renew(&[&other, &second]));
+    let deleted = Case { writes: Some("writes when deleted"), ..case("release", "deleted, and announced") };
+    bench.check(&deleted, &release(&mine));
+    bench.check(&case("release", "not there"), &release(&mine));
+
+    let bare = Case { keys: "KEYS without fencing", argv: "ARGV without fencing", ..case("acquire_lock", "granted") };
+    bench.check(&bare, &acquire(&mine, false));
+    bench.check(&case("release", "deleted, and announced"), &release(&mine));
+    bench.server.cmd(&["SET", NAME, "somebody", "PX", "60000"]);
+    let foreign = case("acquire_lock", "held by a foreign client, which announces nothing");
+    bench.check(&foreign, &acquire(&mine, true));
+    bench.server.cmd(&["DEL", NAME]);
+    bench.server.cmd(&["RPUSH", NAME, "x"]);
+    bench.check(&case("acquire_lock", "something else stands there"), &acquire(&mine, true));
+    bench.server.cmd(&["DEL", NAME]);
+}
+
+fn reentrant(bench: &mut Bench) {
+    let (mine, other) = (claim(Kind::Reentrant, NAME, 1), claim(Kind::Reentrant, NAME, 2));
+    let granted = Case { writes: Some("writes when granted"), ..case("acquire_reentrant", "granted") };
+    bench.check(&granted, &acquire(&mine, true));
+    bench.check(&case("acquire_reentrant", "held by this owner already"), &acquire(&mine, true));
+    bench.check(&case("acquire_reentrant", "held by somebody else"), &acquire(&other, true));
+    let done = Case { writes: Some("writes when done"), ..case("set_count", "done") };
+    bench.check(&done, &set_count(&mine, 2));
+    bench.check(&case("set_count", "not there"), &set_count(&other, 2));
+    let renewed = Case { argv: "ARGV of a reentrant lock", ..case("renew", "renewed") };
+    bench.check(&renewed, &Op::Renew { holds: vec![(mine.clone(), TTL)] });
+    let deleted = Case { argv: "ARGV of a reentrant lock", ..case("release", "deleted, and announced") };
+    bench.check(&deleted, &release(&mine));
+    let bare =
+        Case { keys: "KEYS without fencing", argv: "ARGV without fencing", ..case("acquire_reentrant", "granted") };
+    bench.check(&bare, &acquire(&mine, false));
+    bench.check(&deleted, &release(&mine));
+    bench.server.cmd(&["HSET", NAME, "mode", "read"]);
+    bench.check(&case("acquire_reentrant", "something else stands there"), &acquire(&mine, true));
+    bench.server.cmd(&["DEL", NAME]);
+}
+
+fn looking(bench: &mut Bench) {
+    let key = NAME.as_bytes().into();
+    let inspect = Op::Inspect { key };
+    let force = Op::ForceRelease { key: NAME.as_bytes().into() };
+    bench.check(&case("inspect", "free"), &inspect);
+    bench.check(&case("force_release", "free"), &force);
+    bench.check(&case("acquire_reentrant", "granted"), &acquire(&claim(Kind::Reentrant, NAME, 1), true));
+    bench.check(&case("inspect", "a reentrant lock"), &inspect);
+    bench.check(&case("force_release", "deleted, and announced"), &force);
+    bench.check(&case("acquire_lock", "granted"), &acquire(&claim(Kind::Mutex, NAME, 1), true));
+    bench.check(&case("inspect", "a mutex"), &inspect);
+    let deleted = Case { writes: Some("writes when deleted"), ..case("force_release", "deleted, and announced") };
+    bench.check(&deleted, &force);
+    bench.server.cmd(&["RPUSH", NAME, "x"]);
+    bench.check(&case("inspect", "no lock of ours"), &inspect);
+    bench.check(&case("force_release", "no lock of ours"), &force);
+    bench.server.cmd(&["DEL", NAME]);
+}
