@@ -40,37 +40,37 @@ impl ClientBuilder {
 
     /// Length of a lease, 10 ms to one year. Default: 30 s.
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.options.terms.ttl = ttl;
+        Arc::make_mut(&mut self.options.terms).ttl = ttl;
         self
     }
 
     /// Whether leases are renewed in the background. Default: true.
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
-        self.options.terms.auto_renew = auto_renew;
+        Arc::make_mut(&mut self.options.terms).auto_renew = auto_renew;
         self
     }
 
     /// After this long a lease is lost however healthy. Default: no limit.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.terms.max_hold = Some(max_hold);
+        Arc::make_mut(&mut self.options.terms).max_hold = Some(max_hold);
         self
     }
 
     /// The share of the ttl that clocks may run apart, 0 to 0.5. Default: 0.01 (and 2 ms on top).
     pub fn drift_factor(mut self, drift_factor: f64) -> Self {
-        self.options.terms.drift_factor = drift_factor;
+        Arc::make_mut(&mut self.options.terms).drift_factor = drift_factor;
         self
     }
 
     /// How much longer than the lease a key lives on the server. Default: none.
     pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
-        self.options.terms.lock_delay = lock_delay;
+        Arc::make_mut(&mut self.options.terms).lock_delay = lock_delay;
         self
     }
 
     /// A grant that arrives with less than this left is not a grant. Default: none.
     pub fn min_validity(mut self, min_validity: Duration) -> Self {
-        self.options.terms.min_validity = min_validity;
+        Arc::make_mut(&mut self.options.terms).min_validity = min_validity;
         self
     }
 

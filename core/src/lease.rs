@@ -9,7 +9,6 @@ use crate::Error;
 use crate::driver::engine::Engine;
 use crate::driver::giving;
 use crate::driver::hold::Hold;
-use crate::driver::process::Inherited;
 use crate::driver::{clock, lock};
 use crate::machine::{Grade, LossReason, Phase};
 use crate::{ErrorKind, Kind};
@@ -42,15 +41,15 @@ impl Release {
 
 /// What both kinds of lease handle share.
 pub(crate) struct Handle {
-    pub(crate) engine: Inherited<Arc<Engine>>,
-    pub(crate) hold: Inherited<Arc<Hold>>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) hold: Arc<Hold>,
     pub(crate) name: Arc<[u8]>,
     given_back: AtomicBool,
 }
 
 impl Handle {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, name: Arc<[u8]>) -> Handle {
-        Handle { engine: Inherited::new(engine), hold: Inherited::new(hold), name, given_back: AtomicBool::new(false) }
+        Handle { engine, hold, name, given_back: AtomicBool::new(false) }
     }
 
     fn is_given_back(&self) -> bool {
@@ -58,7 +57,7 @@ impl Handle {
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        !self.is_given_back() && self.hold.is_here() && self.hold.cell.is_held(clock::now())
+        !self.is_given_back() && self.engine.is_here() && self.hold.cell.is_held(clock::now())
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -121,7 +120,7 @@ impl Handle {
     }
 
     pub(crate) fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
-        if !self.hold.is_here() {
+        if !self.engine.is_here() {
             return;
         }
         if let Some((callback, reason)) = self.hold.on_lost(Box::new(callback)) {
@@ -132,7 +131,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.engine.is_here() && !self.given_back.swap(true, Ordering::AcqRel) {
+        if !self.given_back.swap(true, Ordering::AcqRel) && self.engine.is_here() {
             giving::give_up(&self.engine, &self.hold);
         }
     }

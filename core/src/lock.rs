@@ -40,7 +40,7 @@ impl Description {
             kind,
             name,
             key,
-            terms: Arc::new(options.terms.clone()),
+            terms: options.terms.clone(),
             fencing: options.fencing,
             owner: None,
             on_lost: None,

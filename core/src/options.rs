@@ -1,5 +1,6 @@
 //! The options of a client, their defaults and their limits.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::machine::{Grade, Terms, terms};
@@ -16,7 +17,8 @@ pub(crate) const LABEL_MAX: usize = 128;
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) prefix: Vec<u8>,
-    pub(crate) terms: Terms,
+    /// Shared with every lock that changes nothing of them.
+    pub(crate) terms: Arc<Terms>,
     pub(crate) fencing: bool,
     pub(crate) min_fencing_grade: Grade,
     pub(crate) connect_timeout: Duration,
@@ -41,7 +43,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             prefix: Vec::new(),
-            terms: Terms::default(),
+            terms: Arc::default(),
             fencing: true,
             min_fencing_grade: Grade::None,
             connect_timeout: Duration::from_secs(2),
@@ -163,7 +165,7 @@ mod tests {
         assert!(refused(|o| o.prefix = vec![b'a'; 513]).contains("prefix has 513 bytes"));
         assert!(refused(|o| o.label = Some("a\nb".into())).contains("label"));
         assert!(refused(|o| o.request_timeout = Duration::ZERO).contains("request_timeout"));
-        assert!(refused(|o| o.terms.ttl = Duration::from_millis(1)).contains("ttl is 1ms"));
+        assert!(refused(|o| Arc::make_mut(&mut o.terms).ttl = Duration::from_millis(1)).contains("ttl is 1ms"));
         let both = refused(|o| {
             o.fencing = false;
             o.min_fencing_grade = Grade::Strict;

@@ -27,7 +27,8 @@ pub fn handle() -> Result<Handle, Error> {
         {
             return Ok(slot.runtime.handle().clone());
         }
-        let fresh = Arc::new(Slot { stamp: Stamp::here(), runtime: Inherited::new(make()?) });
+        let stamp = Stamp::here();
+        let fresh = Arc::new(Slot { stamp, runtime: Inherited::new(make()?, stamp) });
         let seen = SLOT.compare_and_swap(&present, Some(fresh.clone()));
         let won = match (&*seen, &present) {
             (None, None) => true,

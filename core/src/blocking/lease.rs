@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::{Interrupt, check_outside_runtime, wait_for};
+use super::{Interrupter, check_outside_runtime, wait_for};
 use crate::backend::Uninterrupted;
 use crate::driver::giving;
 use crate::error::{Error, ErrorKind};
@@ -15,7 +15,7 @@ use crate::machine::{Grade, Kind, LossReason};
 /// One granted hold, for threads; see [`crate::Lease`]. May be released from another thread than the one that acquired.
 pub struct Lease {
     pub(super) handle: LeaseHandle,
-    pub(super) interrupt: Arc<dyn Interrupt + Send + Sync>,
+    pub(super) interrupt: Interrupter,
 }
 
 impl Lease {
@@ -71,7 +71,7 @@ impl Lease {
         }
         let hold = Arc::clone(&self.handle.hold);
         let work = async move { tokio::time::timeout(limit, hold.lost()).await.ok() };
-        wait_for(&self.handle.engine, &*self.interrupt, work).map_err(|_| {
+        wait_for(&self.handle.engine, self.interrupt.get(), work).map_err(|_| {
             Error::new(ErrorKind::Cancelled, "wait_lost", "the caller stopped waiting").on(&self.handle.name)
         })
     }
@@ -95,7 +95,7 @@ impl Lease {
         let handle = &self.handle;
         giving::check_extension(&handle.hold, ttl, &handle.name)?;
         handle.check_held("extend")?;
-        giving::extend_on_thread(&handle.engine, &handle.hold, ttl, &handle.name, &*self.interrupt)
+        giving::extend_on_thread(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
     }
 
     /// Gives the lock back and tells what the server found; see [`crate::Lease::release`].
@@ -139,7 +139,7 @@ impl From<crate::Lease> for Lease {
     /// The blocking face of a lease. Its client must have been made for callers without a runtime, or its runtime must
     /// go on while this is used.
     fn from(lease: crate::Lease) -> Lease {
-        Lease { handle: lease.handle, interrupt: Arc::new(Uninterrupted) }
+        Lease { handle: lease.handle, interrupt: Interrupter::nobody() }
     }
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Client, Interrupt, Lease, Stopped, ended, wait_for};
-use crate::backend::Uninterrupted;
+use super::{Client, Interrupt, Interrupter, Lease, Stopped, ended, wait_for};
 use crate::client;
 use crate::driver::acquiring::{cancelled, failed};
 use crate::driver::adopting;
@@ -22,13 +21,13 @@ use crate::machine::{Grade, Kind, LossReason, Owner};
 pub struct Lock {
     client: Client,
     what: Description,
-    interrupt: Arc<dyn Interrupt + Send + Sync>,
+    interrupt: Interrupter,
 }
 
 impl Lock {
     pub(super) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
         let what = Description::new(&client.shared.options, kind, name);
-        Lock { client, what, interrupt: Arc::new(Uninterrupted) }
+        Lock { client, what, interrupt: Interrupter::nobody() }
     }
 
     lock_setters!();
@@ -36,7 +35,7 @@ impl Lock {
     /// Who may end a waiting acquire from outside: asked at least every 50 ms. The acquire then says `Cancelled`, and
     /// nothing is left held.
     pub fn interrupt(mut self, interrupt: impl Interrupt + Send + Sync + 'static) -> Self {
-        self.interrupt = Arc::new(interrupt);
+        self.interrupt = Interrupter::new(interrupt);
         self
     }
 
@@ -117,7 +116,8 @@ impl Lock {
         let engine = self.client.engine("attach")?;
         let (worker, what, proof) = (engine.clone(), self.what.clone(), proof.to_owned());
         let work = async move { adopting::attach(&worker, &what, &proof).await };
-        let hold = wait_for(&engine, &*self.interrupt, work).unwrap_or_else(|stopped| Err(self.stopped(stopped)))?;
+        let hold =
+            wait_for(&engine, self.interrupt.get(), work).unwrap_or_else(|stopped| Err(self.stopped(stopped)))?;
         Ok(self.lease(engine, hold))
     }
 
@@ -134,7 +134,7 @@ impl Lock {
         self.what.check_wait(tried, wait)?;
         self.what.check_owner(tried)?;
         let engine = self.client.engine(tried).map_err(|error| error.on(&self.what.name))?;
-        let interrupt = &*self.interrupt;
+        let interrupt = self.interrupt.get();
         if !engine.is_checked() {
             let worker = engine.clone();
             if engine.options.min_fencing_grade == Grade::None {

@@ -75,6 +75,24 @@ impl Interrupt for Cancel {
     }
 }
 
+/// Who may end a wait from outside; usually nobody, which costs nothing.
+#[derive(Clone)]
+struct Interrupter(Option<Arc<dyn Interrupt + Send + Sync>>);
+
+impl Interrupter {
+    fn nobody() -> Interrupter {
+        Interrupter(None)
+    }
+
+    fn new(interrupt: impl Interrupt + Send + Sync + 'static) -> Interrupter {
+        Interrupter(Some(Arc::new(interrupt)))
+    }
+
+    fn get(&self) -> &dyn Interrupt {
+        self.0.as_deref().map_or(&Uninterrupted, |interrupt| interrupt)
+    }
+}
+
 fn check_outside_runtime(tried: &str) -> Result<(), Error> {
     if Handle::try_current().is_err() {
         return Ok(());

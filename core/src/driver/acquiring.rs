@@ -237,7 +237,7 @@ impl Acquiring {
             // too late to be believed: its key goes to the janitor, the next attempt has a token of its own
             self.claiming = None;
         }
-        if let Some(seat) = &self.seat {
+        if let Some(seat) = &mut self.seat {
             let away = self.machine.is_away_since();
             seat.leave_word(away.is_none().then_some(now), away);
         }
@@ -249,7 +249,7 @@ impl Acquiring {
             self.machine.watch_failed();
             return;
         };
-        let mut hearing = seat.subscribe(&*self.engine.store);
+        let mut hearing = seat.subscribe(&**self.engine.store);
         let ready = async {
             hearing.wait_for(|heard| heard.subscribed || heard.refused).await.is_ok_and(|heard| heard.subscribed)
         };
@@ -289,11 +289,12 @@ impl Acquiring {
 
     /// A verdict is handed out, after a last look at the clock; `None` when there is nothing left of the grant.
     fn deliver(&mut self, verdict: Verdict) -> Option<Result<Arc<Hold>, Error>> {
+        let now = clock::now();
         if let Verdict::Granted { deadline, .. } = &verdict
-            && !self.machine.is_worth_handing_out(clock::now(), *deadline)
+            && !self.machine.is_worth_handing_out(now, *deadline)
         {
             self.claiming = None;
-            self.machine.too_late(clock::now(), &mut self.jitter);
+            self.machine.too_late(now, &mut self.jitter);
             return None;
         }
         Some(self.finish(verdict))
@@ -302,7 +303,7 @@ impl Acquiring {
     fn finish(&mut self, verdict: Verdict) -> Result<Arc<Hold>, Error> {
         self.gauge.ended = true;
         // what is still owed goes to the janitor when `claiming` is dropped; a closed client grants nothing
-        let (deadline, fence, claiming) = match (verdict, self.claiming.take()) {
+        let (deadline, fence, mut claiming) = match (verdict, self.claiming.take()) {
             (Verdict::Granted { deadline, fence }, Some(claiming)) if !self.engine.is_closed() => {
                 (deadline, fence, claiming)
             }

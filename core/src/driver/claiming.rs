@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::engine::Engine;
-use crate::driver::process::Inherited;
 use crate::machine::{Answer, Claim, Doubt, Duty, Outcome, Reply};
 
 /// A claim under way.
 pub(crate) struct Claiming {
-    engine: Inherited<Arc<Engine>>,
+    engine: Arc<Engine>,
     claim: Claim,
     server_ttl: Duration,
     /// What may be on the server; `None` when surely nothing is.
@@ -22,13 +21,7 @@ pub(crate) struct Claiming {
 impl Claiming {
     pub(crate) fn new(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> Claiming {
         engine.reserve_duty();
-        Claiming {
-            engine: Inherited::new(engine),
-            claim,
-            server_ttl: Duration::from_millis(server_ttl_ms),
-            doubt: None,
-            sending_on: None,
-        }
+        Claiming { engine, claim, server_ttl: Duration::from_millis(server_ttl_ms), doubt: None, sending_on: None }
     }
 
     /// An existing hold that is about to be given back.
@@ -61,7 +54,7 @@ impl Claiming {
     }
 
     /// It became a lease, or was given back: nothing is owed any more. Tells what copies may still be at large.
-    pub(crate) fn settle(mut self) -> Doubt {
+    pub(crate) fn settle(&mut self) -> Doubt {
         self.sending_on = None;
         self.doubt.take().unwrap_or(Doubt::Confirmed)
     }
@@ -83,7 +76,8 @@ impl Claiming {
 
 impl Drop for Claiming {
     fn drop(&mut self) {
-        if !self.engine.is_here() {
+        // the usual case, a claim that is settled, asks nobody anything
+        if (self.doubt.is_none() && self.sending_on.is_none()) || !self.engine.is_here() {
             return;
         }
         if let Some(doubt) = self.owed() {

@@ -13,7 +13,7 @@ use crate::driver::callbacks::Callbacks;
 use crate::driver::hold::Hold;
 use crate::driver::lanes::Lanes;
 use crate::driver::patrol::{self, Bell};
-use crate::driver::process::{self, Stamp};
+use crate::driver::process::{self, Inherited, Stamp};
 use crate::driver::tally::{Stats, Tally, count};
 use crate::driver::{clock, lock};
 use crate::machine::{
@@ -45,20 +45,23 @@ impl Cleaning {
 }
 
 /// The shared state behind a client and its leases.
+///
+/// A forked child may drop it, or any handle on it, at any place: what must not be dropped there (what holds sockets) is
+/// guarded here, once, so that handles need not ask the system which process this is each time they come and go.
 pub(crate) struct Engine {
     pub(crate) stamp: Stamp,
     pub(crate) uuid: String,
     pub(crate) host: String,
     pub(crate) options: Arc<Options>,
-    pub(crate) store: SharedStore,
-    pub(crate) runtime: Handle,
+    pub(crate) store: Inherited<SharedStore>,
+    pub(crate) runtime: Inherited<Handle>,
     pub(crate) watch: Mutex<Watch>,
     pub(crate) watch_bell: Arc<Bell>,
     pub(crate) cleaning: Mutex<Cleaning>,
     pub(crate) janitor_bell: Arc<Bell>,
     /// Notified whenever nothing is owed any more.
     pub(crate) clean: Notify,
-    pub(crate) lanes: Lanes,
+    pub(crate) lanes: Inherited<Lanes>,
     pub(crate) registry: Mutex<Registry<Arc<Hold>>>,
     pub(crate) registry_changed: Notify,
     pub(crate) tally: Tally,
@@ -83,18 +86,19 @@ impl Engine {
             u64::from_le_bytes(bytes)
         };
         let watchdog = Watchdog::new(options.request_timeout, Jitter::new(seeds(0)));
+        let stamp = Stamp::here();
         let engine = Arc::new(Engine {
-            stamp: Stamp::here(),
+            stamp,
             uuid: token::client_uuid(process::random()?),
             host: process::host(),
-            store,
-            runtime,
+            store: Inherited::new(store, stamp),
+            runtime: Inherited::new(runtime, stamp),
             watch: Mutex::new(Watch { dog: watchdog, holds: HashMap::new() }),
             watch_bell: Arc::new(Bell::new()),
             cleaning: Mutex::new(Cleaning { janitor: Janitor::new(Jitter::new(seeds(8))), keep_alive: None }),
             janitor_bell: Arc::new(Bell::new()),
             clean: Notify::new(),
-            lanes: Lanes::default(),
+            lanes: Inherited::new(Lanes::default(), stamp),
             registry: Mutex::default(),
             registry_changed: Notify::new(),
             tally: Tally::default(),
@@ -111,6 +115,11 @@ impl Engine {
         engine.runtime.spawn(patrol::renew(Arc::downgrade(&engine), engine.watch_bell.clone()));
         engine.runtime.spawn(patrol::clean(Arc::downgrade(&engine), engine.janitor_bell.clone()));
         Ok(engine)
+    }
+
+    /// Whether this is the process that made it; a forked child leaves all of it alone.
+    pub(crate) fn is_here(&self) -> bool {
+        self.stamp.is_here()
     }
 
     pub(crate) fn new_lease_id(&self) -> LeaseId {
@@ -300,6 +309,12 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        if !self.is_here() {
+            // callbacks of the parent's holds may own anything
+            let holds = self.watch.get_mut().map(|watch| std::mem::take(&mut watch.holds));
+            std::mem::forget(holds);
+            return;
+        }
         // the tasks hold weak references: let them see that it is over
         self.watch_bell.ring();
         self.janitor_bell.ring();

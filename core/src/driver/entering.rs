@@ -7,7 +7,6 @@ use crate::backend::Interrupt;
 use crate::driver::acquiring::{Acquiring, cancelled, failed};
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
-use crate::driver::process::Inherited;
 use crate::driver::tally::count;
 use crate::driver::{clock, lock, sleep_until};
 use crate::lock::Description;
@@ -26,7 +25,7 @@ pub(crate) enum Way {
 
 /// The registry's promise that nobody else acquires for this owner meanwhile.
 pub(crate) struct Place {
-    engine: Inherited<Arc<Engine>>,
+    engine: Arc<Engine>,
     lock: Description,
     owner: Owner,
 }
@@ -50,7 +49,7 @@ impl Place {
 
 /// A re-entry under way. Dropped before its answer, it has not happened.
 pub(crate) struct Reentering {
-    engine: Inherited<Arc<Engine>>,
+    engine: Arc<Engine>,
     hold: Arc<Hold>,
     owner: Owner,
     count: u64,
@@ -72,16 +71,10 @@ pub(crate) fn way(engine: &Arc<Engine>, what: &Description) -> Result<Way, Error
     let now = clock::now();
     let found = lock(&engine.registry).enter(&what.key, owner, |hold: &Arc<Hold>| hold.cell.is_held(now));
     Ok(match found {
-        Enter::First => {
-            Way::First(Some(Place { engine: Inherited::new(engine.clone()), lock: what.clone(), owner: owner.clone() }))
+        Enter::First => Way::First(Some(Place { engine: engine.clone(), lock: what.clone(), owner: owner.clone() })),
+        Enter::Again { hold, count } => {
+            Way::Again(Reentering { engine: engine.clone(), hold, owner: owner.clone(), count, inside: false })
         }
-        Enter::Again { hold, count } => Way::Again(Reentering {
-            engine: Inherited::new(engine.clone()),
-            hold,
-            owner: owner.clone(),
-            count,
-            inside: false,
-        }),
         Enter::Wait => Way::Wait,
         Enter::Lost(hold) => return Err(lost(&hold, &what.name)),
     })
@@ -141,7 +134,10 @@ pub(crate) async fn enter(engine: Arc<Engine>, what: &Description, wait: Option<
         engine.check_open("acquire").map_err(|error| error.on(&what.name))?;
         let changed = engine.registry_changed.notified();
         tokio::pin!(changed);
-        changed.as_mut().enable();
+        if what.owner.is_some() {
+            // only an owner can be told to wait; to listen takes a lock that all tasks of the client share
+            changed.as_mut().enable();
+        }
         match way(&engine, what)? {
             Way::First(place) => {
                 let hold = Acquiring::new(engine.clone(), what, remaining(wait, give_up_at)).run().await?;

@@ -9,7 +9,6 @@ use crate::driver::claiming::Claiming;
 use crate::driver::engine::Engine;
 use crate::driver::entering::lost;
 use crate::driver::hold::Hold;
-use crate::driver::process::Inherited;
 use crate::driver::tally::count;
 use crate::driver::{clock, lock};
 use crate::lease::Release;
@@ -31,7 +30,7 @@ pub(crate) enum Step {
 
 /// A release under way. Dropped before its answer, the janitor sees to it.
 pub(crate) struct Sending {
-    engine: Inherited<Arc<Engine>>,
+    engine: Arc<Engine>,
     hold: Arc<Hold>,
     what: What,
 }
@@ -71,7 +70,7 @@ pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
     match (leave, &hold.owner) {
         (Leave::Wait, _) => Step::Wait,
         (Leave::Inner { count }, Some(owner)) => Step::Send(Sending {
-            engine: Inherited::new(engine.clone()),
+            engine: engine.clone(),
             hold: hold.clone(),
             what: What::Inner { owner: owner.clone(), count },
         }),
@@ -84,11 +83,7 @@ fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
         Giving::Held => {
             engine.disarm(hold);
             let claiming = Claiming::existing(engine.clone(), hold.claim.clone(), server_ttl_ms(hold), hold.doubt);
-            Step::Send(Sending {
-                engine: Inherited::new(engine.clone()),
-                hold: hold.clone(),
-                what: What::Last(claiming),
-            })
+            Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming) })
         }
         Giving::Lost => {
             clean_up(engine, hold);
@@ -173,8 +168,7 @@ impl Sending {
         self.hold.cell.finish_release(found);
         count(&self.engine.tally.released);
         tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
-        let nothing = What::Inner { owner: Owner::new(), count: 0 };
-        if let What::Last(claiming) = std::mem::replace(&mut self.what, nothing) {
+        if let What::Last(claiming) = &mut self.what {
             claiming.settle();
         }
         if found { Release::Released } else { Release::AlreadyExpired }
@@ -186,7 +180,10 @@ pub(crate) async fn release_async(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Rel
     loop {
         let changed = engine.registry_changed.notified();
         tokio::pin!(changed);
-        changed.as_mut().enable();
+        if hold.owner.is_some() {
+            // only an owner can be told to wait; to listen takes a lock that all tasks of the client share
+            changed.as_mut().enable();
+        }
         match release(engine, hold) {
             Step::Done(release) => return release,
             Step::Wait => changed.await,

@@ -8,7 +8,6 @@ use tokio::sync::{Notify, watch};
 use crate::backend::{Hearing, Store, Subscription};
 use crate::driver::engine::Engine;
 use crate::driver::lock;
-use crate::driver::process::Inherited;
 use crate::machine::{Key, Kind, Line, Ticket, Time};
 
 type Name = (Kind, Key);
@@ -45,10 +44,20 @@ impl Lanes {
 
 /// One waiter's place in a line. Dropping it leaves the line and moves the next one up.
 pub(crate) struct Seat {
-    engine: Inherited<Arc<Engine>>,
+    engine: Arc<Engine>,
     name: Name,
     ticket: Ticket,
     moved_up: Arc<Notify>,
+    /// There was no line: it is the head for good, and there is nothing to inherit. The usual case takes no more locks.
+    alone_at_first: bool,
+    word: Option<Word>,
+}
+
+/// What a head has to tell the next one.
+#[derive(Clone, Copy)]
+struct Word {
+    refused_at: Option<Time>,
+    away_since: Option<Time>,
 }
 
 impl Seat {
@@ -56,8 +65,13 @@ impl Seat {
     pub(crate) fn take(engine: Arc<Engine>, kind: Kind, key: &Key) -> Seat {
         let name = (kind, key.clone());
         let moved_up = Arc::new(Notify::new());
-        let ticket = lock(&engine.lanes.lanes).entry(name.clone()).or_default().line.join(moved_up.clone());
-        Seat { engine: Inherited::new(engine), name, ticket, moved_up }
+        let (ticket, alone_at_first) = {
+            let mut lanes = lock(&engine.lanes.lanes);
+            let line = &mut lanes.entry(name.clone()).or_default().line;
+            let alone = line.is_empty();
+            (line.join(moved_up.clone()), alone)
+        };
+        Seat { engine, name, ticket, moved_up, alone_at_first, word: None }
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut Lane) -> R) -> Option<R> {
@@ -66,7 +80,7 @@ impl Seat {
 
     /// Whether this waiter is the one that talks to the server.
     pub(crate) fn is_head(&self) -> bool {
-        self.with(|lane| lane.line.is_head(self.ticket)).unwrap_or(true)
+        self.alone_at_first || self.with(|lane| lane.line.is_head(self.ticket)).unwrap_or(true)
     }
 
     /// Waits for a reason to look whether it moved up (or the client was closed).
@@ -76,17 +90,16 @@ impl Seat {
 
     /// When the head before this one was refused, and since when the server has been away.
     pub(crate) fn inheritance(&self) -> (Time, Option<Time>) {
+        if self.alone_at_first {
+            return (Time::ZERO, None);
+        }
         self.with(|lane| (lane.line.refused_at(), lane.away_since)).unwrap_or((Time::ZERO, None))
     }
 
-    /// Leaves word for the next head.
-    pub(crate) fn leave_word(&self, refused_at: Option<Time>, away_since: Option<Time>) {
-        self.with(|lane| {
-            lane.away_since = away_since;
-            if let Some(at) = refused_at {
-                lane.line.refused(at);
-            }
-        });
+    /// Leaves word for the next head, who hears it when this seat becomes free.
+    pub(crate) fn leave_word(&mut self, refused_at: Option<Time>, away_since: Option<Time>) {
+        let before = self.word.and_then(|word| word.refused_at);
+        self.word = Some(Word { refused_at: refused_at.or(before), away_since });
     }
 
     /// The line's subscription if there is one already.
@@ -114,6 +127,12 @@ impl Drop for Seat {
         }
         let mut lanes = lock(&self.engine.lanes.lanes);
         let Some(lane) = lanes.get_mut(&self.name) else { return };
+        if let Some(word) = self.word {
+            lane.away_since = word.away_since;
+            if let Some(at) = word.refused_at {
+                lane.line.refused(at);
+            }
+        }
         if let Some(next) = lane.line.leave(self.ticket) {
             next.notify_one();
         }

@@ -35,9 +35,16 @@ impl Bell {
         self.rung.notify_one();
     }
 
-    /// The task will sleep until `time`. Called while the schedule's mutex is held.
-    fn sleeps_until(&self, time: Time) {
-        self.sleeping_until.store(time.as_nanos(), Ordering::Release);
+    /// The task, for which there is something to do at `time`, goes to sleep; returns until when. Called while the
+    /// schedule's mutex is held.
+    ///
+    /// What it was woken for may be over by the time it looks: a lock that is taken and given back in a loop. Then it
+    /// still sleeps until that moment only, so that the next turn of the loop, due a little later, has no need to ring.
+    fn goes_to_sleep(&self, now: Time, time: Time) -> Time {
+        let rung_for = Time::from_nanos(self.sleeping_until.load(Ordering::Acquire));
+        let until = if rung_for > now { time.min(rung_for) } else { time };
+        self.sleeping_until.store(until.as_nanos(), Ordering::Release);
+        until
     }
 
     async fn wait(&self, time: Time) {
@@ -55,10 +62,9 @@ pub(crate) async fn renew(engine: Weak<Engine>, bell: Arc<Bell>) {
             let Some(engine) = engine.upgrade() else { return };
             let (alarms, wake_at) = {
                 let mut watch = lock(&engine.watch);
-                let alarms = watch.dog.poll(clock::now());
-                let wake_at = watch.dog.wake_at();
-                bell.sleeps_until(wake_at);
-                (alarms, wake_at)
+                let now = clock::now();
+                let alarms = watch.dog.poll(now);
+                (alarms, bell.goes_to_sleep(now, watch.dog.wake_at()))
             };
             act(&engine, alarms);
             wake_at
@@ -120,10 +126,9 @@ pub(crate) async fn clean(engine: Weak<Engine>, bell: Arc<Bell>) {
             let Some(engine) = engine.upgrade() else { return };
             let (sends, wake_at) = {
                 let mut cleaning = lock(&engine.cleaning);
-                let sends = cleaning.janitor.poll(clock::now());
-                let wake_at = cleaning.janitor.wake_at();
-                bell.sleeps_until(wake_at);
-                (sends, wake_at)
+                let now = clock::now();
+                let sends = cleaning.janitor.poll(now);
+                (sends, bell.goes_to_sleep(now, cleaning.janitor.wake_at()))
             };
             for (id, claim) in sends {
                 let engine = engine.clone();

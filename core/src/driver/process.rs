@@ -29,14 +29,9 @@ pub(crate) struct Inherited<T> {
 }
 
 impl<T> Inherited<T> {
-    /// Belongs to this process.
-    pub(crate) fn new(value: T) -> Inherited<T> {
-        Inherited { value: Some(value), stamp: Stamp::here() }
-    }
-
-    /// Whether this is still the process that made it.
-    pub(crate) fn is_here(&self) -> bool {
-        self.stamp.is_here()
+    /// Belongs to the process of this stamp.
+    pub(crate) fn new(value: T, stamp: Stamp) -> Inherited<T> {
+        Inherited { value: Some(value), stamp }
     }
 }
 
