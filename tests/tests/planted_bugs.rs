@@ -10,7 +10,7 @@ use onelock_tests::sim::{Bug, sweep};
 /// The seed of the first schedule.
 const FIRST: u64 = 1;
 /// How many schedules a bug may survive.
-const LIMIT: u64 = 20_000;
+const LIMIT: u64 = 30_000;
 const THREADS: usize = 2;
 
 #[test]

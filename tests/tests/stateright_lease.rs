@@ -197,8 +197,7 @@ impl Model for Timing {
         if state.tick < TICKS {
             actions.push(Action::Tick);
         }
-        for client in 0..2 {
-            let me = &state.clients[client];
+        for (client, me) in state.clients.iter().enumerate() {
             let believes = state.believes(client);
             let under_way = state.network.iter().filter(|message| {
                 matches!(message, Message::Renew { client: of, .. } | Message::Confirmed { client: of, .. } if *of == client)

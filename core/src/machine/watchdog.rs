@@ -175,7 +175,8 @@ impl Watchdog {
             entry.confirmed = Confirmed { connection: 0, sent_at };
         }
         entry.guarded.ttl = entry.guarded.ttl.max(ttl);
-        if !entry.in_flight {
+        // an extension by less than the lease is renewed with says nothing about when the next renewal is due
+        if !entry.in_flight && ttl == entry.guarded.ttl {
             entry.due = entry.next_due(now, &mut self.jitter);
             entry.failures = 0;
         }

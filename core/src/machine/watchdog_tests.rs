@@ -230,3 +230,16 @@ fn an_extended_lease_is_renewed_with_the_longer_ttl() {
     let wake = dog.wake_at();
     assert!(wake > at(2800) && wake <= at(2988), "{wake:?}");
 }
+
+#[test]
+fn a_short_extension_does_not_put_the_next_renewal_off() {
+    let mut dog = dog();
+    dog.arm(at(0), 1, guarded("a", &terms(3000), at(0)));
+    let due = dog.wake_at();
+    for ms in [100, 500, 900] {
+        dog.extended(at(ms), at(ms), 1, Duration::from_millis(50));
+    }
+    assert_eq!(dog.wake_at(), due);
+    dog.extended(at(900), at(900), 1, Duration::from_secs(3));
+    assert!(dog.wake_at() > due, "a whole lease does");
+}

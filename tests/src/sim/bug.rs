@@ -42,11 +42,15 @@ pub enum Bug {
     NoResubscribe,
     /// A release that was not answered is left at that.
     ReleaseForgotten,
+    /// A confirmed count is believed for the length of the lease as it is now, not as it was asked for.
+    CountBelievedLonger,
+    /// A renewal that failed is not tried again.
+    NoRetry,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 19] = [
+    pub const ALL: [Bug; 21] = [
         Bug::DeadlineFromReceive,
         Bug::OptimisticRenew,
         Bug::RenewRecreates,
@@ -66,5 +70,7 @@ impl Bug {
         Bug::VerdictsShifted,
         Bug::NoResubscribe,
         Bug::ReleaseForgotten,
+        Bug::CountBelievedLonger,
+        Bug::NoRetry,
     ];
 }

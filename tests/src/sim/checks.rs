@@ -231,6 +231,10 @@ impl World {
             let detail = format!("deed {deed} was told lost {told} times, released before: {release_begun}");
             self.violate("P3 loss is known in time", detail);
         }
+        let renewed = self.deeds[deed].terms.auto_renew && reason != LossReason::MaxHold;
+        if renewed && self.plan.faults.are_smooth() {
+            self.violate("P1 exclusion", format!("deed {deed} was lost though nothing had gone wrong: {reason:?}"));
+        }
         if early && reason == LossReason::Taken && !tainted && !self.loose {
             self.violate("P1 exclusion", format!("deed {deed} was taken away though nothing had happened to it"));
         }
@@ -298,7 +302,7 @@ impl World {
     pub(super) fn check_publication(&mut self, name: usize) {
         let links_stand = self.clients.iter().all(|client| client.link.is_none_or(|link| !link.dead))
             && (self.links_changed_at == 0 || self.now > self.links_changed_at + self.prompt());
-        if self.plan.is_smooth() && links_stand {
+        if self.plan.faults.are_smooth() && links_stand {
             self.stats.add(Count::HandOvers);
             let attempts = self.names[name].attempts;
             self.push(self.now + self.prompt(), Event::HandOver(name as u8, attempts));

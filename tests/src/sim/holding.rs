@@ -258,7 +258,8 @@ impl World {
         let now = self.local(client);
         match answer.outcome {
             Outcome::Applied(Reply::Counted(true)) => {
-                let Deed { terms, cell, .. } = &self.deeds[deed];
+                let Deed { terms, cell, ttl: longer, .. } = &self.deeds[deed];
+                let ttl = if self.bug == Some(Bug::CountBelievedLonger) { *longer } else { ttl };
                 let held = cell.confirm(now, terms.deadline(answer.sent_at, ttl));
                 if self.deeds[deed].count_dirty.is_some_and(|from| first >= from) {
                     self.deeds[deed].count_dirty = None;

@@ -64,13 +64,15 @@ pub enum Fault {
     Squatter,
     /// The server refuses commands for a while (loading, busy, out of memory).
     Refusals,
+    /// The server takes renewals of single holds only, or fails single holds of a batch: a cluster on the move.
+    BatchRefusals,
     /// Client processes are slow to run their timers and to hand leases out.
     Sluggish,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 27] = [
+    pub const ALL: [Fault; 28] = [
         Fault::RequestLoss,
         Fault::ReplyLoss,
         Fault::LongDelay,
@@ -97,6 +99,7 @@ impl Fault {
         Fault::Foreign,
         Fault::Squatter,
         Fault::Refusals,
+        Fault::BatchRefusals,
         Fault::Sluggish,
     ];
 
@@ -143,6 +146,13 @@ impl FaultSet {
 
     fn add(&mut self, fault: Fault) {
         self.0 |= 1 << fault as u8;
+    }
+
+    /// Whether the network delivers everything in good time and nobody stops: then hand-overs are prompt, as long as
+    /// subscriptions stand, and no renewed lease is lost.
+    pub(super) fn are_smooth(self) -> bool {
+        let harmless = |fault| matches!(fault, Fault::Cancel | Fault::SubscriptionLoss | Fault::BatchRefusals);
+        Fault::ALL.into_iter().all(|fault| !self.has(fault) || harmless(fault))
     }
 }
 
@@ -224,8 +234,10 @@ impl Plan {
         let reach = if faults.has(Fault::DriftBeyond) { allowance * 4 } else { allowance * 45 / 100 };
         let ppm = |dice: &mut Dice| dice.below(2 * reach.unsigned_abs() + 1).cast_signed() - reach;
         let server_ppm = ppm(dice);
-        let request_ms = dice.range(ttl_ms / 8, ttl_ms).clamp(30, 1000);
-        let delay_max = (request_ms * MS / 4).min(dice.pick(&[MS / 2, 2 * MS, 10 * MS]));
+        let request_ms = dice.range(ttl_ms / 8, ttl_ms * 3 / 2).clamp(30, 1000);
+        // where nothing else goes wrong, connecting and asking take less than the time limit of a renewal, a sixth of the ttl
+        let delay_most = if faults.are_smooth() { ttl_ms * MS / 30 } else { request_ms * MS / 4 };
+        let delay_max = delay_most.min(dice.pick(&[MS / 2, 2 * MS, 10 * MS]));
         let clients = (0..dice.range(2, 4))
             .map(|_| ClientPlan {
                 clock: ProcessClock { origin: dice.range(1, 1000) * 1_000_000_007, ppm: ppm(dice) },
@@ -261,20 +273,13 @@ impl Plan {
             events,
         }
     }
-
-    /// Whether the network delivers everything in good time and nobody stops: then a hand-over is prompt, as long as
-    /// subscriptions stand.
-    pub(super) fn is_smooth(&self) -> bool {
-        let harmless = |fault| matches!(fault, Fault::Cancel | Fault::SubscriptionLoss);
-        Fault::ALL.into_iter().all(|fault| !self.faults.has(fault) || harmless(fault))
-    }
 }
 
 fn draw_faults(dice: &mut Dice) -> FaultSet {
     let mut faults = FaultSet::default();
     if dice.chance(150) {
-        // nothing goes wrong, except that callers may change their mind and subscriptions may break
-        for fault in [Fault::Cancel, Fault::SubscriptionLoss] {
+        // nothing goes wrong, except that callers may change their mind, subscriptions break, and batches are refused
+        for fault in [Fault::Cancel, Fault::SubscriptionLoss, Fault::BatchRefusals] {
             if dice.chance(400) {
                 faults.add(fault);
             }
@@ -326,7 +331,7 @@ fn draw_tasks(dice: &mut Dice, clients: usize, names: &[Kind], ttl: Duration, dr
                 auto_renew: dice.chance(700),
                 renew_every: None,
             };
-            let owner = (names[name] == Kind::Reentrant && dice.chance(600)).then(|| dice.below(2));
+            let owner = (names[name] == Kind::Reentrant && dice.chance(600)).then(|| dice.pick(&[0, 0, 0, 1]));
             tasks.push(TaskPlan {
                 client,
                 name,

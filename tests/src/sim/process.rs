@@ -177,6 +177,16 @@ impl World {
         {
             verdicts.rotate_left(1);
         }
+        let failed = match &answer.outcome {
+            Outcome::Applied(Reply::Renewed(verdicts)) => matches!(verdicts.first(), Some(Renewal::Failed(_))),
+            _ => true,
+        };
+        if failed && round.ids.len() > 1 {
+            self.stats.add(Count::BatchesRefused);
+        }
+        if failed && self.bug == Some(Bug::NoRetry) {
+            return;
+        }
         let alarms = self.clients[client].watchdog.renewed(now, &round, &answer);
         if let Outcome::Applied(Reply::Renewed(verdicts)) = &answer.outcome {
             for (id, verdict) in round.ids.iter().zip(verdicts) {

@@ -54,6 +54,8 @@ pub(super) struct Server {
     pub(super) snapshot: Option<Model>,
     /// Who is subscribed, as the server sees it: the subscription connection of a client, and the name.
     pub(super) subscribers: BTreeSet<(usize, u32, usize)>,
+    /// Batches of renewals are refused, as a whole or in part.
+    pub(super) splits_batches: bool,
     counters: BTreeMap<Key, u64>,
 }
 
@@ -70,6 +72,7 @@ impl Server {
             link_backlog: Vec::new(),
             snapshot: None,
             subscribers: BTreeSet::new(),
+            splits_batches: false,
             counters: BTreeMap::new(),
         }
     }
@@ -85,6 +88,12 @@ impl Server {
             }
             Refusal::Growth if grows => return refused(Failure::lasting(ErrorKind::ServerRefused, "OOM")),
             Refusal::Growth | Refusal::Nothing => {}
+        }
+        if let Op::Renew { holds } = op
+            && holds.len() > 1
+            && self.splits_batches
+        {
+            return refused_batch(us, holds.len());
         }
         if let Some(executed) = bug.and_then(|bug| self.execute_wrongly(us, op, leaving, bug)) {
             return executed;
@@ -179,6 +188,15 @@ impl Server {
             _ => None,
         }
     }
+}
+
+/// What a cluster says to a batch whose slots are on the move: now this, now that, by the clock.
+fn refused_batch(us: u64, holds: usize) -> Executed {
+    if us.is_multiple_of(3) {
+        return refused(Failure::lasting(ErrorKind::ServerRefused, "CROSSSLOT"));
+    }
+    let failed = (0..holds).map(|_| Renewal::Failed("TRYAGAIN".to_owned())).collect();
+    plain(Outcome::Applied(Reply::Renewed(failed)))
 }
 
 fn plain(outcome: Outcome<Reply>) -> Executed {

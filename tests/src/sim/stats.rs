@@ -30,6 +30,8 @@ pub enum Count {
     Renewals,
     /// Renewal rounds of more than one hold.
     Batches,
+    /// Batches of renewals refused, as a whole or for each hold.
+    BatchesRefused,
     /// Leases lost.
     Losses,
     /// Leases extended.
@@ -112,6 +114,7 @@ impl Count {
         Count::LateHandOvers,
         Count::Renewals,
         Count::Batches,
+        Count::BatchesRefused,
         Count::Losses,
         Count::Extensions,
         Count::Releases,

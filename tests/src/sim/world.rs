@@ -194,6 +194,7 @@ impl World {
             stats: Stats::default(),
             trace: traced.then(VecDeque::new),
         };
+        world.server.splits_batches = world.plan.faults.has(Fault::BatchRefusals);
         world.populate();
         world
     }
