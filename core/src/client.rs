@@ -159,6 +159,7 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
         engine.runtime.spawn(async move {
             if let Err(error) = check(&worker).await {
                 tracing::debug!(%error, "the server was not looked at");
+                worker.check_failed();
             }
         });
     }

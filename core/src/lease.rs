@@ -129,6 +129,14 @@ impl Handle {
     }
 }
 
+impl Handle {
+    pub(crate) fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
+        if self.engine.is_here() {
+            self.hold.on_jeopardy(Arc::new(callback));
+        }
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         if !self.given_back.swap(true, Ordering::AcqRel) && self.engine.is_here() {
@@ -232,9 +240,15 @@ impl Lease {
     /// };
     /// # assert_eq!(done, Some(7)); Ok(()) }
     /// ```
-    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static {
-        let hold = Arc::clone(&self.handle.hold);
-        async move { hold.lost().await }
+    pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
+        // a forked child touches nothing that a thread of its parent may have locked
+        let hold = self.handle.engine.is_here().then(|| Arc::clone(&self.handle.hold));
+        async move {
+            match hold {
+                Some(hold) => hold.lost().await,
+                None => std::future::pending().await,
+            }
+        }
     }
 
     /// Calls back once when the lease is lost, on a thread kept for callbacks; at once if it is lost already.
@@ -246,7 +260,7 @@ impl Lease {
 
     /// Calls back when a renewal round was missed while the lease is still valid, on the thread kept for callbacks.
     pub fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
-        self.handle.hold.on_jeopardy(Arc::new(callback));
+        self.handle.on_jeopardy(callback);
     }
 
     /// Makes the lease last `ttl` from now, unless it lasts longer already: sets, never adds, never shortens.
@@ -288,7 +302,7 @@ impl Lease {
         if !self.handle.begin_release()? {
             return Ok(Release::AlreadyReleased);
         }
-        Ok(giving::release_async(&self.handle.engine, &self.handle.hold).await)
+        Ok(giving::release_async(giving::Leaving::new(&self.handle.engine, &self.handle.hold)).await)
     }
 
     /// Hands the lease to another process: this handle holds nothing from now on and sends nothing, the returned text

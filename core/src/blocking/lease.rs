@@ -83,7 +83,7 @@ impl Lease {
 
     /// Calls back when a renewal round was missed; see [`crate::Lease::on_jeopardy`].
     pub fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
-        self.handle.hold.on_jeopardy(Arc::new(callback));
+        self.handle.on_jeopardy(callback);
     }
 
     /// Makes the lease last `ttl` from now, unless it lasts longer already; see [`crate::Lease::extend`].
@@ -119,8 +119,7 @@ impl Lease {
                 Ok(sending.judge(&answer))
             }
             giving::Step::Wait => {
-                let (worker, hold) = (Arc::clone(engine), Arc::clone(hold));
-                let work = async move { giving::release_async(&worker, &hold).await };
+                let work = giving::release_async(giving::Leaving::new(engine, hold));
                 Ok(wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed))
             }
         }

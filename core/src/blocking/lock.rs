@@ -115,10 +115,14 @@ impl Lock {
         self.what.check_owner("attach")?;
         let engine = self.client.engine("attach")?;
         let (worker, what, proof) = (engine.clone(), self.what.clone(), proof.to_owned());
-        let work = async move { adopting::attach(&worker, &what, &proof).await };
-        let hold =
-            wait_for(&engine, self.interrupt.get(), work).unwrap_or_else(|stopped| Err(self.stopped(stopped)))?;
-        Ok(self.lease(engine, hold))
+        let work = async move {
+            let hold = adopting::attach(&worker, &what, &proof).await?;
+            // a handle from here on: undelivered, it is given back
+            Ok(LeaseHandle::new(worker, hold, what.name))
+        };
+        wait_for(&engine, self.interrupt.get(), work)
+            .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
+            .map(|handle| Lease { handle, interrupt: self.interrupt.clone() })
     }
 
     /// Whether anybody holds it; see [`crate::Lock::is_locked`].

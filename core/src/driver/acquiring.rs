@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use crate::backend::{Hearing, Interrupt};
 use crate::driver::claiming::Claiming;
 use crate::driver::engine::Engine;
+use crate::driver::giving;
 use crate::driver::hold::Hold;
 use crate::driver::lanes::Seat;
 use crate::driver::tally::count;
@@ -325,6 +326,11 @@ impl Acquiring {
         hold.cell.grant(deadline);
         self.lock.listen(&hold);
         self.engine.arm(&hold);
+        if self.engine.is_closed() {
+            // closed since the last look: `close` may have missed it
+            giving::give_up(&self.engine, &hold);
+            return Err(self.fail(&closed()));
+        }
         self.engine.tally.wait.record(now.since(self.started));
         count(&self.engine.tally.acquired);
         tracing::debug!(lock = %self.lock.name.escape_ascii(), fence, "lock acquired");

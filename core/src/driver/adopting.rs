@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::driver::acquiring::failed;
+use crate::driver::acquiring::{closed, failed};
 use crate::driver::engine::Engine;
 use crate::driver::giving;
 use crate::driver::hold::Hold;
@@ -57,11 +57,16 @@ pub(crate) fn unanswered(engine: &Engine, what: &Description) -> Error {
     failed(engine, "attach", &what.name, &Failure::transient(ErrorKind::Unavailable, "no reply in time"))
 }
 
-/// The fencing token that a look found, if the hold is still this one's.
-pub(crate) fn fence(answer: &Answer) -> Option<u64> {
+/// The fencing token that a look found. Never that of another hold: it would let two holders pass as one.
+pub(crate) fn fence(engine: &Engine, what: &Description, claim: &Claim, answer: &Answer) -> Result<Option<u64>, Error> {
     match &answer.outcome {
-        Outcome::Applied(Reply::Inspected(Some(standing))) => standing.fence,
-        _ => None,
+        Outcome::Applied(Reply::Inspected(Some(standing))) if standing.holder == claim.token.as_bytes() => {
+            Ok(standing.fence)
+        }
+        Outcome::Applied(_) => Err(gone(what, "the server no longer knows this hold")),
+        Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => {
+            Err(failed(engine, "attach", &what.name, failure))
+        }
     }
 }
 
@@ -96,6 +101,10 @@ pub(crate) fn adopt(
     hold.cell.grant(deadline);
     what.listen(&hold);
     engine.arm(&hold);
+    if engine.is_closed() {
+        giving::give_up(engine, &hold);
+        return Err(failed(engine, "attach", &what.name, &closed()));
+    }
     if let Some(owner) = &what.owner {
         lock(&engine.registry).granted(&what.key, owner, hold.id, hold.clone());
         engine.registry_changed.notify_waiters();
@@ -113,7 +122,8 @@ pub(crate) async fn attach(engine: &Arc<Engine>, what: &Description, proof: &str
         engine.observe_clock(&answer);
         if let Some(deadline) = judge(engine, what, &answer)? {
             let look = engine.store.call(Op::Inspect { key: what.key.clone() }, until).await;
-            return adopt(engine, what, claim, deadline, fence(&look));
+            let fence = fence(engine, what, &claim, &look)?;
+            return adopt(engine, what, claim, deadline, fence);
         }
     }
     Err(unanswered(engine, what))

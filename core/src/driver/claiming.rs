@@ -16,18 +16,28 @@ pub(crate) struct Claiming {
     doubt: Option<Doubt>,
     /// The ordered connection at the time of the present send.
     sending_on: Option<u64>,
+    /// Whether the engine knows that something may be owed.
+    noted: bool,
 }
 
 impl Claiming {
     pub(crate) fn new(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> Claiming {
         engine.reserve_duty();
-        Claiming { engine, claim, server_ttl: Duration::from_millis(server_ttl_ms), doubt: None, sending_on: None }
+        Claiming {
+            engine,
+            claim,
+            server_ttl: Duration::from_millis(server_ttl_ms),
+            doubt: None,
+            sending_on: None,
+            noted: false,
+        }
     }
 
     /// An existing hold that is about to be given back.
     pub(crate) fn existing(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64, doubt: Doubt) -> Claiming {
         let mut claiming = Claiming::new(engine, claim, server_ttl_ms);
         claiming.doubt = Some(doubt);
+        claiming.note();
         claiming
     }
 
@@ -38,6 +48,18 @@ impl Claiming {
     /// A request is about to be handed to a connection: the ordered one of this number, or a caller's own (0).
     pub(crate) fn sending(&mut self, connection: u64) {
         self.sending_on = Some(connection);
+        self.note();
+    }
+
+    /// Tells the engine whether something may be owed: a client that closes waits for it.
+    fn note(&mut self) {
+        let owing = self.doubt.is_some() || self.sending_on.is_some();
+        if owing && !self.noted {
+            self.engine.unsettled();
+        } else if !owing && self.noted {
+            self.engine.settled();
+        }
+        self.noted = owing;
     }
 
     /// The request was answered, or was not.
@@ -51,12 +73,15 @@ impl Claiming {
             Outcome::Applied(_) | Outcome::NotApplied(_) => {}
             Outcome::Indeterminate(_) => self.doubt = Some(Doubt::AtLarge),
         }
+        self.note();
     }
 
     /// It became a lease, or was given back: nothing is owed any more. Tells what copies may still be at large.
     pub(crate) fn settle(&mut self) -> Doubt {
         self.sending_on = None;
-        self.doubt.take().unwrap_or(Doubt::Confirmed)
+        let doubt = self.doubt.take();
+        self.note();
+        doubt.unwrap_or(Doubt::Confirmed)
     }
 
     fn owed(&self) -> Option<Doubt> {
@@ -83,6 +108,9 @@ impl Drop for Claiming {
         if let Some(doubt) = self.owed() {
             let duty = Duty { claim: self.claim.clone(), server_ttl: self.server_ttl, doubt };
             self.engine.take_duty(duty);
+        }
+        if self.noted {
+            self.engine.settled();
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::backend::SharedStore;
 use crate::driver::callbacks::Callbacks;
 use crate::driver::hold::Hold;
 use crate::driver::lanes::Lanes;
-use crate::driver::patrol::{self, Bell};
+use crate::driver::patrol::{self, Bell, Cleaner};
 use crate::driver::process::{self, Inherited, Stamp};
 use crate::driver::tally::{Stats, Tally, count};
 use crate::driver::{clock, lock};
@@ -35,6 +35,8 @@ pub(crate) struct Watch {
 pub(crate) struct Cleaning {
     pub(crate) janitor: Janitor,
     keep_alive: Option<Arc<Engine>>,
+    /// The runtime has ended: nobody is there to do it, and what is owed ends with its ttl.
+    abandoned: bool,
 }
 
 impl Cleaning {
@@ -61,6 +63,8 @@ pub(crate) struct Engine {
     pub(crate) janitor_bell: Arc<Bell>,
     /// Notified whenever nothing is owed any more.
     pub(crate) clean: Notify,
+    /// Requests under way whose answer may leave something to give back.
+    unsettled: AtomicU64,
     pub(crate) lanes: Inherited<Lanes>,
     pub(crate) registry: Mutex<Registry<Arc<Hold>>>,
     pub(crate) registry_changed: Notify,
@@ -95,9 +99,14 @@ impl Engine {
             runtime: Inherited::new(runtime, stamp),
             watch: Mutex::new(Watch { dog: watchdog, holds: HashMap::new() }),
             watch_bell: Arc::new(Bell::new()),
-            cleaning: Mutex::new(Cleaning { janitor: Janitor::new(Jitter::new(seeds(8))), keep_alive: None }),
+            cleaning: Mutex::new(Cleaning {
+                janitor: Janitor::new(Jitter::new(seeds(8))),
+                keep_alive: None,
+                abandoned: false,
+            }),
             janitor_bell: Arc::new(Bell::new()),
             clean: Notify::new(),
+            unsettled: AtomicU64::new(0),
             lanes: Inherited::new(Lanes::default(), stamp),
             registry: Mutex::default(),
             registry_changed: Notify::new(),
@@ -113,7 +122,7 @@ impl Engine {
             options,
         });
         engine.runtime.spawn(patrol::renew(Arc::downgrade(&engine), engine.watch_bell.clone()));
-        engine.runtime.spawn(patrol::clean(Arc::downgrade(&engine), engine.janitor_bell.clone()));
+        engine.runtime.spawn(patrol::clean(Cleaner(Arc::downgrade(&engine)), engine.janitor_bell.clone()));
         Ok(engine)
     }
 
@@ -147,6 +156,11 @@ impl Engine {
     /// True for the one caller that is to look at the server in the background.
     pub(crate) fn begin_check(&self) -> bool {
         !self.is_checked() && !self.checking.swap(true, Ordering::Relaxed)
+    }
+
+    /// The look in the background failed: the next acquire tries again.
+    pub(crate) fn check_failed(&self) {
+        self.checking.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn set_grade(&self, grade: Grade) {
@@ -263,10 +277,24 @@ impl Engine {
         let now = clock::now();
         {
             let mut cleaning = lock(&self.cleaning);
+            if cleaning.abandoned {
+                return;
+            }
             cleaning.janitor.take(now, duty);
             cleaning.keep_alive.get_or_insert_with(|| self.clone());
         }
         self.janitor_bell.ring_for(now);
+    }
+
+    /// The task that cleans up has ended with its runtime: nothing is kept for it.
+    pub(crate) fn abandon_cleaning(&self) {
+        let mut cleaning = lock(&self.cleaning);
+        cleaning.abandoned = true;
+        cleaning.janitor = Janitor::new(self.jitter());
+        let kept = cleaning.let_go();
+        drop(cleaning);
+        self.clean.notify_waiters();
+        drop(kept);
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -279,25 +307,43 @@ impl Engine {
         stats
     }
 
-    /// Waits until nothing is owed any more, or `until` has come.
+    /// A claim may have to be given back from here on, until [`Engine::settled`].
+    pub(crate) fn unsettled(&self) {
+        self.unsettled.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The claim was granted, refused, or handed to the janitor.
+    pub(crate) fn settled(&self) {
+        // only `close` listens, and it closes before it looks
+        if self.unsettled.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) {
+            self.clean.notify_waiters();
+        }
+    }
+
+    fn is_clean(&self) -> bool {
+        // in this order: a claim is handed to the janitor before it is settled
+        self.unsettled.load(Ordering::SeqCst) == 0 && lock(&self.cleaning).janitor.is_empty()
+    }
+
+    /// Waits until nothing is owed any more and nothing is under way that may be owed, or `until` has come.
     pub(crate) async fn cleaned(&self, until: Time) -> bool {
         loop {
             let clean = self.clean.notified();
             tokio::pin!(clean);
             clean.as_mut().enable();
-            if lock(&self.cleaning).janitor.is_empty() {
+            if self.is_clean() {
                 return true;
             }
             tokio::select! {
                 () = clean => {}
-                () = crate::driver::sleep_until(until) => return lock(&self.cleaning).janitor.is_empty(),
+                () = crate::driver::sleep_until(until) => return self.is_clean(),
             }
         }
     }
 
     /// No new holds from here on; waiting acquires end. True for the one caller that did it.
     pub(crate) fn begin_close(&self) -> bool {
-        let first = !self.closed.swap(true, Ordering::AcqRel);
+        let first = !self.closed.swap(true, Ordering::SeqCst);
         if first {
             self.closing.notify_waiters();
             self.registry_changed.notify_waiters();

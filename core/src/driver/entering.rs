@@ -160,9 +160,9 @@ pub(crate) async fn enter(engine: Arc<Engine>, what: &Description, wait: Option<
             Way::Wait => tokio::select! {
                 () = changed => {}
                 () = sleep_until(give_up_at) => {
-                    engine.tally.failed(ErrorKind::Timeout);
                     let detail = "the same owner is in the middle of an acquire or a release";
                     let kind = if wait == Some(Duration::ZERO) { ErrorKind::Busy } else { ErrorKind::Timeout };
+                    engine.tally.failed(kind);
                     return Err(Error::new(kind, "acquire", detail).on(&what.name));
                 }
             },

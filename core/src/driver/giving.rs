@@ -10,7 +10,7 @@ use crate::driver::engine::Engine;
 use crate::driver::entering::lost;
 use crate::driver::hold::Hold;
 use crate::driver::tally::count;
-use crate::driver::{clock, lock};
+use crate::driver::{clock, lock, sleep_until};
 use crate::lease::Release;
 use crate::machine::{
     Answer, Claim, Doubt, Failure, Giving, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
@@ -82,7 +82,7 @@ fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
     match hold.cell.begin_release(clock::now()) {
         Giving::Held => {
             engine.disarm(hold);
-            let claiming = Claiming::existing(engine.clone(), hold.claim.clone(), server_ttl_ms(hold), hold.doubt);
+            let claiming = Claiming::existing(engine.clone(), hold.claim.clone(), hold.longest_ms(), hold.doubt);
             Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming) })
         }
         Giving::Lost => {
@@ -120,7 +120,7 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
 /// A lost or dropped lease's key is compare-and-deleted by the janitor.
 fn clean_up(engine: &Arc<Engine>, hold: &Hold) {
     count(&engine.tally.released);
-    drop(Claiming::existing(engine.clone(), hold.claim.clone(), server_ttl_ms(hold), hold.doubt));
+    drop(Claiming::existing(engine.clone(), hold.claim.clone(), hold.longest_ms(), hold.doubt));
 }
 
 impl Sending {
@@ -175,18 +175,62 @@ impl Sending {
     }
 }
 
+/// A handle that is to be given back but has not begun to be. Dropped, it is given back in the background.
+pub(crate) struct Leaving {
+    engine: Arc<Engine>,
+    hold: Arc<Hold>,
+    begun: bool,
+}
+
+impl Leaving {
+    pub(crate) fn new(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Leaving {
+        Leaving { engine: engine.clone(), hold: hold.clone(), begun: false }
+    }
+
+    fn begin(&mut self) -> Step {
+        let step = release(&self.engine, &self.hold);
+        self.begun = !matches!(step, Step::Wait);
+        step
+    }
+
+    /// Whoever is busy may never go on: leaves without telling the server.
+    fn out_of_patience(&mut self) -> Release {
+        self.begun = true;
+        match give_up(&self.engine, &self.hold) {
+            Release::Released => Release::Unconfirmed,
+            found => found,
+        }
+    }
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.begun && self.engine.is_here() {
+            give_up(&self.engine, &self.hold);
+        }
+    }
+}
+
 /// Gives one handle back, from an async caller.
-pub(crate) async fn release_async(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
+pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
+    let engine = leaving.engine.clone();
+    let mut until = None;
     loop {
         let changed = engine.registry_changed.notified();
         tokio::pin!(changed);
-        if hold.owner.is_some() {
+        if leaving.hold.owner.is_some() {
             // only an owner can be told to wait; to listen takes a lock that all tasks of the client share
             changed.as_mut().enable();
         }
-        match release(engine, hold) {
+        match leaving.begin() {
             Step::Done(release) => return release,
-            Step::Wait => changed.await,
+            Step::Wait => {
+                let until = *until.get_or_insert_with(|| clock::now() + engine.options.request_timeout);
+                tokio::select! {
+                    () = changed => {}
+                    () = sleep_until(until) => return leaving.out_of_patience(),
+                }
+            }
             Step::Send(sending) => {
                 let answer = engine.store.call(sending.op(), sending.until()).await;
                 engine.observe_clock(&answer);
@@ -222,7 +266,9 @@ pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
 
 /// The request that renews one hold with a given length.
 pub(crate) fn extension(hold: &Hold, ttl: Duration) -> Op {
-    Op::Renew { holds: vec![(hold.claim.clone(), hold.terms.server_ttl_ms(ttl))] }
+    let ttl_ms = hold.terms.server_ttl_ms(ttl);
+    hold.asked_ms(ttl_ms);
+    Op::Renew { holds: vec![(hold.claim.clone(), ttl_ms)] }
 }
 
 /// What an extension's answer means: done, ask once more, or an error.

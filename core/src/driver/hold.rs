@@ -1,5 +1,6 @@
 //! One granted hold, shared by its handles, the registry and the watchdog.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -27,6 +28,8 @@ pub(crate) struct Hold {
     pub(crate) terms: Arc<Terms>,
     pub(crate) fence: Option<u64>,
     pub(crate) granted_at: Time,
+    /// The longest time to live that was asked of the server, in milliseconds; grows with `extend`.
+    longest_ms: AtomicU64,
     /// Where copies of the acquire may still be under way.
     pub(crate) doubt: Doubt,
     /// Under which owner it is registered, for a reentrant lock with an owner.
@@ -49,6 +52,7 @@ impl Hold {
             id,
             claim,
             cell: Arc::new(LeaseCell::new()),
+            longest_ms: AtomicU64::new(terms.server_ttl_ms(terms.ttl)),
             terms,
             fence,
             granted_at,
@@ -61,6 +65,16 @@ impl Hold {
 
     pub(crate) fn key(&self) -> &Key {
         &self.claim.key
+    }
+
+    /// The server is asked to keep the key this long.
+    pub(crate) fn asked_ms(&self, ttl_ms: u64) {
+        self.longest_ms.fetch_max(ttl_ms, Ordering::AcqRel);
+    }
+
+    /// How long the key may live on the server if nobody removes it, in milliseconds.
+    pub(crate) fn longest_ms(&self) -> u64 {
+        self.longest_ms.load(Ordering::Acquire)
     }
 
     /// Waits until the loss is told; for ever if it never is.

@@ -42,6 +42,15 @@ pub(crate) async fn sleep_until(time: crate::machine::Time) {
     if time == crate::machine::Time::MAX {
         std::future::pending::<()>().await;
     }
-    // a timer may be late (it does not count suspend) and is bounded, but never trusted: callers look at the clock
-    tokio::time::sleep(time.since(clock::now()).min(std::time::Duration::from_secs(24 * 3600))).await;
+    // a timer may be late (it does not count suspend), and a long one is set again every day
+    loop {
+        let left = time.since(clock::now());
+        if left.is_zero() {
+            return;
+        }
+        tokio::time::sleep(left.min(std::time::Duration::from_secs(24 * 3600))).await;
+    }
 }
+
+#[cfg(test)]
+mod endings_tests;

@@ -119,11 +119,24 @@ fn count_renewals(engine: &Engine, round: &Round, answer: &Answer) {
     engine.tally.renewals_missed.fetch_add(missed as u64, Ordering::Relaxed);
 }
 
+/// Stands for the task that cleans up. If it ends with its runtime, what is owed must not keep the engine for ever.
+pub(crate) struct Cleaner(pub(crate) Weak<Engine>);
+
+impl Drop for Cleaner {
+    fn drop(&mut self) {
+        if let Some(engine) = self.0.upgrade()
+            && engine.stamp.is_here()
+        {
+            engine.abandon_cleaning();
+        }
+    }
+}
+
 /// Cleans up, until the engine is gone (which it is not while anything is owed).
-pub(crate) async fn clean(engine: Weak<Engine>, bell: Arc<Bell>) {
+pub(crate) async fn clean(cleaner: Cleaner, bell: Arc<Bell>) {
     loop {
         let wake_at = {
-            let Some(engine) = engine.upgrade() else { return };
+            let Some(engine) = cleaner.0.upgrade() else { return };
             let (sends, wake_at) = {
                 let mut cleaning = lock(&engine.cleaning);
                 let now = clock::now();

@@ -270,6 +270,7 @@ impl Acquire {
     fn granted(&mut self, now: Time, sent_at: Time, fence: Option<u64>, jitter: &mut Jitter) -> Token {
         let deadline = self.terms.deadline(sent_at, self.terms.ttl);
         if self.is_worth_handing_out(now, deadline) {
+            self.unreachable_since = None;
             self.over(Verdict::Granted { deadline, fence });
             return Token::Keep;
         }

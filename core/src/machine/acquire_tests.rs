@@ -177,6 +177,17 @@ fn a_new_head_keeps_its_distance_but_is_never_kept_from_its_first_attempt() {
 }
 
 #[test]
+fn a_grant_ends_the_servers_absence_for_the_next_in_line() {
+    let mut acquire = machine(1000, None);
+    let mut jitter = Jitter::new(1);
+    acquire.next(at(1000));
+    acquire.answered(at(1001), &answer(1000, 1001, refused()), &mut jitter);
+    assert_eq!(acquire.is_away_since(), Some(at(1001)));
+    acquire.answered(at(1101), &answer(1100, 1101, granted()), &mut jitter);
+    assert_eq!(acquire.is_away_since(), None);
+}
+
+#[test]
 fn the_wait_ends_in_timeout_and_never_late() {
     let mut acquire = machine(1000, Some(ms(300)));
     let mut jitter = Jitter::new(1);

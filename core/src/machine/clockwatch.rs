@@ -57,6 +57,10 @@ impl ClockWatch {
             self.last = Some(next);
             return None;
         };
+        if next.sent_at < last.sent_at {
+            // its answer was only looked at later: it says nothing about what came after it
+            return None;
+        }
         let at_least = next.sent_at.since(last.received_at);
         let at_most = next.received_at.since(last.sent_at);
         let allowance = at_most.mul_f64(self.drift_factor) + crate::machine::terms::DRIFT_FLOOR;
@@ -96,6 +100,14 @@ mod tests {
         let mut watch = ClockWatch::new(0.01);
         assert_eq!(watch.observe(&reply(0, 900, 50_000, 1)), None);
         assert_eq!(watch.observe(&reply(1000, 3000, 52_500, 1)), None);
+    }
+
+    #[test]
+    fn replies_that_are_looked_at_out_of_turn_are_no_anomaly() {
+        let mut watch = ClockWatch::new(0.01);
+        assert_eq!(watch.observe(&reply(500, 501, 50_500, 1)), None);
+        assert_eq!(watch.observe(&reply(400, 401, 50_400, 1)), None);
+        assert_eq!(watch.observe(&reply(900, 901, 50_900, 1)), None);
     }
 
     #[test]

@@ -1,0 +1,173 @@
+//! Endings at the wrong moment: a client that is closed, a future that is dropped, a runtime that ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::claiming::Claiming;
+use super::engine::Engine;
+use super::entering::{Reentering, Way, way};
+use super::{adopting, clock, sleep_until};
+use crate::lock::Description;
+use crate::machine::{Answer, Claim, Kind, Op, Outcome, Owner, Reply, Standing, Time};
+use crate::{Client, ErrorKind, Release};
+
+const TOKEN: &str = "onelock1:0123456789abcdef0123456789abcdef";
+
+async fn soon(what: &str, holds: impl Fn() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+fn claim() -> Claim {
+    Claim { kind: Kind::Mutex, key: b"a".as_slice().into(), token: TOKEN.into() }
+}
+
+/// Somebody of the same owner is in the middle of a re-entry.
+fn busy(client: &Client, owner: &Owner) -> Reentering {
+    let mut what = Description::new(client.options(), Kind::Reentrant, b"a");
+    what.owner = Some(owner.clone());
+    match way(&client.engine().unwrap(), &what) {
+        Ok(Way::Again(reentering)) => reentering,
+        _ => panic!("no re-entry"),
+    }
+}
+
+#[tokio::test]
+async fn close_waits_for_a_request_under_way_and_undoes_it() {
+    let client = Client::connect("memory://under-way").await.unwrap();
+    let other = Client::connect("memory://under-way").await.unwrap();
+    let engine = client.engine().unwrap();
+    let mut claiming = Claiming::new(engine.clone(), claim(), 60_000);
+    claiming.sending(engine.store.connection());
+    let op = Op::Acquire { claim: claim(), ttl_ms: 60_000, fence_ttl_ms: None, info: None };
+    engine.store.call(op, Time::MAX).await;
+    assert!(other.lock("a").is_locked().await.unwrap());
+    let closing = tokio::spawn(async move { client.close().await });
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(engine.is_closed() && !closing.is_finished());
+    drop(claiming); // its caller is gone before the answer was seen
+    closing.await.unwrap();
+    assert!(!other.lock("a").is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn a_claim_that_owes_nothing_keeps_no_client_from_closing() {
+    let client = Client::builder().close_timeout(Duration::from_secs(60)).connect("memory://").await.unwrap();
+    let engine = client.engine().unwrap();
+    let mut refused = Claiming::new(engine.clone(), claim(), 60_000);
+    refused.sending(1);
+    let denied = Reply::Denied { ttl_left_ms: None, announces: true };
+    let at = clock::now();
+    let outcome = Outcome::Applied(denied);
+    refused.answered(&Answer { sent_at: at, received_at: at, connection: 1, server_time_us: None, outcome });
+    tokio::time::timeout(Duration::from_secs(10), client.close()).await.unwrap();
+    drop(refused);
+    assert_eq!(client.stats().cleaning, 0);
+}
+
+#[tokio::test]
+async fn a_release_dropped_while_its_owner_is_busy_is_a_release() {
+    let client = Client::connect("memory://").await.unwrap();
+    let owner = Owner::new();
+    let lock = client.reentrant_lock("a").owner(&owner);
+    let lease = lock.acquire().await.unwrap();
+    let reentering = busy(&client, &owner);
+    assert!(tokio::time::timeout(Duration::from_millis(5), lease.release()).await.is_err());
+    drop(reentering);
+    drop(lease);
+    soon("nothing held", || client.stats().held == 0 && client.stats().cleaning == 0).await;
+    assert!(!lock.is_locked().await.unwrap());
+    assert!(client.engine().unwrap().registry.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_release_does_not_wait_for_a_busy_owner_for_ever() {
+    let client = Client::builder().request_timeout(Duration::from_millis(20)).connect("memory://").await.unwrap();
+    let owner = Owner::new();
+    let lock = client.reentrant_lock("a").owner(&owner);
+    let lease = lock.acquire().await.unwrap();
+    let reentering = busy(&client, &owner); // begun and never polled again
+    let found = tokio::time::timeout(Duration::from_secs(10), lease.release()).await.unwrap().unwrap();
+    assert_eq!(found, Release::Unconfirmed);
+    soon("given back", || client.stats().held == 0 && client.stats().cleaning == 0).await;
+    assert!(!lock.is_locked().await.unwrap());
+    drop(reentering);
+    assert!(client.engine().unwrap().registry.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn clean_up_goes_on_for_as_long_as_an_extended_key_may_live() {
+    let client = Client::connect("memory://").await.unwrap();
+    let lease = client.lock("a").ttl(Duration::from_secs(5)).acquire().await.unwrap();
+    assert_eq!(lease.handle.hold.longest_ms(), 5000);
+    lease.extend(Duration::from_secs(60)).await.unwrap();
+    lease.extend(Duration::from_secs(30)).await.unwrap();
+    assert_eq!(lease.handle.hold.longest_ms(), 60_000);
+}
+
+#[tokio::test]
+async fn an_adopted_hold_never_gets_the_fencing_token_of_another() {
+    let client = Client::connect("memory://").await.unwrap();
+    let engine = client.engine().unwrap();
+    let what = Description::new(client.options(), Kind::Mutex, b"a");
+    let look = |holder: &str| {
+        let standing = Standing {
+            kind: Ok(Kind::Mutex),
+            holder: holder.into(),
+            count: 1,
+            ttl_left_ms: Some(1),
+            fence: Some(7),
+            info: None,
+        };
+        let outcome = Outcome::Applied(Reply::Inspected(Some(standing)));
+        Answer { sent_at: Time::ZERO, received_at: Time::ZERO, connection: 1, server_time_us: None, outcome }
+    };
+    assert_eq!(adopting::fence(&engine, &what, &claim(), &look(TOKEN)), Ok(Some(7)));
+    let other = adopting::fence(&engine, &what, &claim(), &look("onelock1:f")).unwrap_err();
+    assert_eq!(other.kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_sleep_is_not_cut_short() {
+    let day = Duration::from_secs(24 * 3600);
+    let slept = tokio::time::timeout(2 * day, sleep_until(clock::now() + 3 * day)).await;
+    assert!(slept.is_err());
+}
+
+#[test]
+fn a_runtime_that_ends_takes_nobody_with_it() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let first = runtime();
+    let (client, lease, lost) = first.block_on(async {
+        let client = Client::connect("memory://").await.unwrap();
+        let lease = client.lock("a").ttl(Duration::from_millis(50)).acquire().await.unwrap();
+        let lost = client.lock("b").acquire().await.unwrap().lost();
+        (client, lease, lost)
+    });
+    let engine: std::sync::Weak<Engine> = Arc::downgrade(&client.engine().unwrap());
+    drop(first);
+    assert!(lease.is_held());
+    drop(lost);
+    let second = runtime();
+    second.block_on(async {
+        let other = client.lock("c").acquire().await.unwrap();
+        assert_eq!(other.release().await.unwrap(), Release::Released);
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while lease.is_held() {
+            assert!(tokio::time::Instant::now() < deadline, "nobody renews it");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(lease.release().await.unwrap(), Release::AlreadyExpired);
+        drop(lease);
+        drop(client.lock("d").acquire().await.unwrap());
+        client.close().await;
+    });
+    drop(client);
+    assert!(engine.upgrade().is_none(), "nothing is left of it");
+}
