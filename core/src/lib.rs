@@ -52,7 +52,7 @@ mod options;
 pub mod runtime;
 
 pub use error::{Error, ErrorKind};
-pub use machine::{FenceGate, Grade, Kind, LossReason, Owner, OwnerInfo, Stale};
+pub use machine::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Kind, LossReason, Owner, OwnerInfo, Stale};
 
 #[cfg(feature = "client")]
 pub use address::URL_VARIABLE;

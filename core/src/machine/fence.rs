@@ -54,6 +54,12 @@ pub struct FenceGate {
     highest: AtomicU64,
 }
 
+/// The same rule as a Lua script, for a resource that is itself a value in Redis or Valkey: writes `ARGV[2]` to `KEYS[1]`
+/// unless a token higher than `ARGV[1]` was seen before (kept in `KEYS[2]`). Its header says the rest.
+///
+/// For a row of an SQL database the rule is one condition: `... SET fence = :token WHERE id = :id AND fence <= :token`.
+pub const FENCE_GUARD_SCRIPT: &str = include_str!("fence_guard.lua");
+
 /// A token that came too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stale {

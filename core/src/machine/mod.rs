@@ -38,7 +38,7 @@ mod watchdog;
 pub use acquire::{ATTEMPT_SPACING, Acquire, Patience, Step, Token, Verdict};
 pub use clockwatch::{Anomaly, ClockWatch};
 pub(crate) use fence::stored_token;
-pub use fence::{FenceGate, Grade, Stale};
+pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use janitor::{Doubt, Duty, DutyId, Janitor};
 pub use lease::{Giving, LeaseCell, LossReason, Phase};
 pub use op::{Claim, Key, Kind, Op, Renewal, Reply, Standing};
