@@ -70,3 +70,8 @@ pub use inspect::Inspection;
 pub use lease::{Lease, Release};
 #[cfg(feature = "client")]
 pub use lock::Lock;
+
+/// The Rust in the README compiles.
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../../README.md")]
+struct ReadMe;

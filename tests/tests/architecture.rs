@@ -1,0 +1,199 @@
+//! The rooms of the core, as ARCHITECTURE.md draws them, hold in the code.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A file of logic has at most this many lines.
+const LINES_MAX: usize = 450;
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn page() -> String {
+    std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap()
+}
+
+/// The files below `folder` with this ending, sorted.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == ending) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty());
+    found
+}
+
+/// The code of a file without its comments and its unit tests.
+fn code(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).unwrap();
+    let text = text.split("#[cfg(test)]\nmod ").next().unwrap();
+    let lines = text.lines().map(|line| line.split("//").next().unwrap());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What stands between backticks in a text.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// The table of rooms: each with what it may use of the crate.
+fn rooms() -> BTreeMap<String, BTreeSet<String>> {
+    let page = page();
+    let rows = page.lines().skip_while(|line| !line.starts_with("| room |")).skip(2);
+    let rows = rows.take_while(|line| line.starts_with('|'));
+    let rooms: BTreeMap<_, _> = rows
+        .map(|row| {
+            let words = quoted(row);
+            (words[0].to_owned(), words[1..].iter().map(|&word| word.to_owned()).collect())
+        })
+        .collect();
+    assert_eq!(rooms.keys().map(String::as_str).collect::<Vec<_>>(), ["backend", "driver", "machine"]);
+    rooms
+}
+
+/// What a piece of code names of the crate: `crate::driver::clock::now` is `driver::clock`, and a type that is
+/// exported at the root (an error) counts as where it comes from.
+fn used(code: &str) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for after in code.split("crate::").skip(1) {
+        let list = after
+            .strip_prefix('{')
+            .map_or(after.split([';', ' ', ')']).next().unwrap(), |list| list.split('}').next().unwrap());
+        let items: Vec<&str> = if after.starts_with('{') { list.split(',').collect() } else { vec![list] };
+        for item in items {
+            let mut parts = item.trim().split("::");
+            let first = parts.next().unwrap().trim_matches(|c: char| !c.is_alphanumeric() && c != '_');
+            let second = parts.next().unwrap_or_default();
+            found.insert(match first {
+                "Error" | "ErrorKind" => "error".to_owned(),
+                "driver" if second == "clock" || second.starts_with("{clock}") => "driver::clock".to_owned(),
+                first => first.to_owned(),
+            });
+        }
+    }
+    found
+}
+
+#[test]
+fn each_room_uses_only_what_the_table_allows() {
+    for (room, mut allowed) in rooms() {
+        if allowed.contains("driver") {
+            allowed.insert("driver::clock".to_owned());
+        }
+        for path in files(&root().join("core/src").join(&room), "rs") {
+            let strangers: Vec<_> = used(&code(&path)).difference(&allowed).cloned().collect();
+            assert!(strangers.is_empty(), "{} uses {strangers:?}; ARCHITECTURE.md allows {allowed:?}", path.display());
+        }
+    }
+}
+
+#[test]
+fn the_look_at_what_is_used_sees_every_form() {
+    let code = "use crate::machine::{Op, Time};\nuse crate::{Error, lease::Lease};\nlet now = crate::driver::clock::now();\n\
+                fn f(x: crate::client::Client) {}\nuse crate::driver::{clock, giving};";
+    let expected = ["client", "driver", "driver::clock", "error", "lease", "machine"];
+    assert_eq!(used(code).iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn the_machine_room_names_no_clock_thread_socket_or_runtime() {
+    let forbidden = [
+        "tokio",
+        "redis::",
+        "Instant",
+        "SystemTime",
+        "std::net",
+        "std::thread",
+        "std::fs",
+        "std::io",
+        "std::env",
+        "std::process",
+        "getrandom",
+        "rustix",
+        "thread_local",
+        "static mut",
+        "async fn",
+        "Mutex<",
+        "Condvar",
+    ];
+    for path in files(&root().join("core/src/machine"), "rs") {
+        let code = code(&path);
+        for word in forbidden {
+            assert!(!code.contains(word), "{} names {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn files_are_short_enough_to_read() {
+    for path in files(&root().join("core/src"), "rs") {
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= LINES_MAX, "{} has {lines} lines", path.display());
+    }
+}
+
+#[test]
+fn the_page_names_files_that_exist() {
+    let all: Vec<String> = ["core/src", "tests", "demo"]
+        .iter()
+        .flat_map(|folder| [files(&root().join(folder), "rs"), files(&root().join("core/src"), "lua")].concat())
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    let page = page();
+    let names: Vec<&str> = quoted(&page)
+        .into_iter()
+        .filter(|word| word.split_once(".rs").is_some_and(|(_, end)| end.is_empty()))
+        .collect();
+    assert!(names.len() > 10, "{names:?}");
+    for name in names {
+        assert!(all.iter().any(|path| path.ends_with(&format!("/{name}"))), "there is no {name}");
+    }
+}
+
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO")).args(arguments).current_dir(root()).output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {arguments:?}: {complaint}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The names of the crates that the core is built from.
+fn dependencies(features: &[&str]) -> BTreeSet<String> {
+    let mut arguments = vec!["tree", "--package", "onelock", "--edges", "normal", "--prefix", "none", "--locked"];
+    arguments.extend(features);
+    let tree = cargo(&arguments);
+    tree.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_core_knows_no_other_language() {
+    let found = dependencies(&[]);
+    assert!(found.contains("tokio") && found.contains("redis"), "{found:?}");
+    for stranger in ["pyo3", "napi", "napi-derive", "cbindgen", "libffi", "uniffi"] {
+        assert!(!found.contains(stranger), "the core depends on {stranger}");
+    }
+}
+
+#[test]
+fn the_machine_room_builds_alone() {
+    let found = dependencies(&["--no-default-features"]);
+    let expected = BTreeSet::from(["onelock".to_owned(), "percent-encoding".to_owned()]);
+    assert_eq!(found, expected);
+    // a folder of its own, so that this does not wait for another build and spoils none
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine-room");
+    let folder = folder.to_str().unwrap();
+    cargo(&["check", "--package", "onelock", "--no-default-features", "--locked", "--target-dir", folder]);
+}

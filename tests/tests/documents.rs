@@ -1,0 +1,178 @@
+//! What the documents say about the code is true.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use onelock::machine::naming;
+use onelock::{Client, ErrorKind, Grade, Kind, LossReason};
+
+const DOCUMENTS: [&str; 7] = [
+    "README.md",
+    "GUARANTEES.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+    "tests/README.md",
+];
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path)).unwrap()
+}
+
+/// The rows of the table whose head begins with `head`, cell by cell.
+fn table(document: &str, head: &str) -> Vec<Vec<String>> {
+    let text = read(document);
+    let rows = text.lines().skip_while(|line| !line.starts_with(head)).skip(2);
+    let rows: Vec<Vec<String>> = rows
+        .take_while(|line| line.starts_with('|'))
+        .map(|row| row.trim_matches('|').split(" | ").map(|cell| cell.trim().trim_matches('|').to_owned()).collect())
+        .collect();
+    assert!(rows.len() > 1, "{document} has no table {head}");
+    rows
+}
+
+fn plain(cell: &str) -> &str {
+    cell.trim().trim_matches('`')
+}
+
+/// The names of the methods in `source` whose receiver is `mut self`.
+fn setters(source: &str) -> BTreeSet<String> {
+    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    let names = code.split("pub fn ").skip(1).filter_map(|rest| {
+        let (name, parameters) = rest.split_once('(')?;
+        parameters.trim_start().starts_with("mut self").then(|| name.split('<').next().unwrap().to_owned())
+    });
+    names.collect()
+}
+
+/// A default of the shared table, as the README writes it.
+fn default_of(option: &str, defaults: &toml::Table) -> Option<String> {
+    if let Some(ms) = defaults.get(&format!("{option}_ms")) {
+        let ms = ms.as_integer().unwrap();
+        assert_eq!(ms % 1000, 0, "{option}: write the unit that suits {ms} ms");
+        let none = option == "max_hold" && ms == 0;
+        return Some(if none { "none".to_owned() } else { format!("{} s", ms / 1000) });
+    }
+    Some(match defaults.get(option)? {
+        toml::Value::Boolean(yes) => if *yes { "yes" } else { "no" }.to_owned(),
+        toml::Value::Float(number) => number.to_string(),
+        toml::Value::String(text) => text.clone(),
+        other => panic!("{option} = {other}"),
+    })
+}
+
+#[test]
+fn the_options_are_those_of_the_builder_with_the_defaults_of_the_shared_table() {
+    let defaults: toml::Table = read("tests/spec/defaults.toml").parse().unwrap();
+    let rows = table("README.md", "| option |");
+    let mut named = BTreeSet::new();
+    for row in &rows {
+        let option = plain(&row[0]);
+        let expected = default_of(option, &defaults).unwrap_or_else(|| {
+            let off = if option == "tls_insecure" { "no" } else { "none" };
+            off.to_owned()
+        });
+        assert_eq!(row[1].trim(), expected, "the default of {option}");
+        named.insert(option.to_owned());
+    }
+    assert_eq!(named, setters(&read("core/src/builder.rs")));
+
+    let on_locks: BTreeSet<String> =
+        rows.iter().filter(|row| row[2].contains('•')).map(|row| plain(&row[0]).to_owned()).collect();
+    let mut on_lock = setters(&read("core/src/lock.rs"));
+    for other in ["owner", "on_lost", "on_jeopardy", "renew_every"] {
+        assert!(on_lock.remove(other), "{other}");
+    }
+    assert_eq!(on_locks, on_lock);
+}
+
+#[test]
+fn the_addresses_are_read() {
+    let rows = table("README.md", "| address |");
+    let text: String = rows.iter().flatten().cloned().collect();
+    for address in [
+        "redis://host",
+        "redis://user:password@host:6380/1",
+        "valkey://host",
+        "rediss://host",
+        "valkeys://host",
+        "unix:///path/to/socket?db=1",
+        "memory://",
+        "memory://NAME",
+    ] {
+        Client::new(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+        let scheme = address.split_once("://").unwrap().0;
+        assert!(text.contains(&format!("{scheme}://")), "{scheme} is missing in the table");
+    }
+    for query in ["db=1", "protocol=resp2", "username=u", "password=p", "ca_file=f", "tls_insecure=1"] {
+        let word = query.split_once('=').unwrap().0;
+        assert!(read("README.md").contains(&format!("`{word}")), "{word} is missing");
+        Client::new(&format!("rediss://host/?{query}")).unwrap_or_else(|error| panic!("{query}: {error}"));
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for document in DOCUMENTS {
+        let text = read(document);
+        for link in text.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.contains("://") {
+                continue;
+            }
+            let folder = Path::new(document).parent().unwrap();
+            let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(folder).join(link);
+            assert!(path.exists(), "{document} links to {link}");
+        }
+    }
+}
+
+#[test]
+fn commands_are_in_the_makefile() {
+    let makefile = read("Makefile");
+    for document in DOCUMENTS {
+        let text = read(document);
+        for command in text.split("make ").skip(1).filter_map(|rest| {
+            let name: String = rest.chars().take_while(char::is_ascii_lowercase).collect();
+            let quoted = rest[name.len()..].starts_with('`') || rest[name.len()..].starts_with("  ");
+            (quoted && !name.is_empty()).then_some(name)
+        }) {
+            assert!(makefile.contains(&format!("\n{command}: ##")), "{document} names `make {command}`");
+        }
+    }
+}
+
+#[test]
+fn keys_and_channels_are_those_of_the_code() {
+    let rows = table("GUARANTEES.md", "| key or channel |");
+    let named: Vec<&str> = rows.iter().map(|row| plain(&row[0])).collect();
+    let text = |name: Vec<u8>| String::from_utf8(name).unwrap();
+    let expected = [
+        "NAME".to_owned(),
+        "NAME".to_owned(),
+        text(naming::fence_key(b"NAME")),
+        text(naming::channel(Kind::Mutex, b"NAME")),
+        text(naming::channel(Kind::Reentrant, b"NAME")),
+    ];
+    assert_eq!(named, expected);
+    for word in [naming::VALUE_PREFIX, naming::FENCE_FIELD, naming::INFO_FIELD] {
+        assert!(rows.iter().flatten().any(|cell| cell.contains(word)), "{word}");
+    }
+}
+
+#[test]
+fn names_of_kinds_reasons_and_grades_are_those_of_the_code() {
+    let readme = read("README.md");
+    for kind in [ErrorKind::Busy, ErrorKind::Timeout, ErrorKind::Cancelled, ErrorKind::Lost, ErrorKind::NotHeld] {
+        assert!(readme.contains(&format!("`{}`", kind.name())), "{kind:?}");
+    }
+    let guarantees = read("GUARANTEES.md");
+    let reasons = [LossReason::Expired, LossReason::Taken, LossReason::MaxHold, LossReason::ClockAnomaly];
+    let named: Vec<String> = table("GUARANTEES.md", "| reason |").iter().map(|row| plain(&row[0]).to_owned()).collect();
+    assert_eq!(named, reasons.map(LossReason::as_str));
+    for grade in [Grade::Strict, Grade::ClockBounded, Grade::BestEffort, Grade::None] {
+        assert!(guarantees.contains(&format!("`{}`", grade.as_str())), "{grade:?}");
+    }
+}
