@@ -125,6 +125,7 @@ fn wrong_credentials_are_told_from_a_missing_server() {
 fn replicas_are_never_asked() {
     for flavor in all_flavors() {
         let (master, server) = (Server::start(flavor), Server::start(flavor));
+        master.cmd(&["SET", "held", "somebody else"]);
         for way in WAYS {
             for tail in ["/", "/?protocol=resp2"] {
                 server.cmd(&["REPLICAOF", "NO", "ONE"]);
@@ -136,7 +137,11 @@ fn replicas_are_never_asked() {
                 server.cmd(&["REPLICAOF", "127.0.0.1", &master.port().to_string()]);
                 is(&asker.refusal(&acquire(&mine)), ErrorKind::ReadOnly, true, "");
                 // … and the next connection is not even used
-                is(&asker.refusal(&acquire(&mine)), ErrorKind::ReadOnly, true, "replica");
+                is(&asker.refusal(&acquire(&mine)), ErrorKind::ReadOnly, true, "locks are taken on its master");
+                // not even where the replica would say "somebody else holds it" without complaint
+                wait_until(LONG, "replication", || server.int(&["EXISTS", "held"]) == 1);
+                let held = claim(Kind::Mutex, "held", MUTEX);
+                is(&asker.refusal(&acquire(&held)), ErrorKind::ReadOnly, true, "locks are taken on its master");
                 server.cmd(&["REPLICAOF", "NO", "ONE"]);
                 asker.fence(&acquire(&mine));
                 asker.reply(&release(&mine));
