@@ -63,6 +63,12 @@ impl Shared {
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
             leak_inherited(present);
             leak_inherited(arc_swap::Guard::into_inner(seen));
+            if self.closed.load(Ordering::SeqCst)
+                && let Some(engine) = self.present()
+            {
+                // closed meanwhile, and `close` may not have seen it
+                engine.begin_close();
+            }
         }
     }
 
@@ -96,7 +102,7 @@ impl Shared {
     }
 
     pub(crate) fn begin_close(&self) -> Option<Arc<Engine>> {
-        self.closed.store(true, Ordering::Release);
+        self.closed.store(true, Ordering::SeqCst);
         self.present()
     }
 }
@@ -159,7 +165,9 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
         engine.runtime.spawn(async move {
             if let Err(error) = check(&worker).await {
                 tracing::debug!(%error, "the server was not looked at");
-                worker.check_failed();
+                if error.is_retryable() {
+                    worker.check_failed();
+                }
             }
         });
     }
@@ -167,10 +175,12 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
 
 /// Releases everything that is held and waits for clean-up, at most `close_timeout`.
 pub(crate) async fn close(engine: &Arc<Engine>) {
+    let until = clock::now() + engine.options.close_timeout;
     if !engine.begin_close() {
+        // somebody else is at it, or was
+        engine.cleaned(until).await;
         return;
     }
-    let until = clock::now() + engine.options.close_timeout;
     let mut releases: Vec<_> = Vec::new();
     for hold in engine.holds() {
         let engine = engine.clone();

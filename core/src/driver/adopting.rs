@@ -84,6 +84,8 @@ pub(crate) fn adopt(
             Enter::First => {}
             Enter::Again { hold, .. } => {
                 lock(&engine.registry).entered(&what.key, owner, hold.id, false);
+                // whoever of this owner came just now was told to wait
+                engine.registry_changed.notify_waiters();
                 return Err(invalid("attach", "this owner holds the lock already; pass another owner").on(&what.name));
             }
             _ => return Err(invalid("attach", "this owner is busy with the lock; pass another owner").on(&what.name)),
@@ -101,13 +103,14 @@ pub(crate) fn adopt(
     hold.cell.grant(deadline);
     what.listen(&hold);
     engine.arm(&hold);
-    if engine.is_closed() {
-        giving::give_up(engine, &hold);
-        return Err(failed(engine, "attach", &what.name, &closed()));
-    }
     if let Some(owner) = &what.owner {
         lock(&engine.registry).granted(&what.key, owner, hold.id, hold.clone());
         engine.registry_changed.notify_waiters();
+    }
+    if engine.is_closed() {
+        // closed since the last look: `close` may have missed it
+        giving::give_up(engine, &hold);
+        return Err(failed(engine, "attach", &what.name, &closed()));
     }
     Ok(hold)
 }

@@ -6,17 +6,22 @@ use crate::machine::Time;
 
 /// Now, on the monotonic clock that also counts suspend.
 ///
-/// Linux and Android: `CLOCK_BOOTTIME`. Elsewhere the standard library's monotonic clock, counted from its first use.
-#[cfg(any(target_os = "linux", target_os = "android"))]
+/// Linux and Android: `CLOCK_BOOTTIME`. Apple's systems: `CLOCK_MONOTONIC`, which counts sleep there; the standard
+/// library's clock does not. Elsewhere the standard library's monotonic clock, counted from its first use.
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 pub(crate) fn now() -> Time {
-    let spec = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    #[cfg(not(target_vendor = "apple"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(target_vendor = "apple")]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let spec = rustix::time::clock_gettime(CLOCK);
     let seconds = u64::try_from(spec.tv_sec).unwrap_or(0);
     let nanos = u64::try_from(spec.tv_nsec).unwrap_or(0);
     Time::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
 /// Now, on the monotonic clock.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 #[allow(clippy::disallowed_methods)] // this is the one place
 pub fn now() -> Time {
     use std::sync::OnceLock;

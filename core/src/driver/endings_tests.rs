@@ -171,3 +171,49 @@ fn a_runtime_that_ends_takes_nobody_with_it() {
     drop(client);
     assert!(engine.upgrade().is_none(), "nothing is left of it");
 }
+
+#[tokio::test]
+async fn whoever_was_told_to_wait_by_an_attach_that_fails_is_woken() {
+    let client = Client::connect("memory://").await.unwrap();
+    let engine = client.engine().unwrap();
+    let owner = Owner::new();
+    let lock = client.reentrant_lock("a").owner(&owner);
+    let lease = lock.acquire().await.unwrap();
+    let proof = lease.handle.hold.claim.token.to_string();
+    let woken = engine.registry_changed.notified();
+    assert_eq!(lock.attach(&proof).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    tokio::time::timeout(Duration::from_secs(10), woken).await.unwrap();
+    assert!(lease.is_held());
+}
+
+#[tokio::test]
+async fn a_second_close_waits_for_the_first() {
+    let client = Client::builder().close_timeout(Duration::from_secs(60)).connect("memory://").await.unwrap();
+    let engine = client.engine().unwrap();
+    let mut claiming = Claiming::new(engine.clone(), claim(), 60_000);
+    claiming.sending(engine.store.connection());
+    let close = || {
+        let client = client.clone();
+        tokio::spawn(async move { client.close().await })
+    };
+    let (first, second) = (close(), close());
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert!(engine.is_closed() && !first.is_finished() && !second.is_finished());
+    drop(claiming);
+    first.await.unwrap();
+    second.await.unwrap();
+}
+
+#[tokio::test]
+async fn what_its_holder_gave_back_counts_as_released_and_what_was_lost_does_not() {
+    let client = Client::connect("memory://").await.unwrap();
+    client.lock("a").acquire().await.unwrap().release().await.unwrap();
+    drop(client.lock("b").acquire().await.unwrap());
+    let lost = client.lock("c").ttl(Duration::from_millis(10)).auto_renew(false).acquire().await.unwrap();
+    soon("lost", || client.stats().lost == 1).await;
+    assert_eq!(lost.release().await.unwrap(), Release::AlreadyExpired);
+    let stats = client.stats();
+    assert_eq!((stats.acquired, stats.released, stats.lost, stats.held), (3, 2, 1, 0));
+}

@@ -82,6 +82,7 @@ fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
     match hold.cell.begin_release(clock::now()) {
         Giving::Held => {
             engine.disarm(hold);
+            count(&engine.tally.released);
             let claiming = Claiming::existing(engine.clone(), hold.claim.clone(), hold.longest_ms(), hold.doubt);
             Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming) })
         }
@@ -111,6 +112,7 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
         }
         Giving::Held => {
             engine.disarm(hold);
+            count(&engine.tally.released);
             clean_up(engine, hold);
             Release::Unconfirmed
         }
@@ -119,7 +121,6 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
 
 /// A lost or dropped lease's key is compare-and-deleted by the janitor.
 fn clean_up(engine: &Arc<Engine>, hold: &Hold) {
-    count(&engine.tally.released);
     drop(Claiming::existing(engine.clone(), hold.claim.clone(), hold.longest_ms(), hold.doubt));
 }
 
@@ -166,7 +167,6 @@ impl Sending {
 
     fn settle(mut self, found: bool) -> Release {
         self.hold.cell.finish_release(found);
-        count(&self.engine.tally.released);
         tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
         if let What::Last(claiming) = &mut self.what {
             claiming.settle();
