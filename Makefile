@@ -22,8 +22,9 @@ bench: ## measurements against the peers, as one table; about three minutes
 	@bench/setup.sh
 	@cargo run --quiet --release --package onelock-bench --bin onelock-bench -- $(BENCH)
 
-servers: ## fetch the servers that the tests run against into .tools/bin
+servers: ## fetch the servers and the other clients that the tests run against into .tools
 	@tools/servers.sh
+	@tools/peers.sh
 
 clean: ## remove what was built and fetched
 	cargo clean

@@ -8,6 +8,7 @@ step() { printf '\n== %s\n' "$*"; "$@"; }
 
 tools/lint.sh
 step tools/servers.sh
+step tools/peers.sh
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
