@@ -8,7 +8,7 @@ use crate::backend::memory::MemoryStore;
 use crate::backend::redis::RedisStore;
 use crate::options::{Options, invalid};
 
-/// The environment variable that is read when no address is given.
+/// The environment variable whose address is used when an empty one is given: `ONELOCK_URL`.
 pub const URL_VARIABLE: &str = "ONELOCK_URL";
 const EXAMPLE: &str = "redis://127.0.0.1:6379";
 

@@ -9,7 +9,10 @@ use crate::machine::Grade;
 use crate::options::{Options, TlsOptions};
 use crate::{Error, blocking};
 
-/// The options of a client. Every duration is checked when the client is made.
+/// The options of a client, from [`Client::builder`]. All are checked when the client is made, before any I/O.
+///
+/// Those about leases (`ttl`, `auto_renew`, `max_hold`, `lock_delay`, `min_validity`, `fencing`) are defaults for the
+/// locks made from it, and can be set on each [`Lock`](crate::Lock) too. No duration may be above one year.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -32,103 +35,127 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// Put before every name, once; any bytes, 512 at most. Default: nothing.
+    /// What is put before every name, once; any bytes, 512 at most. Default: nothing.
+    ///
+    /// Keeps the locks of several programs on one server apart, and lets an access rule name them.
     pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
         self.options.prefix = prefix.as_ref().to_vec();
         self
     }
 
-    /// Length of a lease, 10 ms to one year. Default: 30 s.
+    /// The length of a lease, 10 ms to one year. Default: 30 s.
+    ///
+    /// With renewal this is how long others wait after a crash of the holder, and how long it survives without a server;
+    /// the work may take longer.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         Arc::make_mut(&mut self.options.terms).ttl = ttl;
         self
     }
 
-    /// Whether leases are renewed in the background. Default: true.
+    /// Whether leases are renewed in the background, every third of the ttl, until they are released. Default: true.
     pub fn auto_renew(mut self, auto_renew: bool) -> Self {
         Arc::make_mut(&mut self.options.terms).auto_renew = auto_renew;
         self
     }
 
-    /// After this long a lease is lost however healthy. Default: no limit.
+    /// How long a lease may be held at most. After that it is no longer renewed, and lost with
+    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Above 0. Default: no limit.
+    ///
+    /// Bounds a holder that hangs: renewal runs in the background and would go on for ever.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         Arc::make_mut(&mut self.options.terms).max_hold = Some(max_hold);
         self
     }
 
-    /// The share of the ttl that clocks may run apart, 0 to 0.5. Default: 0.01 (and 2 ms on top).
+    /// The share of the ttl by which the clocks of server and holder may run apart, 0 to 0.5. Default: 0.01.
+    ///
+    /// The holder believes in its lease for that much less than the ttl, and 2 ms on top.
     pub fn drift_factor(mut self, drift_factor: f64) -> Self {
         Arc::make_mut(&mut self.options.terms).drift_factor = drift_factor;
         self
     }
 
-    /// How much longer than the lease a key lives on the server. Default: none.
+    /// How much longer than the lease a key lives on the server. Default: 0.
+    ///
+    /// After an unclean end the next holder waits that much longer, which gives late writes of the old one time to
+    /// arrive. A clean release is not delayed.
     pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
         Arc::make_mut(&mut self.options.terms).lock_delay = lock_delay;
         self
     }
 
-    /// A grant that arrives with less than this left is not a grant. Default: none.
+    /// How much of a lease must be left when its grant arrives. Default: 0.
+    ///
+    /// A grant that comes with less, over a slow network, is given back, and waiting goes on. Less than the ttl.
     pub fn min_validity(mut self, min_validity: Duration) -> Self {
         Arc::make_mut(&mut self.options.terms).min_validity = min_validity;
         self
     }
 
-    /// Whether grants carry fencing tokens. Default: true.
+    /// Whether grants carry fencing tokens; see [`Lease::fencing_token`](crate::Lease::fencing_token). Default: true.
+    ///
+    /// They cost no round trip, but one more key for each name, which lives for seven days.
     pub fn fencing(mut self, fencing: bool) -> Self {
         self.options.fencing = fencing;
         self
     }
 
-    /// Refuse to connect to a server whose fencing tokens are weaker than this. Default: [`Grade::None`].
+    /// How strong the server's fencing tokens must be: connecting to a weaker one is refused with `Unsupported`. Default:
+    /// [`Grade::None`], any server.
     pub fn min_fencing_grade(mut self, grade: Grade) -> Self {
         self.options.min_fencing_grade = grade;
         self
     }
 
-    /// Time limit of making a connection. Default: 2 s.
+    /// Time limit of making a connection, name resolution and TLS included. At least 1 ms. Default: 2 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.options.connect_timeout = timeout;
         self
     }
 
-    /// Time limit of one request. Default: 1 s.
+    /// Time limit of one request. A connection that is slower is given up. At least 1 ms. Default: 1 s.
     pub fn request_timeout(mut self, timeout: Duration) -> Self {
         self.options.request_timeout = timeout;
         self
     }
 
-    /// Time limit of [`Client::close`]. Default: 1 s.
+    /// Time limit of [`Client::close`]. At least 1 ms. Default: 1 s.
     pub fn close_timeout(mut self, timeout: Duration) -> Self {
         self.options.close_timeout = timeout;
         self
     }
 
-    /// How long an acquire without a bound puts up with a server that cannot be reached. Default: 30 s.
+    /// How long an acquire without a bound puts up with a server that cannot be reached, before it says `Unavailable`.
+    /// At least 1 ms. Default: 30 s.
+    ///
+    /// An acquire with a bound tries until its wait is used up.
     pub fn unreachable_limit(mut self, limit: Duration) -> Self {
         self.options.unreachable_limit = limit;
         self
     }
 
-    /// Free text that names this client in `CLIENT LIST` and in inspection; 128 bytes at most.
+    /// Free text that names this client in the server's `CLIENT LIST` and in inspection; 128 bytes at most, no control
+    /// characters. Default: none.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.options.label = Some(label.into());
         self
     }
 
-    /// Whether holds carry label, process id, host and time for [`Client::inspect`]. Default: false.
+    /// Whether holds tell label, process id, host and time to [`Client::inspect`]. Default: false.
+    ///
+    /// Everybody who may read the key can read them.
     pub fn inspectable(mut self, inspectable: bool) -> Self {
         self.options.inspectable = inspectable;
         self
     }
 
-    /// Certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's.
+    /// A file with the certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's.
     pub fn ca_file(mut self, path: impl Into<PathBuf>) -> Self {
         self.options.tls.ca_file = Some(path.into());
         self
     }
 
-    /// This client's certificate and private key, PEM, for servers that ask for one.
+    /// Files with this client's certificate and private key, PEM, for servers that ask for one. Default: none.
     pub fn client_certificate(mut self, cert_file: impl Into<PathBuf>, key_file: impl Into<PathBuf>) -> Self {
         let TlsOptions { cert_file: cert, key_file: key, .. } = &mut self.options.tls;
         *cert = Some(cert_file.into());
@@ -136,13 +163,14 @@ impl ClientBuilder {
         self
     }
 
-    /// Believe any certificate. Only for experiments; says so in a warning.
+    /// Whether to believe any certificate. For experiments only: anybody in between can read and take locks. Logs a
+    /// warning. Default: false.
     pub fn tls_insecure(mut self, insecure: bool) -> Self {
         self.options.tls.insecure = insecure;
         self
     }
 
-    /// A client that connects when it is first used; see [`Client::new`].
+    /// Makes a client that connects when it is first used; see [`Client::new`].
     ///
     /// # Errors
     /// `InvalidArgument` names the option or the part of the address that is wrong.
@@ -150,17 +178,20 @@ impl ClientBuilder {
         Ok(Client::from_shared(Arc::new(Shared::new(url, self.options, false)?)))
     }
 
-    /// A client that is connected and checked; see [`Client::connect`].
+    /// Makes a client that is connected and checked; see [`Client::connect`].
     ///
     /// # Errors
     /// As [`Client::connect`]; `Unsupported` when the server's fencing grade is below the demanded one.
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
     pub async fn connect(self, url: &str) -> Result<Client, Error> {
         let client = self.build(url)?;
         client.check().await?;
         Ok(client)
     }
 
-    /// The same for callers without a runtime; see [`blocking::Client::new`](crate::blocking::Client::new).
+    /// Makes a client for threads that connects when it is first used; see [`blocking::Client::new`].
     ///
     /// # Errors
     /// As [`ClientBuilder::build`].
@@ -168,10 +199,16 @@ impl ClientBuilder {
         Ok(blocking::Client::from_shared(Arc::new(Shared::new(url, self.options, true)?)))
     }
 
-    /// The same for callers without a runtime; see [`blocking::Client::connect`](crate::blocking::Client::connect).
+    /// Makes a client for threads that is connected and checked; see [`blocking::Client::connect`].
     ///
     /// # Errors
-    /// As [`ClientBuilder::connect`].
+    /// As [`ClientBuilder::connect`]; `Unsupported` inside an async runtime.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// let client = onelock::blocking::Client::builder().prefix("shop:").connect_blocking("memory://")?;
+    /// # client.close(); Ok(()) }
+    /// ```
     pub fn connect_blocking(self, url: &str) -> Result<blocking::Client, Error> {
         let client = self.build_blocking(url)?;
         client.check()?;

@@ -201,9 +201,10 @@ pub(crate) async fn close(engine: &Arc<Engine>) {
     engine.store.close();
 }
 
-/// A client of one lock server, for async code. Cheap to clone; clones share connections, renewal and clean-up.
+/// A client of one lock server, for async code: the way to locks. One for the whole program is enough.
 ///
-/// Background work runs on the tokio runtime on which the client is first used, and ends with it. `await` [`close`]
+/// Cheap to clone; clones share connections, renewal and clean-up. May be used from any task and any thread of one tokio
+/// runtime: background work runs on the runtime on which the client is first used, and ends with it. `await` [`close`]
 /// before the program ends: what is still held is given back then.
 ///
 /// [`close`]: Client::close
@@ -224,6 +225,16 @@ pub struct Client {
 impl Client {
     /// A client of the server at `url`, connected and checked. An empty `url` means `$ONELOCK_URL`.
     ///
+    /// | address | what |
+    /// |---|---|
+    /// | `redis://[user[:password]@]host[:port][/db]` | one Redis or Valkey server; `valkey://` means the same |
+    /// | `rediss://...`, `valkeys://...` | the same over TLS |
+    /// | `unix:///path/to/socket` | one server through a socket in the file system; `?db=1` chooses the database |
+    /// | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
+    ///
+    /// What breaks locks on that server is logged as a warning, and told by [`Client::check`]. Returns within
+    /// `connect_timeout + request_timeout` (3 s).
+    ///
     /// # Errors
     /// `InvalidArgument` for a bad address, `Unsupported` for a store that this version has not, and what the server
     /// says: `Unavailable`, `AuthFailed`, `NotPermitted`, `ReadOnly`, `ServerRefused`.
@@ -234,10 +245,11 @@ impl Client {
         Client::builder().connect(url).await
     }
 
-    /// A client that connects when it is first used. Opens no socket and starts no thread.
+    /// A client that connects when it is first used. Opens no socket, starts no thread, and needs no runtime yet.
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad address, `Unsupported` for a store that this version has not.
+    /// `InvalidArgument` for a bad address, `Unsupported` for a store that this version has not. Whether the server is
+    /// there, the first use will tell.
     ///
     /// ```
     /// let client = onelock::Client::new("redis://127.0.0.1:6379/0").unwrap();
@@ -247,7 +259,8 @@ impl Client {
         Client::builder().build(url)
     }
 
-    /// Options first, then the address.
+    /// A client with options: set them one after the other, then finish with [`ClientBuilder::connect`] or
+    /// [`ClientBuilder::build`].
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
     }
@@ -264,15 +277,27 @@ impl Client {
         self.shared.engine()
     }
 
-    /// The mutual exclusion lock of this name: a string key that any `SET NX PX` client respects. Not re-entrant.
+    /// The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name. No I/O.
     ///
-    /// A name has 1 to 512 bytes, any bytes; it is checked when the lock is used.
+    /// A name has 1 to 512 bytes, any bytes; it is checked when the lock is used. Not re-entrant: who acquires it twice
+    /// waits for himself. On the server it is a string that any `SET NX PX` client respects.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// assert!(client.lock("orders:42").try_acquire().await?.is_none()); // the same lock, described twice
+    /// assert!(client.lock("orders:43").try_acquire().await?.is_some()); // another one
+    /// # lease.release().await?; Ok(()) }
+    /// ```
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), Kind::Mutex, name.as_ref())
     }
 
-    /// The reentrant lock of this name: a hash that Redisson's `RLock` shares. Give it an
-    /// [`owner`](Lock::owner) to re-enter.
+    /// The reentrant lock of this name: its holder may enter again. Who that is, an [`owner`](Lock::owner) says. No I/O.
+    ///
+    /// Without an owner every acquire is its own, as with [`Client::lock`]. A name belongs to one kind of lock. On the
+    /// server it is a hash that Redisson's `RLock` shares.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -290,10 +315,29 @@ impl Client {
         Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
     }
 
-    /// Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip.
+    /// Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip, within
+    /// `connect_timeout + request_timeout`.
+    ///
+    /// For people and dashboards: when the answer arrives it may be old. Label, process and host are known of holders
+    /// whose client is [`inspectable`](ClientBuilder::inspectable).
     ///
     /// # Errors
-    /// `WrongKind` when something that is no lock stands there; what the server says.
+    /// `WrongKind` when something that is no lock stands there; `Unavailable`, `NotPermitted` and so on from the server.
+    ///
+    /// # Cancel safety
+    /// It changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// let seen = client.inspect("orders:42").await?.unwrap();
+    /// assert_eq!(seen.fencing_token, lease.fencing_token());
+    /// assert!(seen.ttl_left.unwrap().as_secs() >= 29);
+    /// # lease.release().await?;
+    /// assert!(client.inspect("orders:42").await?.is_none());
+    /// # Ok(()) }
+    /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
         let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
         what.check("inspect")?;
@@ -304,11 +348,25 @@ impl Client {
 
     /// Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
     ///
-    /// The old holder learns of it at its next renewal; until then it believes in its lease. The next fencing token is
-    /// higher, so a resource that checks tokens stays safe.
+    /// The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
+    /// next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency, not for
+    /// programs.
     ///
     /// # Errors
-    /// `WrongKind` when something that is no lock stands there (it is left untouched); what the server says.
+    /// `WrongKind` when something that is no lock stands there (it is left untouched); `Unavailable`, `NotPermitted` and
+    /// so on from the server.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock may or may not have been taken away.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// assert!(client.force_release("orders:42").await?);
+    /// assert_eq!(lease.release().await?, onelock::Release::AlreadyExpired);
+    /// # Ok(()) }
+    /// ```
     pub async fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
         let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
         what.check("force_release")?;
@@ -317,24 +375,40 @@ impl Client {
         inspect::force_release(&engine, &what.name, what.key).await
     }
 
-    /// Looks at the server again: its fencing grade and what breaks locks on it.
+    /// Looks at the server: its version, its fencing grade, and what breaks locks on it. [`Client::connect`] does so too.
     ///
     /// # Errors
     /// As [`Client::connect`].
+    ///
+    /// # Cancel safety
+    /// It changes nothing.
     pub async fn check(&self) -> Result<Facts, Error> {
         let engine = self.engine()?;
         engine.check_open("check")?;
         check(&engine).await
     }
 
-    /// What this client has done so far. No I/O.
+    /// What this client and its clones have done so far: counters, and histograms of waiting and holding. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// client.lock("orders:42").acquire().await?.release().await?;
+    /// let stats = client.stats();
+    /// assert_eq!((stats.held, stats.acquired, stats.released), (0, 1, 1));
+    /// # Ok(()) }
+    /// ```
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }
 
     /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work.
     ///
-    /// Waiting acquires end with `Closed`, and so does every later call but release and drop. Idempotent.
+    /// Waiting acquires end with `Closed`, and so does every later call but release and drop; clones are closed too.
+    /// Idempotent. What could not be given back in time ends with its ttl.
+    ///
+    /// # Cancel safety
+    /// From the first poll on the client is closed. If the future is dropped, what was not yet given back ends with its ttl.
     pub async fn close(&self) {
         if let Some(engine) = self.shared.begin_close() {
             close(&engine).await;
@@ -344,6 +418,6 @@ impl Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("stats", &self.stats().held).finish_non_exhaustive()
+        f.debug_struct("Client").field("held", &self.stats().held).finish_non_exhaustive()
     }
 }

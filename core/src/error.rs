@@ -217,12 +217,12 @@ impl Error {
         self
     }
 
-    /// The row of the error table.
+    /// What went wrong, as a value to compare with.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The name of the lock, non-printable bytes escaped; `None` when the error concerns no lock.
+    /// The name of the lock, non-printable bytes escaped and a long name cut; `None` when the error concerns no lock.
     pub fn lock_name(&self) -> Option<&str> {
         self.0.lock.as_deref()
     }

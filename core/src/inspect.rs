@@ -14,15 +14,15 @@ use crate::{Error, ErrorKind};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
-    /// The kind of lock.
+    /// The kind of lock that stands there.
     pub kind: Kind,
     /// Who holds it, when the holder is an `inspectable` client of this library.
     pub owner: Option<OwnerInfo>,
-    /// How often the holder has entered.
+    /// How often the holder has entered; 1 for a lock that is not reentrant.
     pub hold_count: u64,
     /// What is left of the holder's time to live on the server; `None` for a foreign key without one.
     pub ttl_left: Option<Duration>,
-    /// The fencing token of the present hold.
+    /// The fencing token of the present hold; `None` for a holder without one, such as a foreign client.
     pub fencing_token: Option<u64>,
 }
 

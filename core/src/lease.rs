@@ -13,7 +13,7 @@ use crate::driver::{clock, lock};
 use crate::machine::{Grade, LossReason, Phase};
 use crate::{ErrorKind, Kind};
 
-/// What a release found. None of these is an error.
+/// What a release found, from [`Lease::release`]. None of these is an error: after each the lock is not held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Release {
@@ -145,10 +145,11 @@ impl Drop for Handle {
     }
 }
 
-/// One granted hold of a lock. Dropping it gives the lock back in the background; [`Lease::release`] also tells what
-/// became of it.
+/// One granted hold of a lock, from [`Lock::acquire`](crate::Lock::acquire). Dropping it gives the lock back in the
+/// background; [`Lease::release`] also tells what became of it.
 ///
-/// Any thread or task may use it. [`Lease::is_held`] is the truth; the loss event is a courtesy that may come late.
+/// It is renewed in the background until then. Any thread or task may use it, also another one than acquired it.
+/// [`Lease::is_held`] is the truth; the loss event ([`Lease::lost`], [`Lease::on_lost`]) is a courtesy that may come late.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -178,9 +179,11 @@ impl Lease {
         self.handle.hold.claim.kind
     }
 
-    /// The fencing token of this hold: give it to the protected resource. `None` when fencing is off.
+    /// The fencing token of this hold: a number for the protected resource, which refuses a lower one than it has seen.
+    /// `None` when fencing is off.
     ///
-    /// Grows with every grant of the name; below 2^53.
+    /// Grows with every grant of the name, but not by one; below 2^53. Stays the same for as long as the lease is held,
+    /// and is still readable after.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -210,17 +213,17 @@ impl Lease {
         self.handle.is_held()
     }
 
-    /// What is left until the deadline if nothing is renewed; zero when it is not held.
+    /// What is left until the deadline if nothing more is renewed; zero when it is not held. No I/O.
     pub fn remaining(&self) -> Duration {
         self.handle.remaining()
     }
 
-    /// Why the lease was lost, if it was.
+    /// Why the lease was lost; `None` while it is held, and when it was released. No I/O.
     pub fn loss(&self) -> Option<LossReason> {
         self.handle.loss()
     }
 
-    /// How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.
+    /// How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held. No I/O.
     pub fn hold_count(&self) -> u64 {
         self.handle.hold_count()
     }
@@ -251,14 +254,24 @@ impl Lease {
         }
     }
 
-    /// Calls back once when the lease is lost, on a thread kept for callbacks; at once if it is lost already.
+    /// Calls back once when the lease is lost, with the reason, on a thread kept for callbacks; at once if it is lost
+    /// already, never if it is released.
     ///
-    /// A panic in it is logged and harms nothing.
+    /// A panic in it is logged and harms nothing. Callbacks of one client run one after the other, so keep them short.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// lease.on_lost(|reason| eprintln!("stop: {}", reason.explain()));
+    /// # lease.release().await?; Ok(()) }
+    /// ```
     pub fn on_lost(&self, callback: impl FnOnce(LossReason) + Send + 'static) {
         self.handle.on_lost(callback);
     }
 
-    /// Calls back when a renewal round was missed while the lease is still valid, on the thread kept for callbacks.
+    /// Calls back when a renewal round was missed while the lease is still valid, on the thread kept for callbacks: an
+    /// early sign that the lease may be lost. Called for every such round.
     pub fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
         self.handle.on_jeopardy(callback);
     }
@@ -291,7 +304,11 @@ impl Lease {
         giving::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
     }
 
-    /// Gives the lock back and tells what the server found. Idempotent; one round trip, within `request_timeout`.
+    /// Gives the lock back, wakes a waiter, and tells what the server found. Idempotent; one round trip, within
+    /// `request_timeout`.
+    ///
+    /// Of a reentrant lock that was entered more than once, this handle's entry is given back; the last one gives back
+    /// the lock.
     ///
     /// # Errors
     /// Only `Forked`, in a forked child. Everything else is an outcome, see [`Release`].
@@ -305,8 +322,10 @@ impl Lease {
         Ok(giving::release_async(giving::Leaving::new(&self.handle.engine, &self.handle.hold)).await)
     }
 
-    /// Hands the lease to another process: this handle holds nothing from now on and sends nothing, the returned text
-    /// is the proof of the hold for [`Lock::attach`](crate::Lock::attach). Attach within the ttl; nobody renews meanwhile.
+    /// Hands the lease to another process: the returned text is the proof of the hold for
+    /// [`Lock::attach`](crate::Lock::attach), and this handle holds nothing from now on. No I/O.
+    ///
+    /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever has the text has the lock: keep it secret.
     ///
     /// # Errors
     /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once.

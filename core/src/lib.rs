@@ -10,18 +10,32 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A **lock** is a description: kind, name, options. A **lease** is one granted hold of it, renewed in the background
+//! until it is released, dropped or lost. [`Lease::is_held`] tells at any time whether it is still yours, without I/O.
+//!
 //! # The way through the crate
 //!
 //! | you want | look at |
 //! |---|---|
 //! | to lock something | [`Client`] -> [`Lock`] -> [`Lease`], or the same in [`blocking`] |
+//! | to set options | [`Client::builder`], and the setters of [`Lock`] |
 //! | to know why it failed | [`Error`], [`ErrorKind`], [`LossReason`] |
 //! | to protect the resource itself | [`FenceGate`], [`Lease::fencing_token`] |
 //! | to see what goes on | [`Client::inspect`], [`Client::stats`], `tracing` events of this crate |
 //! | to know what is promised | `GUARANTEES.md` in the repository |
 //!
-//! Inside, decisions and deeds are kept apart: `machine` decides and does no I/O, `backend` carries out single
-//! operations on a store, `driver` runs the one against the other. `client`, `lock` and `lease` are what people read.
+//! # What is stable
+//!
+//! The items at the root of the crate and [`blocking`] are for users, and change only with the version number.
+//! [`runtime`] is for bindings to other languages. [`machine`] and [`backend`] are public for simulators, for stores and
+//! for the tests of this project: they come without any promise of stability.
+//!
+//! Inside, decisions and deeds are kept apart: [`machine`] decides and does no I/O, [`backend`] carries out single
+//! operations on a store, and a private driver runs the one against the other.
+//!
+//! # Features
+//!
+//! `client` (default): everything that does I/O. Without it only [`machine`] is built, which depends on next to nothing.
 
 #![forbid(unsafe_code)]
 
@@ -52,11 +66,13 @@ mod options;
 pub mod runtime;
 
 pub use error::{Error, ErrorKind};
+#[doc(inline)]
 pub use machine::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Kind, LossReason, Owner, OwnerInfo, Stale};
 
 #[cfg(feature = "client")]
 pub use address::URL_VARIABLE;
 #[cfg(feature = "client")]
+#[doc(inline)]
 pub use backend::Facts;
 #[cfg(feature = "client")]
 pub use builder::ClientBuilder;

@@ -74,6 +74,8 @@ impl Description {
 macro_rules! lock_setters {
     () => {
         /// The length of the lease, from 10 ms to one year. Default: the client's (30 s).
+        ///
+        /// With renewal this is how long others wait after a crash; the work may take longer.
         pub fn ttl(mut self, ttl: Duration) -> Self {
             Arc::make_mut(&mut self.what.terms).ttl = ttl;
             self
@@ -81,51 +83,57 @@ macro_rules! lock_setters {
 
         /// Whether the lease is renewed in the background until it is released. Default: the client's (true).
         ///
-        /// `false` gives a fixed lease of `ttl`.
+        /// `false` gives a fixed lease of `ttl`, to be extended by hand.
         pub fn auto_renew(mut self, auto_renew: bool) -> Self {
             Arc::make_mut(&mut self.what.terms).auto_renew = auto_renew;
             self
         }
 
-        /// After this long renewal stops and the lease is lost with [`LossReason::MaxHold`]: bounds a hung holder.
+        /// How long a lease may be held at most, above 0: after that it is lost with [`LossReason::MaxHold`]. Bounds a
+        /// holder that hangs. Default: the client's (no limit).
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             Arc::make_mut(&mut self.what.terms).max_hold = Some(max_hold);
             self
         }
 
         /// How much longer than the lease the key lives on the server: after an unclean end the next holder waits that
-        /// much longer. Default: the client's (none).
+        /// much longer. Default: the client's (0).
         pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
             Arc::make_mut(&mut self.what.terms).lock_delay = lock_delay;
             self
         }
 
-        /// A grant that arrives with less than this left is not a grant. Default: the client's (none).
+        /// How much of a lease must be left when its grant arrives; a later one is given back, and waiting goes on.
+        /// Default: the client's (0).
         pub fn min_validity(mut self, min_validity: Duration) -> Self {
             Arc::make_mut(&mut self.what.terms).min_validity = min_validity;
             self
         }
 
-        /// Whether grants carry a fencing token. Default: the client's (true).
+        /// Whether grants carry a fencing token; see [`Lease::fencing_token`]. Default: the client's (true).
         pub fn fencing(mut self, fencing: bool) -> Self {
             self.what.fencing = fencing;
             self
         }
 
-        /// Who re-enters: acquires of a reentrant lock with equal owners share one hold. Without an owner every acquire
-        /// is its own.
+        /// Who re-enters: acquires of a reentrant lock with equal owners, through one client, share one hold. Without an
+        /// owner every acquire is its own. Only for [`Kind::Reentrant`]; else acquiring is `InvalidArgument`.
         pub fn owner(mut self, owner: &Owner) -> Self {
             self.what.owner = Some(owner.clone());
             self
         }
 
-        /// Calls back, with the reason, whenever a lease of this lock is lost; on a thread kept for callbacks.
+        /// What to do whenever a lease that was acquired through this description is lost: called with the reason, on a
+        /// thread kept for callbacks. A later setter replaces an earlier one.
+        ///
+        /// May come late; [`Lease::is_held`] is the truth. A panic in it is logged and harms nothing.
         pub fn on_lost(mut self, callback: impl Fn(LossReason) + Send + Sync + 'static) -> Self {
             self.what.on_lost(Arc::new(callback));
             self
         }
 
-        /// Calls back when a renewal round was missed while the lease is still valid; on the thread kept for callbacks.
+        /// What to do when a renewal round was missed while the lease is still valid: called on the thread kept for
+        /// callbacks. An early sign that the lease may be lost.
         pub fn on_jeopardy(mut self, callback: impl Fn() + Send + Sync + 'static) -> Self {
             self.what.on_jeopardy(Arc::new(callback));
             self
@@ -199,9 +207,10 @@ impl Lock {
 
     lock_setters!();
 
-    /// Waits until the lock is held, as long as it takes.
+    /// Waits until the lock is held, as long as it takes. Uncontended: one round trip.
     ///
-    /// A server that cannot be reached is tried again for 30 s (`unreachable_limit`).
+    /// Waiting does not poll: a release wakes the next. A server that cannot be reached is tried again for 30 s
+    /// (`unreachable_limit`). The lease is fresh when it is granted; waiting takes nothing off it.
     ///
     /// # Errors
     /// `InvalidArgument` before any I/O; `Unavailable`, `ServerRefused`, `NotPermitted`, `AuthFailed` from the server;
@@ -213,20 +222,36 @@ impl Lock {
         self.enter("acquire", None).await
     }
 
-    /// Waits at most `wait`. Zero is a single try that fails with `Busy`.
+    /// Waits at most `wait` until the lock is held. Zero is a single try that fails with `Busy`.
     ///
     /// Returns within `wait + connect_timeout + 2 x request_timeout` whatever the network does. `wait` up to one year.
+    /// A server that cannot be reached is tried again until the wait is used up.
     ///
     /// # Errors
     /// `Timeout` when it was held by others all the time, `Busy` for a zero wait; else as [`Lock::acquire`].
     ///
     /// # Cancel safety
     /// As [`Lock::acquire`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// # let holder = client.lock("orders:42").acquire().await?;
+    /// match client.lock("orders:42").acquire_within(Duration::from_millis(20)).await {
+    ///     Ok(lease) => println!("ours, {:?} left", lease.remaining()),
+    ///     Err(error) if error.is_not_acquired() => println!("somebody else has it: {error}"),
+    ///     Err(error) => return Err(error), // the server, the arguments ...
+    /// }
+    /// # holder.release().await?; Ok(()) }
+    /// ```
     pub async fn acquire_within(&self, wait: Duration) -> Result<Lease, Error> {
         self.enter("acquire", Some(wait)).await
     }
 
-    /// One try: `None` when somebody else holds the lock. One round trip.
+    /// One try: `None` when somebody else holds the lock. One round trip, no waiting.
+    ///
+    /// Returns within `connect_timeout + 2 x request_timeout`.
     ///
     /// # Errors
     /// As [`Lock::acquire`].
@@ -241,10 +266,12 @@ impl Lock {
         }
     }
 
-    /// Runs `body` while the lock is held, cancels it when the lease is lost, and releases at the end.
+    /// Runs `body` while the lock is held, cancels it when the lease is lost, and releases at the end. Waits for the lock
+    /// as [`Lock::acquire`] does.
     ///
     /// The body's own error is never replaced by a release problem. Returns `Lost` when the lease was lost before the
-    /// body ended, unless the body had failed by itself.
+    /// body ended, unless the body had failed by itself. Cancelled means dropped at its next `await`: look at
+    /// [`Lease::is_held`] before steps that cannot be taken back. Any error type will do that is `From<onelock::Error>`.
     ///
     /// # Errors
     /// The body's, or as [`Lock::acquire`], or `Lost`.
@@ -289,7 +316,8 @@ impl Lock {
         }
     }
 
-    /// Goes on with a hold that another process gave away with [`Lease::detach`]. The lock's ttl counts from here.
+    /// Goes on with a hold that another process gave away with [`Lease::detach`]. One round trip. The lock's ttl counts
+    /// from here; name, kind and prefix must be those of the lock that was detached.
     ///
     /// # Errors
     /// `InvalidArgument` for a text that is no such proof; `Lost` when the hold has ended meanwhile; else as
@@ -307,8 +335,13 @@ impl Lock {
 
     /// Whether anybody holds it, this client included. One round trip.
     ///
+    /// When the answer arrives it may be old: to act on it, use [`Lock::try_acquire`].
+    ///
     /// # Errors
-    /// `WrongKind` when something that is no lock stands under the name; else as [`Lock::acquire`].
+    /// `WrongKind` when something else stands under the name; else as [`Lock::acquire`].
+    ///
+    /// # Cancel safety
+    /// It changes nothing.
     pub async fn is_locked(&self) -> Result<bool, Error> {
         self.what.check("is_locked")?;
         let engine = self.client.engine()?;

@@ -1,4 +1,5 @@
-//! The one background runtime for callers without their own: made on first use, remade in a forked child.
+//! The one background runtime for callers without their own: made on first use, remade in a forked child. For bindings
+//! to other languages; programs in Rust do not need it.
 //!
 //! Used by [`blocking`](crate::blocking) and by every binding. One worker thread, named `onelock`. A forked child leaks
 //! what it inherited: a dropped socket would leave the epoll set that it shares with its parent.

@@ -1,4 +1,6 @@
-//! Stores: what keeps the locks. A store carries out single operations; it has no waiting loop, no deadline and no policy.
+//! Stores: what keeps the locks. For those who write or test one; **no promise of stability**.
+//!
+//! A store carries out single operations; it has no waiting loop, no deadline and no policy.
 //!
 //! A new store is one implementation of [`Store`]; nothing above it changes.
 
@@ -35,21 +37,37 @@ pub struct Subscription {
     pub guard: Box<dyn Send + Sync>,
 }
 
-/// What a store found out about its server when it connected.
+/// What is known about the server: its version, how strong its fencing tokens are, and what breaks locks on it. From
+/// [`Client::check`](crate::Client::check).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+/// # let client = onelock::Client::connect("memory://").await?;
+/// let facts = client.check().await?;
+/// for warning in &facts.warnings {
+///     eprintln!("{}: {warning}", facts.server);
+/// }
+/// assert_eq!(facts.grade, onelock::Grade::ClockBounded);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// How strong fencing tokens of this store are.
+    /// How strong its fencing tokens are; [`Grade::None`] for a client without fencing.
     pub grade: Grade,
-    /// Things that break locks, each a sentence for people (evicting policy, no persistence, replicas ...).
+    /// What breaks locks on it, each a sentence for people with the setting to change (evicting policy, no persistence,
+    /// replicas ...). Empty when nothing was found.
     pub warnings: Vec<String>,
     /// The server's name and version for people, such as `valkey 9.1.0`.
     pub server: String,
 }
 
-/// Looks at the outside world while a blocking caller waits.
+/// Tells a blocking caller that it should stop waiting: a flag, a signal, the interrupt of another language.
+///
+/// [`blocking::Cancel`](crate::blocking::Cancel) is a flag that suits most; implement this for anything else.
 pub trait Interrupt {
-    /// Called at least every 50 ms while a blocking call waits; `true` abandons the request (its outcome is then
-    /// indeterminate and the connection is closed).
+    /// Whether to stop. Asked at least every 50 ms while a call waits, on the waiting thread; must not block.
+    ///
+    /// `true` ends the call with `Cancelled`, and what may have been acquired is given back in the background.
     fn interrupted(&self) -> bool;
 }
 

@@ -12,7 +12,22 @@ use crate::error::{Error, ErrorKind};
 use crate::lease::{Handle as LeaseHandle, Release};
 use crate::machine::{Grade, Kind, LossReason};
 
-/// One granted hold, for threads; see [`crate::Lease`]. May be released from another thread than the one that acquired.
+/// One granted hold, for threads, from [`Lock::acquire`](super::Lock::acquire); see [`crate::Lease`]. Dropping it gives the
+/// lock back in the background.
+///
+/// May be used and released from another thread than the one that acquired.
+///
+/// ```
+/// # fn main() -> Result<(), onelock::Error> {
+/// # let client = onelock::blocking::Client::connect("memory://")?;
+/// let lease = client.lock("orders:42").acquire()?;
+/// lease.on_lost(|reason| eprintln!("stop: {}", reason.explain()));
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| assert!(lease.is_held()));
+/// });
+/// assert_eq!(lease.release()?, onelock::Release::Released);
+/// # Ok(()) }
+/// ```
 pub struct Lease {
     pub(super) handle: LeaseHandle,
     pub(super) interrupt: Interrupter,
@@ -60,7 +75,8 @@ impl Lease {
         self.handle.hold_count()
     }
 
-    /// Waits for the loss of the lease, at most `limit`; `None` when it has not been lost by then.
+    /// Waits for the loss of the lease, at most `limit`; `None` when it has not been lost by then, so also when it was
+    /// released.
     ///
     /// # Errors
     /// `Cancelled` when interrupted; `Unsupported` inside an async runtime.

@@ -16,7 +16,21 @@ use crate::lease::Handle as LeaseHandle;
 use crate::lock::{Description, lock_setters};
 use crate::machine::{Grade, Kind, LossReason, Owner};
 
-/// A lock by name, for threads; see [`crate::Lock`].
+/// A lock by name, for threads, from [`Client::lock`] or [`Client::reentrant_lock`]. Says what is wanted; holds nothing.
+/// See [`crate::Lock`].
+///
+/// ```
+/// # use std::time::Duration;
+/// # fn main() -> Result<(), onelock::Error> {
+/// # let client = onelock::blocking::Client::connect("memory://")?;
+/// let lock = client.lock("orders:42").ttl(Duration::from_secs(10));
+/// let lease = lock.acquire()?;                                  // waits as long as it takes
+/// assert!(lock.try_acquire()?.is_none());                       // one look
+/// let late = lock.acquire_within(Duration::from_millis(20));    // a bounded wait
+/// assert_eq!(late.unwrap_err().kind(), onelock::ErrorKind::Timeout);
+/// lease.release()?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Lock {
     client: Client,
@@ -32,8 +46,8 @@ impl Lock {
 
     lock_setters!();
 
-    /// Who may end a waiting acquire from outside: asked at least every 50 ms. The acquire then says `Cancelled`, and
-    /// nothing is left held.
+    /// Who may end a waiting acquire from outside: a [`Cancel`](super::Cancel), or anything that is asked at least every
+    /// 50 ms. The acquire then says `Cancelled`, and nothing is left held.
     pub fn interrupt(mut self, interrupt: impl Interrupt + Send + Sync + 'static) -> Self {
         self.interrupt = Interrupter::new(interrupt);
         self
@@ -47,7 +61,7 @@ impl Lock {
         self.enter("acquire", None)
     }
 
-    /// Waits at most `wait`; see [`crate::Lock::acquire_within`].
+    /// Waits at most `wait` until the lock is held; see [`crate::Lock::acquire_within`].
     ///
     /// # Errors
     /// As [`crate::Lock::acquire_within`]; `Cancelled` when interrupted; `Unsupported` inside an async runtime.
@@ -55,7 +69,7 @@ impl Lock {
         self.enter("acquire", Some(wait))
     }
 
-    /// One try: `None` when somebody else holds the lock.
+    /// One try: `None` when somebody else holds the lock. One round trip, no waiting.
     ///
     /// # Errors
     /// As [`crate::Lock::try_acquire`]; `Unsupported` inside an async runtime.

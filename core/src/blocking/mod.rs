@@ -1,4 +1,4 @@
-//! The same lock for callers without a runtime: same names, same order, same defaults.
+//! The same lock for threads, without an async runtime of yours: same names, same order, same defaults.
 //!
 //! Attempt, extend and release go over a connection that the calling thread drives itself; waiting, renewal and clean-up
 //! run on one background runtime ([`crate::runtime`]). Inside an async runtime every call that would block is an
@@ -43,7 +43,9 @@ pub use crate::backend::Interrupt;
 /// How often a waiting thread looks whether it was interrupted.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Cancels waiting acquires from another thread. Clones share one flag.
+/// Cancels waiting acquires from another thread, or from a signal handler. Clones share one flag.
+///
+/// Give a clone to [`Lock::interrupt`]. Once cancelled it stays so.
 ///
 /// ```
 /// # fn main() -> Result<(), onelock::Error> {
@@ -134,16 +136,20 @@ enum Stopped {
     Ended,
 }
 
-/// A client of one lock server, for threads. Cheap to clone; clones share connections, renewal and clean-up.
+/// A client of one lock server, for threads: the way to locks. One for the whole program is enough; see
+/// [`crate::Client`].
 ///
-/// Opens no socket and starts no thread until it is used. After a fork the child's copy connects anew.
+/// Cheap to clone; clones share connections, renewal and clean-up. Opens no socket and starts no thread until it is used.
+/// After a fork the child's copy connects anew. Call [`close`](Client::close) before the program ends: what is still held
+/// is given back then.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
 }
 
 impl Client {
-    /// A client of the server at `url`, connected and checked. An empty `url` means `$ONELOCK_URL`.
+    /// A client of the server at `url`, connected and checked. An empty `url` means `$ONELOCK_URL`. For the forms of an
+    /// address see [`crate::Client::connect`].
     ///
     /// # Errors
     /// As [`crate::Client::connect`]; `Unsupported` inside an async runtime.
@@ -151,7 +157,7 @@ impl Client {
         Client::builder().connect_blocking(url)
     }
 
-    /// A client that connects when it is first used.
+    /// A client that connects when it is first used. Opens no socket and starts no thread.
     ///
     /// # Errors
     /// As [`crate::Client::new`].
@@ -163,7 +169,7 @@ impl Client {
         Client::builder().build_blocking(url)
     }
 
-    /// Options first, then the address: finish with
+    /// A client with options: set them one after the other, then finish with
     /// [`build_blocking`](ClientBuilder::build_blocking) or [`connect_blocking`](ClientBuilder::connect_blocking).
     pub fn builder() -> ClientBuilder {
         ClientBuilder::default()
@@ -173,12 +179,23 @@ impl Client {
         Client { shared }
     }
 
-    /// The mutual exclusion lock of this name; see [`crate::Client::lock`].
+    /// The lock of this name: one holder at a time; see [`crate::Client::lock`]. No I/O.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), Kind::Mutex, name.as_ref())
     }
 
-    /// The reentrant lock of this name; see [`crate::Client::reentrant_lock`].
+    /// The reentrant lock of this name: its holder may enter again; see [`crate::Client::reentrant_lock`]. No I/O.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::blocking::Client::connect("memory://")?;
+    /// let lock = client.reentrant_lock("cart:7").owner(&onelock::Owner::named("request 12"));
+    /// let (outer, inner) = (lock.acquire()?, lock.acquire()?);
+    /// assert_eq!(outer.hold_count(), 2);
+    /// inner.release()?;
+    /// outer.release()?;
+    /// # Ok(()) }
+    /// ```
     pub fn reentrant_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
     }
@@ -211,7 +228,7 @@ impl Client {
         Ok(engine)
     }
 
-    /// Who holds the lock of this name; see [`crate::Client::inspect`].
+    /// Who holds the lock of this name; `None` when nobody does; see [`crate::Client::inspect`].
     ///
     /// # Errors
     /// As [`crate::Client::inspect`]; `Unsupported` inside an async runtime.
@@ -238,7 +255,7 @@ impl Client {
         wait_for(&engine, &Uninterrupted, work).unwrap_or_else(|_| Err(ended("force_release")))
     }
 
-    /// Looks at the server: its fencing grade and what breaks locks on it.
+    /// Looks at the server: its version, its fencing grade, and what breaks locks on it.
     ///
     /// # Errors
     /// As [`crate::Client::connect`]; `Unsupported` inside an async runtime.
@@ -249,7 +266,7 @@ impl Client {
             .unwrap_or_else(|_| Err(ended("check")))
     }
 
-    /// What this client has done so far. No I/O.
+    /// What this client and its clones have done so far; see [`crate::Client::stats`]. No I/O.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
     }

@@ -21,7 +21,16 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// An upper bound of the given quantile (0.0 to 1.0); zero when nothing was recorded.
+    /// An upper bound of the given quantile (0.0 to 1.0), at most twice too high; zero when nothing was recorded.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// # client.lock("a").acquire().await?.release().await?;
+    /// let wait = client.stats().wait;
+    /// println!("{} acquires, half of them within {:?}", wait.count, wait.quantile(0.5));
+    /// # Ok(()) }
+    /// ```
     pub fn quantile(&self, quantile: f64) -> Duration {
         let rank = (self.count as f64 * quantile.clamp(0.0, 1.0)).ceil() as u64;
         let mut seen = 0;

@@ -1,7 +1,8 @@
-//! The machine room: every decision of the library, and no I/O.
+//! The machine room: every decision of the library, and no I/O. For simulators, stores and tests; **no promise of
+//! stability**. What users need of it stands at the root of the crate.
 //!
 //! Each file is one noun. Time and randomness are arguments; what is to be done comes out as data. The same code runs
-//! in production (driven by [`crate::driver`](../index.html)), in the simulator and in the model checker.
+//! in production (run by the driver, the private other half), in the simulator and in the model checker.
 //!
 //! | file | decides |
 //! |---|---|
