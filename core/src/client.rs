@@ -124,7 +124,11 @@ fn leak_inherited(engine: Option<Arc<Engine>>) {
 pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
     let until = clock::now() + engine.options.connect_timeout + engine.options.request_timeout;
     let facts = engine.store.facts(until).await.map_err(|failure| {
-        Error::new(failure.kind, "connect", "the server did not answer as it should").because(cause(engine, &failure))
+        let found = match failure.kind {
+            ErrorKind::Unavailable => "the server cannot be reached",
+            _ => "the server did not answer as it should",
+        };
+        Error::new(failure.kind, "connect", found).because(cause(engine, &failure))
     })?;
     for warning in &facts.warnings {
         tracing::warn!(server = %facts.server, "{warning}");

@@ -267,9 +267,10 @@ impl fmt::Display for Error {
     }
 }
 
+/// The message itself: it is what a program prints whose `main` returns the error.
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Error({self})")
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -36,8 +36,11 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The code of a file without its comments and its unit tests.
+/// The code of a file without its comments and its unit tests, which may use anything.
 fn code(path: &Path) -> String {
+    if path.to_string_lossy().ends_with("_tests.rs") {
+        return String::new();
+    }
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.split("#[cfg(test)]\nmod ").next().unwrap();
     let lines = text.lines().map(|line| line.split("//").next().unwrap());

@@ -229,8 +229,10 @@ impl Acquire {
         self.over(Verdict::Failed(failure))
     }
 
+    /// The wait, for people: whole milliseconds, since a little of it may have passed before it came here.
     fn waited(&self) -> Duration {
-        self.patience.wait.unwrap_or_default()
+        let wait = self.patience.wait.unwrap_or_default();
+        Duration::from_millis(wait.as_micros().div_ceil(1000) as u64)
     }
 
     fn over(&mut self, verdict: Verdict) -> Step {
