@@ -10,6 +10,8 @@
 //! | `wall SECONDS` | the time of day as this process sees it, in seconds, after a step by that much |
 //! | `release` | what the release found |
 //! | `drop` | `ok`; the lease is dropped |
+//! | `many COUNT TTL_MS` | how many threads there were before and are after acquiring that many locks |
+//! | `many-held` | how many of those are held |
 //! | `exit` | none; the process ends without closing anything |
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "test code that talks over its standard output")]
@@ -67,12 +69,17 @@ impl Seen {
     }
 }
 
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let face = if args.next().unwrap() == "Async" { Face::Async } else { Face::Blocking };
     let client = Client::build(face, onelock::Client::builder(), &args.next().unwrap()).unwrap();
     let seen = Arc::new(Seen::default());
     let mut lease: Option<Lease> = None;
+    let mut many: Vec<Lease> = Vec::new();
     for line in std::io::stdin().lock().lines() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
@@ -92,6 +99,15 @@ fn main() {
                 WALL_STEP.store(words[1].parse().unwrap(), Ordering::Relaxed);
                 SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().to_string()
             }
+            ("many", _) => {
+                let before = threads();
+                let ttl = Duration::from_millis(words[2].parse().unwrap());
+                for n in 0..words[1].parse().unwrap() {
+                    many.push(client.lock(format!("many:{n}")).ttl(ttl).fencing(false).acquire().unwrap());
+                }
+                format!("{before} {}", threads())
+            }
+            ("many-held", _) => many.iter().filter(|lease| lease.is_held()).count().to_string(),
             ("exit", _) => std::process::exit(0),
             ("looks", _) => {
                 let all = [&seen.last_held, &seen.first_lost, &seen.revived, &seen.told];
