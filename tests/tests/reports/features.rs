@@ -35,7 +35,7 @@ fn r41_names_and_proofs_are_bytes_everywhere() {
         for name in [&b"plain"[..], b"\xff\xfe\0\x80", "\u{e9}".as_bytes(), b"a:b,c%d"] {
             for kind in [Kind::Mutex, Kind::Reentrant] {
                 let lease = client.lock_of(kind, name).acquire().unwrap();
-                assert!(other.lock_of(kind, name.to_vec()).try_acquire().unwrap().is_none(), "the same lock");
+                assert!(other.lock_of(kind, name).try_acquire().unwrap().is_none(), "the same lock");
                 let fence = lease.fence();
                 let proof = lease.detach().unwrap();
                 assert!(proof.is_ascii());
