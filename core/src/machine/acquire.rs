@@ -365,7 +365,8 @@ impl Acquire {
         self.watch_confirmed();
     }
 
-    /// Something happened to the lock or to the subscription: look again.
+    /// Something happened to the lock or to the subscription: look again. Of use to a sleeper only: what is heard while
+    /// an attempt is under way has to be told again when the machine sleeps, since the refusal may be older.
     pub fn hint(&mut self) {
         if matches!(self.state, State::Asleep { .. }) && matches!(self.last, Last::Denied { .. }) {
             self.state = State::Ready;

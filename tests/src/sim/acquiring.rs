@@ -178,6 +178,7 @@ impl World {
             release_applied: false,
             release_executed: false,
             orphaned: false,
+            granted_at: 0,
             told: 0,
             duty: None,
             duty_over: false,
@@ -293,6 +294,7 @@ impl World {
         if self.deeds[deed].trail.is_open() {
             self.stats.add(Count::Resends);
         }
+        self.check_spacing(task);
         self.enter_stage(task, Stage::Attempting, Time::MAX);
         let own = self.clients[client].plan.blocking;
         let request = self.submit(client, own, op, vec![deed], Purpose::Attempt(task), until);

@@ -2,7 +2,7 @@
 
 use onelock::LossReason;
 use onelock::machine::naming::FENCE_WORD;
-use onelock::machine::{Answer, Op, Outcome, Phase, Renewal, Reply};
+use onelock::machine::{ATTEMPT_SPACING, Answer, Op, Outcome, Phase, Renewal, Reply, Time};
 
 use super::server::Executed;
 use super::stats::Count;
@@ -12,6 +12,8 @@ use super::world::{Event, World, nanos, note};
 
 /// How long a free lock may have a waiter that nobody tells: the longest safety poll, and a margin for the attempt.
 const WAKE_LIMIT: u64 = 6_500_000_000;
+/// How long a claim that ended may hold its name while somebody is after it: the janitor's longest pause, and a margin.
+const ORPHAN_LIMIT: u64 = 2_500_000_000;
 /// What timers may be late in a process that nothing disturbs.
 const SLACK: u64 = 1_000_000;
 
@@ -68,6 +70,7 @@ impl World {
             }
         } else {
             self.deeds[deed].granted = true;
+            self.deeds[deed].granted_at = self.now;
             self.check_taken(name, Some(deed));
             self.check_orphan(deed);
         }
@@ -108,8 +111,9 @@ impl World {
         if (!abandoned && !release_begun) || gone {
             return;
         }
-        self.deeds[deed].orphaned = true;
-        self.stats.add(Count::Orphans);
+        if !std::mem::replace(&mut self.deeds[deed].orphaned, true) {
+            self.stats.add(Count::Orphans);
+        }
         if copied || tainted || self.being_released(deed) {
             return;
         }
@@ -120,6 +124,13 @@ impl World {
         let chased = duty.is_some() && (!duty_over || undone_at.is_none_or(|undone| now >= undone + ttl));
         // after a release only a copy of the acquire that is carried out later may hold the name again
         let allowed = chased || (!abandoned && *release_executed);
+        // the janitor's longest pause, and time for the answer
+        let patience = ORPHAN_LIMIT + nanos(self.call_span());
+        let since = self.deeds[deed].granted_at.max(self.trouble_at).max(self.clients[client].disturbed_at);
+        if !duty_over && undone_at.is_some_and(|undone| now < undone + ttl) && self.now > since + patience {
+            let detail = format!("deed {deed} ended without a lease, and nobody has given it back for long");
+            self.violate("P4 nothing is orphaned", detail);
+        }
         if !allowed {
             let detail = format!("deed {deed} ended without a lease, holds its name, and nobody is after it");
             self.violate("P4 nothing is orphaned", detail);
@@ -135,6 +146,18 @@ impl World {
         let claim = self.deeds[deed].claim.clone();
         if self.server.hold_ends_us(self.now, &claim).is_some() {
             self.check_orphan(deed);
+        }
+    }
+
+    /// The head of a local line asks the server: not within moments of a refusal.
+    pub(super) fn check_spacing(&mut self, task: usize) {
+        let (client, name) = (self.tasks[task].plan.client, self.tasks[task].plan.name);
+        let Some(call) = self.tasks[task].call.as_ref().filter(|call| call.ticket.is_some()) else { return };
+        let now = self.local(client);
+        let refused_at = self.clients[client].lines[name].refused_at();
+        let early = refused_at != Time::ZERO && now < refused_at + ATTEMPT_SPACING;
+        if early && now < call.machine.gives_up_at() {
+            self.violate("P8 bounded waiting", format!("task {task} asks {:?} after a refusal", now.since(refused_at)));
         }
     }
 

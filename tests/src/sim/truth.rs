@@ -34,6 +34,8 @@ pub(super) struct Deed {
     pub(super) release_executed: bool,
     /// It came to hold its name after it had ended.
     pub(super) orphaned: bool,
+    /// When the server granted it last.
+    pub(super) granted_at: u64,
     pub(super) told: u32,
     pub(super) duty: Option<u64>,
     pub(super) duty_over: bool,
