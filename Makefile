@@ -3,13 +3,16 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test demo lint bench servers clean
+.PHONY: help test test-c demo lint bench servers header dist install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## everything that must pass before a change goes in
 	@tools/test.sh
+
+test-c: ## the part of it that is about the C library
+	@tools/c/test.sh
 
 demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_URL, or a server of its own
 	@tools/demo.sh
@@ -25,6 +28,17 @@ bench: ## measurements against the peers, as one table; about three minutes
 servers: ## fetch the servers and the other clients that the tests run against into .tools
 	@tools/servers.sh
 	@tools/peers.sh
+
+header: ## write bindings-c/include/onelock.h anew from the source
+	@tools/cargo.sh
+	@cargo run --quiet --package onelock-c-header
+
+dist: ## the C library as an archive, in dist/
+	@tools/c/dist.sh
+
+PREFIX ?= /usr/local
+install: ## the C library into $(DESTDIR)$(PREFIX)
+	@tools/c/install.sh "$$(tools/c/build.sh)" "$(DESTDIR)" "$(PREFIX)"
 
 clean: ## remove what was built and fetched
 	cargo clean

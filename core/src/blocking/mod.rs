@@ -271,6 +271,24 @@ impl Client {
         self.shared.stats()
     }
 
+    /// Runs `job` on the thread kept for callbacks, after those that were queued before. For bindings that call back.
+    ///
+    /// # Errors
+    /// `Closed` when the client was closed before it was used.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// let client = onelock::blocking::Client::new("memory://")?;
+    /// let (sender, receiver) = std::sync::mpsc::channel();
+    /// client.run_callback(move || { let _ = sender.send(7); })?;
+    /// assert_eq!(receiver.recv().unwrap(), 7);
+    /// # Ok(()) }
+    /// ```
+    pub fn run_callback(&self, job: impl FnOnce() + Send + 'static) -> Result<(), Error> {
+        self.shared.engine()?.run_callback(Box::new(job));
+        Ok(())
+    }
+
     /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
     ///
     /// Inside an async runtime it does not wait; the work goes on in the background.

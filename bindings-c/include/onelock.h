@@ -1,0 +1,1289 @@
+/*
+ * onelock: a distributed lock on Redis and Valkey.
+ *
+ *     onelock_client *client = NULL;
+ *     onelock_lock *lock = NULL;
+ *     onelock_lease *lease = NULL;
+ *     onelock_error *error = NULL;
+ *     if (onelock_client_connect("redis://127.0.0.1/", NULL, &client, &error) == ONELOCK_OK &&
+ *         onelock_lock_new(client, ONELOCK_KIND_MUTEX, "orders:42", 9, NULL, &lock, &error) == ONELOCK_OK &&
+ *         onelock_lock_acquire(lock, 5000, NULL, &lease, &error) == ONELOCK_OK) {
+ *         work(onelock_lease_fencing_token(lease));
+ *         onelock_lease_release(lease, NULL, NULL);
+ *     } else {
+ *         fprintf(stderr, "%s\n", onelock_error_message(error));
+ *     }
+ *     onelock_error_free(error);
+ *     onelock_lease_free(lease);
+ *     onelock_lock_free(lock);
+ *     onelock_client_free(client);
+ *
+ * CONVENTIONS
+ *
+ * Names. onelock_<noun>_<verb>. The noun is the type of the first argument; `const` there means that the call leaves
+ * the object's own settings alone. Inputs come first, then outputs, then `error`.
+ *
+ * Handles. Objects are opaque. A handle is a number dressed as a pointer and is never given out twice, so a handle that
+ * was freed, is of another kind or was made up is refused with ONELOCK_ERR_INVALID_ARGUMENT; never look behind it. NULL
+ * is refused in the same way, except where a function says that it may be NULL. Other pointers are real: what they
+ * point at must be there during the call.
+ *
+ * Ownership. What a *_new, *_connect, *_acquire, *_start, *_finish, *_attach, *_inspect, *_stats, *_check, *_detach or
+ * *_named function gives is yours: free it with the *_free of its type. *_free(NULL) and a second *_free do nothing.
+ * Inputs are copied. Text that is returned belongs to the object that it was asked of and is gone when that is freed;
+ * "static text" stays. The order of freeing does not matter: a client lives on until its last lock and lease are freed.
+ *
+ * Outputs are written only on success (`error` only on failure), so begin with NULL.
+ *
+ * Errors. Functions that can fail return an onelock_status. ONELOCK_OK is 0. With every other status but
+ * ONELOCK_PENDING an error object is written to `*error`, unless `error` is NULL. Numbers are grouped, explicit, and
+ * never reused; a later version may return new ones. Reading functions (onelock_lease_is_held ...) return their value,
+ * or zero, false or NULL for a dead handle.
+ *
+ * Text is UTF-8 and NUL-terminated (addresses, labels, paths, proofs), at most 64 KiB. Names and prefixes are any bytes,
+ * given with their length. Times are milliseconds in an int64_t; a wait of -1 is for ever and 0 tries once. Sets of
+ * numbers (ONELOCK_KIND_ ...) are uint32_t, and a number outside the set is refused.
+ *
+ * Threads. Every function may be called from any thread at any time, on the same objects too. A lease may be released
+ * by another thread than the one that acquired it. Freeing an object in one thread while another uses it is no crash:
+ * the call that has begun ends as if it had not been freed. Only texts that were borrowed must not outlive their object.
+ *
+ * Signals. onelock_cancel_cancel and onelock_cancel_is_cancelled may be called from a signal handler. Nothing else may.
+ *
+ * Callbacks run on one thread per client that is kept for them, one after the other, never on the thread that renews.
+ * They may call every function, blocking ones included (other callbacks of that client wait meanwhile), and may free
+ * their own object. `user_data` comes last and is only handed through. After *_free of the object, or after the callback
+ * was replaced, it is not called any more: these functions wait for a call that is running (so do not hold a lock that
+ * the callback takes). Do not throw, longjmp or pthread_exit out of one. The log callback is another matter: it runs
+ * anywhere, also on the library's own threads, and may call no function that returns an onelock_status.
+ *
+ * Fork. A client made before a fork connects anew in the child and is another client there. Leases stay with the parent:
+ * in the child onelock_lease_is_held is false, releasing says ONELOCK_ERR_FORKED, freeing sends nothing, and nothing is
+ * renewed. No thread and no socket of the parent is touched. Between vfork and exec call nothing.
+ *
+ * Exit. At exit() (return from main) held leases are given back, for at most one second. _exit, abort and signals leave
+ * them to their ttl. dlclose does not unmap the library (it is linked with -z nodelete): its threads run on.
+ *
+ * Panics. A defect of the library never unwinds into the program: it becomes ONELOCK_ERR_INTERNAL.
+ *
+ * Threads, sockets and files are made on first use: onelock_client_new starts nothing.
+ *
+ * This file is generated from the source by cbindgen. Do not edit it.
+ */
+
+
+#ifndef ONELOCK_H
+#define ONELOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ONELOCK_VERSION "0.1.0"
+#define ONELOCK_VERSION_MAJOR 0
+#define ONELOCK_VERSION_MINOR 1
+#define ONELOCK_VERSION_PATCH 0
+
+/**
+ * Nothing.
+ */
+#define ONELOCK_LOG_OFF 0
+
+/**
+ * Defects.
+ */
+#define ONELOCK_LOG_ERROR 1
+
+/**
+ * What somebody should look at: losses, missed renewals, servers that break locks.
+ */
+#define ONELOCK_LOG_WARN 2
+
+/**
+ * What is worth a line in normal use.
+ */
+#define ONELOCK_LOG_INFO 3
+
+/**
+ * Connections, retries.
+ */
+#define ONELOCK_LOG_DEBUG 4
+
+/**
+ * Everything.
+ */
+#define ONELOCK_LOG_TRACE 5
+
+/**
+ * The mutual exclusion lock: a string key that any `SET NX PX` client respects. Not re-entrant.
+ */
+#define ONELOCK_KIND_MUTEX 1
+
+/**
+ * The reentrant lock: a hash that Redisson's `RLock` shares. Give it an owner to re-enter.
+ */
+#define ONELOCK_KIND_REENTRANT 2
+
+/**
+ * It was held until now, and the server has taken it back.
+ */
+#define ONELOCK_RELEASED 1
+
+/**
+ * It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile.
+ */
+#define ONELOCK_ALREADY_EXPIRED 2
+
+/**
+ * This handle was released, detached or closed before. Nothing was sent.
+ */
+#define ONELOCK_ALREADY_RELEASED 3
+
+/**
+ * It is not held any more, but no server confirmed it in time; clean-up goes on in the background.
+ */
+#define ONELOCK_UNCONFIRMED 4
+
+/**
+ * Not lost.
+ */
+#define ONELOCK_LOSS_NONE 0
+
+/**
+ * The deadline passed without a confirmed renewal.
+ */
+#define ONELOCK_LOSS_EXPIRED 1
+
+/**
+ * The server no longer knows it: deleted, evicted, forced, or lost in a restart.
+ */
+#define ONELOCK_LOSS_TAKEN 2
+
+/**
+ * `max_hold` was reached.
+ */
+#define ONELOCK_LOSS_MAX_HOLD 3
+
+/**
+ * The server's clock jumped, so that the key may have expired early.
+ */
+#define ONELOCK_LOSS_CLOCK_ANOMALY 4
+
+/**
+ * No fencing tokens.
+ */
+#define ONELOCK_GRADE_NONE 0
+
+/**
+ * The store may forget acknowledged writes without notice (evicting policy, asynchronous replicas).
+ */
+#define ONELOCK_GRADE_BEST_EFFORT 1
+
+/**
+ * Tokens grow even if the counter is lost, as long as the server's clock goes on.
+ */
+#define ONELOCK_GRADE_CLOCK_BOUNDED 2
+
+/**
+ * The store keeps every acknowledged write.
+ */
+#define ONELOCK_GRADE_STRICT 3
+
+/**
+ * Leases held now.
+ */
+#define ONELOCK_STATS_HELD 1
+
+/**
+ * Acquires waiting now.
+ */
+#define ONELOCK_STATS_WAITING 2
+
+/**
+ * Acquires that were granted, re-entries included.
+ */
+#define ONELOCK_STATS_ACQUIRED 3
+
+/**
+ * Tries that found the lock busy.
+ */
+#define ONELOCK_STATS_BUSY 4
+
+/**
+ * Acquires whose wait was used up.
+ */
+#define ONELOCK_STATS_TIMEOUTS 5
+
+/**
+ * Acquires that were abandoned by their caller.
+ */
+#define ONELOCK_STATS_CANCELLED 6
+
+/**
+ * Acquires that failed for another reason.
+ */
+#define ONELOCK_STATS_FAILED 7
+
+/**
+ * Leases given back by their holder.
+ */
+#define ONELOCK_STATS_RELEASED 8
+
+/**
+ * Leases lost.
+ */
+#define ONELOCK_STATS_LOST 9
+
+/**
+ * Renewals that were confirmed, one per lease and round.
+ */
+#define ONELOCK_STATS_RENEWALS 10
+
+/**
+ * Renewal rounds of a lease that were missed.
+ */
+#define ONELOCK_STATS_RENEWALS_MISSED 11
+
+/**
+ * Clean-ups that are not finished yet.
+ */
+#define ONELOCK_STATS_CLEANING 12
+
+/**
+ * Connections made after the first one.
+ */
+#define ONELOCK_STATS_RECONNECTS 13
+
+/**
+ * Requests sent to the server.
+ */
+#define ONELOCK_STATS_COMMANDS_SENT 14
+
+/**
+ * The histogram of the time from the call to the grant.
+ */
+#define ONELOCK_HISTOGRAM_WAIT 1
+
+/**
+ * The histogram of the time from the grant to the end of the hold.
+ */
+#define ONELOCK_HISTOGRAM_HOLD 2
+
+/**
+ * Counts the incompatible changes of this interface. A program compiled for another number must not go on.
+ */
+#define ONELOCK_ABI_VERSION 1
+
+/**
+ * An acquire that goes on in the background.
+ */
+typedef struct onelock_acquisition onelock_acquisition;
+
+/**
+ * Ends waiting acquires from outside.
+ */
+typedef struct onelock_cancel onelock_cancel;
+
+/**
+ * A client of one lock server, for any number of threads.
+ */
+typedef struct onelock_client onelock_client;
+
+/**
+ * The options of a client. What is not set has its default.
+ */
+typedef struct onelock_client_options onelock_client_options;
+
+/**
+ * Why a call failed. Owned by whoever passed the `error` pointer; free it with `onelock_error_free`.
+ */
+typedef struct onelock_error onelock_error;
+
+/**
+ * What `onelock_client_check` found out about the server.
+ */
+typedef struct onelock_facts onelock_facts;
+
+/**
+ * Remembers the highest fencing token seen and turns away every lower one. For a resource inside this process.
+ */
+typedef struct onelock_gate onelock_gate;
+
+/**
+ * What `onelock_client_inspect` found.
+ */
+typedef struct onelock_inspection onelock_inspection;
+
+/**
+ * One granted hold of a lock. Any thread may use it. `onelock_lease_is_held` is the truth about it.
+ */
+typedef struct onelock_lease onelock_lease;
+
+/**
+ * A lock by name and with its options, for any number of threads. Holds nothing by itself.
+ */
+typedef struct onelock_lock onelock_lock;
+
+/**
+ * The options of a lock. What is not set has the client's value.
+ */
+typedef struct onelock_lock_options onelock_lock_options;
+
+/**
+ * Who re-enters: acquires of a reentrant lock with equal owners share one hold.
+ */
+typedef struct onelock_owner onelock_owner;
+
+/**
+ * The proof of a hold that was handed away, for `onelock_lock_attach`. Whoever has it can go on with the hold.
+ */
+typedef struct onelock_proof onelock_proof;
+
+/**
+ * A snapshot of what a client has done since it was made.
+ */
+typedef struct onelock_stats onelock_stats;
+
+/**
+ * What became of a call: `ONELOCK_OK`, or why it failed. Numbers are never reused.
+ */
+typedef uint32_t onelock_status;
+
+/**
+ * Called once when an acquisition can be finished, on a thread kept for callbacks.
+ */
+typedef void (*onelock_ready_fn)(onelock_acquisition *acquisition, void *user_data);
+
+/**
+ * Called once when a lease is lost, with an `ONELOCK_LOSS_` reason, on a thread kept for callbacks.
+ */
+typedef void (*onelock_lost_fn)(onelock_lease *lease, uint32_t reason, void *user_data);
+
+/**
+ * Called when a renewal was missed while the lease is still valid, on a thread kept for callbacks.
+ */
+typedef void (*onelock_jeopardy_fn)(onelock_lease *lease, void *user_data);
+
+/**
+ * Called for every line that is logged, from any thread, the library's own and the caller's. `message` is
+ * NUL-terminated UTF-8 and valid during the call.
+ *
+ * It must be quick, and no function that returns an `onelock_status` can be called from it.
+ */
+typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_data);
+
+/**
+ * It worked.
+ */
+#define ONELOCK_OK 0
+
+/**
+ * A single try was refused: somebody else holds the lock.
+ */
+#define ONELOCK_ERR_BUSY 1
+
+/**
+ * The wait was used up while somebody else held the lock.
+ */
+#define ONELOCK_ERR_TIMEOUT 2
+
+/**
+ * The caller stopped waiting; nothing is held.
+ */
+#define ONELOCK_ERR_CANCELLED 3
+
+/**
+ * The lease ended without being released.
+ */
+#define ONELOCK_ERR_LOST 10
+
+/**
+ * The lease was released or handed away before.
+ */
+#define ONELOCK_ERR_NOT_HELD 11
+
+/**
+ * No server could be reached in time.
+ */
+#define ONELOCK_ERR_UNAVAILABLE 20
+
+/**
+ * Too few of several independent servers answered in time.
+ */
+#define ONELOCK_ERR_NO_QUORUM 21
+
+/**
+ * User name or password were refused.
+ */
+#define ONELOCK_ERR_AUTH_FAILED 22
+
+/**
+ * The user may not run a command or touch a key.
+ */
+#define ONELOCK_ERR_NOT_PERMITTED 23
+
+/**
+ * The server is a replica.
+ */
+#define ONELOCK_ERR_READ_ONLY 24
+
+/**
+ * The server is up but refuses to write.
+ */
+#define ONELOCK_ERR_SERVER_REFUSED 25
+
+/**
+ * Another kind of lock, or something else, stands under the name.
+ */
+#define ONELOCK_ERR_WRONG_KIND 30
+
+/**
+ * An argument was refused before any I/O: NULL, a dead handle, a value out of its limits.
+ */
+#define ONELOCK_ERR_INVALID_ARGUMENT 31
+
+/**
+ * The store, or this place in the program, cannot do what was asked.
+ */
+#define ONELOCK_ERR_UNSUPPORTED 32
+
+/**
+ * The client was closed.
+ */
+#define ONELOCK_ERR_CLOSED 40
+
+/**
+ * The lease belongs to the parent process.
+ */
+#define ONELOCK_ERR_FORKED 41
+
+/**
+ * A defect of this library.
+ */
+#define ONELOCK_ERR_INTERNAL 50
+
+/**
+ * Not an error: a non-blocking acquire goes on. No error object is made for it.
+ */
+#define ONELOCK_PENDING 1000
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * A file descriptor that becomes readable when the acquisition can be finished, for `poll` and the like. Always the
+ * same one.
+ *
+ * It belongs to the acquisition: do not read, write or close it, and stop watching it before the acquisition is freed.
+ */
+onelock_status onelock_acquisition_fd(const onelock_acquisition *acquisition, int *fd, onelock_error **error);
+
+/**
+ * Sets the one callback that tells when the acquisition can be finished; `NULL` takes it away. It is called once, at
+ * once if it can be already, on a thread kept for callbacks. It may finish and free the acquisition.
+ */
+onelock_status onelock_acquisition_on_ready(const onelock_acquisition *acquisition,
+                                            onelock_ready_fn callback,
+                                            void *user_data,
+                                            onelock_error **error);
+
+/**
+ * Whether it can be finished. False for a dead handle, and in a forked child.
+ */
+bool onelock_acquisition_is_ready(const onelock_acquisition *acquisition);
+
+/**
+ * Takes the result: the lease, or the error that `onelock_lock_acquire` would have given. Never waits:
+ * `ONELOCK_PENDING` (without an error object) as long as it goes on. The result can be taken once.
+ */
+onelock_status onelock_acquisition_finish(const onelock_acquisition *acquisition,
+                                          onelock_lease **lease,
+                                          onelock_error **error);
+
+/**
+ * Ends it: from now on it can be finished, with `ONELOCK_ERR_CANCELLED`, and nothing is left held. What had ended
+ * before keeps its result.
+ */
+onelock_status onelock_acquisition_cancel(const onelock_acquisition *acquisition, onelock_error **error);
+
+/**
+ * Frees the acquisition. What goes on is cancelled; a lease that was granted and not taken is given back in the
+ * background. Waits for a callback that is running, as `onelock_lease_free`. NULL and dead handles are left alone.
+ */
+void onelock_acquisition_free(onelock_acquisition *acquisition);
+
+/**
+ * A token that was not used yet. `NULL` when there is no room for another handle. Free it with `onelock_cancel_free`.
+ */
+onelock_cancel *onelock_cancel_new(void);
+
+/**
+ * Ends every acquire that was given this token, within 50 ms, and every later one at once. True unless the handle is
+ * dead.
+ *
+ * May be called from any thread and from a signal handler: it does one atomic operation, no lock, no memory, no I/O.
+ */
+bool onelock_cancel_cancel(const onelock_cancel *cancel);
+
+/**
+ * Whether it was used. May be called from a signal handler.
+ */
+bool onelock_cancel_is_cancelled(const onelock_cancel *cancel);
+
+/**
+ * Frees the token. An acquire that was given it goes on, and can no longer be ended by it. NULL and dead handles are
+ * left alone.
+ */
+void onelock_cancel_free(onelock_cancel *cancel);
+
+/**
+ * A client that connects when it is first used. Opens no socket and starts no thread. Free it with
+ * `onelock_client_free`.
+ *
+ * `url` is UTF-8; `NULL` or empty means the environment variable `ONELOCK_URL`. `options` may be `NULL`.
+ */
+onelock_status onelock_client_new(const char *url,
+                                  const onelock_client_options *options,
+                                  onelock_client **client,
+                                  onelock_error **error);
+
+/**
+ * A client that is connected and checked. Free it with `onelock_client_free`. Otherwise as `onelock_client_new`.
+ *
+ * Fails with what the server says, and with `ONELOCK_ERR_UNSUPPORTED` when its fencing grade is below the demanded one.
+ */
+onelock_status onelock_client_connect(const char *url,
+                                      const onelock_client_options *options,
+                                      onelock_client **client,
+                                      onelock_error **error);
+
+/**
+ * Looks at the server: its fencing grade, its version, and what breaks locks on it.
+ *
+ * `facts` may be `NULL` to only see whether it answers; else free the result with `onelock_facts_free`.
+ */
+onelock_status onelock_client_check(const onelock_client *client, onelock_facts **facts, onelock_error **error);
+
+/**
+ * Who holds the lock of this name, whatever its kind. One round trip.
+ *
+ * Writes `NULL` when nobody does; else free the result with `onelock_inspection_free`. `ONELOCK_ERR_WRONG_KIND` when
+ * something that is no lock stands there.
+ */
+onelock_status onelock_client_inspect(const onelock_client *client,
+                                      const char *name,
+                                      size_t name_length,
+                                      onelock_inspection **inspection,
+                                      onelock_error **error);
+
+/**
+ * Takes the lock of this name away from whoever holds it, and wakes a waiter.
+ *
+ * `was_held` may be `NULL`. The old holder learns of it at its next renewal; until then it believes in its lease. The
+ * next fencing token is higher, so a resource that checks tokens stays safe.
+ */
+onelock_status onelock_client_force_release(const onelock_client *client,
+                                            const char *name,
+                                            size_t name_length,
+                                            bool *was_held,
+                                            onelock_error **error);
+
+/**
+ * What this client has done so far. No I/O. Free the result with `onelock_stats_free`.
+ */
+onelock_status onelock_client_stats(const onelock_client *client, onelock_stats **stats, onelock_error **error);
+
+/**
+ * Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
+ *
+ * Waiting acquires end with `ONELOCK_ERR_CLOSED`, and so does every later call but release and free.
+ */
+onelock_status onelock_client_close(const onelock_client *client, onelock_error **error);
+
+/**
+ * Frees the handle. Does not close: locks and leases that were made with it go on, and connections end with the last
+ * of them. NULL and dead handles are left alone.
+ */
+void onelock_client_free(onelock_client *client);
+
+/**
+ * All options at their defaults. `NULL` when there is no room for another handle. Free them with
+ * `onelock_client_options_free`; clients that were made with them keep them.
+ */
+onelock_client_options *onelock_client_options_new(void);
+
+/**
+ * Frees the options. NULL and dead handles are left alone.
+ */
+void onelock_client_options_free(onelock_client_options *options);
+
+/**
+ * Put before every name, once; any bytes, 512 at most. Default: nothing.
+ */
+onelock_status onelock_client_options_set_prefix(onelock_client_options *options,
+                                                 const char *prefix,
+                                                 size_t prefix_length,
+                                                 onelock_error **error);
+
+/**
+ * Length of a lease, 10 ms to one year. Default: 30 s.
+ */
+onelock_status onelock_client_options_set_ttl(onelock_client_options *options, int64_t ttl_ms, onelock_error **error);
+
+/**
+ * Whether leases are renewed in the background. Default: true.
+ */
+onelock_status onelock_client_options_set_auto_renew(onelock_client_options *options,
+                                                     bool auto_renew,
+                                                     onelock_error **error);
+
+/**
+ * After this long a lease is lost however healthy. Default: no limit.
+ */
+onelock_status onelock_client_options_set_max_hold(onelock_client_options *options,
+                                                   int64_t max_hold_ms,
+                                                   onelock_error **error);
+
+/**
+ * The share of the ttl that clocks may run apart, 0 to 0.5. Default: 0.01 (and 2 ms on top).
+ */
+onelock_status onelock_client_options_set_drift_factor(onelock_client_options *options,
+                                                       double drift_factor,
+                                                       onelock_error **error);
+
+/**
+ * How much longer than the lease a key lives on the server: after an unclean end the next holder waits that much
+ * longer. Default: none.
+ */
+onelock_status onelock_client_options_set_lock_delay(onelock_client_options *options,
+                                                     int64_t lock_delay_ms,
+                                                     onelock_error **error);
+
+/**
+ * A grant that arrives with less than this left is not a grant. Default: none.
+ */
+onelock_status onelock_client_options_set_min_validity(onelock_client_options *options,
+                                                       int64_t min_validity_ms,
+                                                       onelock_error **error);
+
+/**
+ * Whether grants carry fencing tokens. Default: true.
+ */
+onelock_status onelock_client_options_set_fencing(onelock_client_options *options, bool fencing, onelock_error **error);
+
+/**
+ * Refuse to connect to a server whose fencing tokens are weaker than this `ONELOCK_GRADE_`. Default:
+ * `ONELOCK_GRADE_NONE`.
+ */
+onelock_status onelock_client_options_set_min_fencing_grade(onelock_client_options *options,
+                                                            uint32_t min_grade,
+                                                            onelock_error **error);
+
+/**
+ * Time limit of making a connection. Default: 2 s.
+ */
+onelock_status onelock_client_options_set_connect_timeout(onelock_client_options *options,
+                                                          int64_t connect_timeout_ms,
+                                                          onelock_error **error);
+
+/**
+ * Time limit of one request. Default: 1 s.
+ */
+onelock_status onelock_client_options_set_request_timeout(onelock_client_options *options,
+                                                          int64_t request_timeout_ms,
+                                                          onelock_error **error);
+
+/**
+ * Time limit of `onelock_client_close`. Default: 1 s.
+ */
+onelock_status onelock_client_options_set_close_timeout(onelock_client_options *options,
+                                                        int64_t close_timeout_ms,
+                                                        onelock_error **error);
+
+/**
+ * How long an acquire without a limit puts up with a server that cannot be reached. Default: 30 s.
+ */
+onelock_status onelock_client_options_set_unreachable_limit(onelock_client_options *options,
+                                                            int64_t unreachable_limit_ms,
+                                                            onelock_error **error);
+
+/**
+ * Free text that names this client in `CLIENT LIST` and in inspection; 128 bytes at most. Default: none.
+ */
+onelock_status onelock_client_options_set_label(onelock_client_options *options,
+                                                const char *label,
+                                                onelock_error **error);
+
+/**
+ * Whether holds carry label, process id, host and time for `onelock_client_inspect`. Default: false.
+ */
+onelock_status onelock_client_options_set_inspectable(onelock_client_options *options,
+                                                      bool inspectable,
+                                                      onelock_error **error);
+
+/**
+ * Path of the certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's.
+ */
+onelock_status onelock_client_options_set_ca_file(onelock_client_options *options,
+                                                  const char *ca_file,
+                                                  onelock_error **error);
+
+/**
+ * Paths of this client's certificate and private key, PEM, for servers that ask for one. Default: none.
+ */
+onelock_status onelock_client_options_set_client_certificate(onelock_client_options *options,
+                                                             const char *cert_file,
+                                                             const char *key_file,
+                                                             onelock_error **error);
+
+/**
+ * Believe any certificate. Only for experiments; says so in a warning. Default: false.
+ */
+onelock_status onelock_client_options_set_tls_insecure(onelock_client_options *options,
+                                                       bool tls_insecure,
+                                                       onelock_error **error);
+
+/**
+ * The status that the call returned; `ONELOCK_OK` for NULL or a dead handle.
+ */
+onelock_status onelock_error_status(const onelock_error *error);
+
+/**
+ * The name of the kind of error, such as `Timeout`. Static text; `NULL` for a dead handle.
+ */
+const char *onelock_error_kind(const onelock_error *error);
+
+/**
+ * The whole message: the lock, what was tried, what was found, and what to do. Never holds a password.
+ * Belongs to the error; `NULL` for a dead handle.
+ */
+const char *onelock_error_message(const onelock_error *error);
+
+/**
+ * The name of the lock, bytes that are not printable escaped; `NULL` when no lock is concerned. Belongs to the error.
+ */
+const char *onelock_error_lock_name(const onelock_error *error);
+
+/**
+ * What was tried, in a few words: `acquire`, `extend`, `connect` ... Belongs to the error; `NULL` for a dead handle.
+ */
+const char *onelock_error_tried(const onelock_error *error);
+
+/**
+ * What was found, without the lock's name and the hint. Belongs to the error; `NULL` for a dead handle.
+ */
+const char *onelock_error_detail(const onelock_error *error);
+
+/**
+ * How many servers had something to say.
+ */
+size_t onelock_error_cause_count(const onelock_error *error);
+
+/**
+ * What one server said; `NULL` when `index` is too high. Belongs to the error.
+ */
+const char *onelock_error_cause(const onelock_error *error, size_t index);
+
+/**
+ * Whether the same call may succeed later without anybody changing anything.
+ */
+bool onelock_error_is_retryable(const onelock_error *error);
+
+/**
+ * Frees the error and its texts. NULL and dead handles are left alone.
+ */
+void onelock_error_free(onelock_error *error);
+
+/**
+ * How strong fencing tokens of this server are: an `ONELOCK_GRADE_`.
+ */
+uint32_t onelock_facts_grade(const onelock_facts *facts);
+
+/**
+ * The server's name and version for people, such as `valkey 9.1.0`. Belongs to the facts; `NULL` for a dead handle.
+ */
+const char *onelock_facts_server(const onelock_facts *facts);
+
+/**
+ * How many things break locks on this server.
+ */
+size_t onelock_facts_warning_count(const onelock_facts *facts);
+
+/**
+ * One of them, a sentence for people; `NULL` when `index` is too high. Belongs to the facts.
+ */
+const char *onelock_facts_warning(const onelock_facts *facts, size_t index);
+
+/**
+ * Frees the facts and their texts. NULL and dead handles are left alone.
+ */
+void onelock_facts_free(onelock_facts *facts);
+
+/**
+ * A gate that continues from `highest`: 0 for a new one, or what a resource has stored. One gate guards one lock name.
+ * `NULL` when there is no room for another handle. Free it with `onelock_gate_free`.
+ */
+onelock_gate *onelock_gate_new(uint64_t highest);
+
+/**
+ * Whether the token may pass: none higher was seen. False for a dead handle. Never blocks.
+ */
+bool onelock_gate_admit(const onelock_gate *gate, uint64_t token);
+
+/**
+ * The highest token seen, 0 for none: to be stored beside the resource.
+ */
+uint64_t onelock_gate_highest(const onelock_gate *gate);
+
+/**
+ * Frees the gate. NULL and dead handles are left alone.
+ */
+void onelock_gate_free(onelock_gate *gate);
+
+/**
+ * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+ */
+uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
+
+/**
+ * How often the holder has entered.
+ */
+uint64_t onelock_inspection_hold_count(const onelock_inspection *inspection);
+
+/**
+ * What is left of the holder's time to live on the server, in milliseconds; -1 for a foreign key without one.
+ */
+int64_t onelock_inspection_ttl_left_ms(const onelock_inspection *inspection);
+
+/**
+ * The fencing token of the present hold; 0 for none.
+ */
+uint64_t onelock_inspection_fencing_token(const onelock_inspection *inspection);
+
+/**
+ * Whether the holder told who it is: it is a client of this library with `inspectable` set.
+ */
+bool onelock_inspection_has_owner(const onelock_inspection *inspection);
+
+/**
+ * The label of the holder's client; `NULL` when it did not tell. Belongs to the inspection.
+ */
+const char *onelock_inspection_owner_label(const onelock_inspection *inspection);
+
+/**
+ * The name of the holder's host; `NULL` when it did not tell. Belongs to the inspection.
+ */
+const char *onelock_inspection_owner_host(const onelock_inspection *inspection);
+
+/**
+ * The holder's process id; 0 when it did not tell.
+ */
+uint32_t onelock_inspection_owner_pid(const onelock_inspection *inspection);
+
+/**
+ * When it was granted: wall clock, milliseconds since 1970; 0 when the holder did not tell.
+ */
+uint64_t onelock_inspection_owner_since_ms(const onelock_inspection *inspection);
+
+/**
+ * Frees the inspection and its texts. NULL and dead handles are left alone.
+ */
+void onelock_inspection_free(onelock_inspection *inspection);
+
+/**
+ * Whether this handle holds the lock right now: not released, not lost, same process, deadline ahead. False for NULL
+ * and dead handles.
+ *
+ * No lock, no I/O: a table look-up, an atomic load and a look at the clock. Callable from everywhere but signal
+ * handlers.
+ */
+bool onelock_lease_is_held(const onelock_lease *lease);
+
+/**
+ * The fencing token of this hold: give it to the protected resource. 0 when fencing is off. Grows with every grant of
+ * the name; below 2^53.
+ */
+uint64_t onelock_lease_fencing_token(const onelock_lease *lease);
+
+/**
+ * How strong the fencing token is, as far as the server's configuration tells: an `ONELOCK_GRADE_`.
+ */
+uint32_t onelock_lease_fencing_grade(const onelock_lease *lease);
+
+/**
+ * What is left until the deadline if nothing is renewed, in milliseconds; 0 when it is not held.
+ */
+int64_t onelock_lease_remaining_ms(const onelock_lease *lease);
+
+/**
+ * Why the lease was lost, an `ONELOCK_LOSS_`; `ONELOCK_LOSS_NONE` when it was not.
+ */
+uint32_t onelock_lease_loss(const onelock_lease *lease);
+
+/**
+ * How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.
+ */
+uint64_t onelock_lease_hold_count(const onelock_lease *lease);
+
+/**
+ * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+ */
+uint32_t onelock_lease_kind(const onelock_lease *lease);
+
+/**
+ * The name that is locked, not NUL-terminated; it belongs to the lease.
+ */
+onelock_status onelock_lease_name(const onelock_lease *lease,
+                                  const char **name,
+                                  size_t *name_length,
+                                  onelock_error **error);
+
+/**
+ * Sets the one loss callback of this lease, in place of the one before; `NULL` takes it away. It is called once, at
+ * once if the lease is lost already.
+ *
+ * Runs on a thread kept for callbacks. Waits for a callback that is running, so that the old one is never called after
+ * this has returned, unless it is called from that callback itself.
+ */
+onelock_status onelock_lease_on_lost(const onelock_lease *lease,
+                                     onelock_lost_fn callback,
+                                     void *user_data,
+                                     onelock_error **error);
+
+/**
+ * Sets the one callback for renewals that were missed while the lease is still valid; `NULL` takes it away. Otherwise
+ * as `onelock_lease_on_lost`.
+ */
+onelock_status onelock_lease_on_jeopardy(const onelock_lease *lease,
+                                         onelock_jeopardy_fn callback,
+                                         void *user_data,
+                                         onelock_error **error);
+
+/**
+ * A file descriptor that becomes readable when the lease is lost, for `poll` and the like. Always the same one.
+ *
+ * It belongs to the lease: do not read, write or close it, and stop watching it before the lease is freed.
+ */
+onelock_status onelock_lease_lost_fd(const onelock_lease *lease, int *fd, onelock_error **error);
+
+/**
+ * Waits for the loss of the lease, at most `wait_ms` (-1: as long as it takes, which is for ever if it is released).
+ * Writes `ONELOCK_LOSS_NONE` when it has not been lost by then.
+ */
+onelock_status onelock_lease_wait_lost(const onelock_lease *lease,
+                                       int64_t wait_ms,
+                                       uint32_t *reason,
+                                       onelock_error **error);
+
+/**
+ * Makes the lease last `ttl_ms` from now, unless it lasts longer already: sets, never adds, never shortens.
+ *
+ * From 10 ms to one year. With automatic renewal it goes on with the longer of both lengths. One round trip; returns
+ * within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when there is nothing
+ * to extend; `ONELOCK_ERR_UNAVAILABLE` when no server answered (the deadline stays where it was).
+ */
+onelock_status onelock_lease_extend(const onelock_lease *lease, int64_t ttl_ms, onelock_error **error);
+
+/**
+ * Gives the lock back and tells what the server found. Idempotent; one round trip, within `request_timeout`.
+ *
+ * `outcome` may be `NULL`; it is written an `ONELOCK_RELEASED`, `ONELOCK_ALREADY_EXPIRED`, `ONELOCK_ALREADY_RELEASED` or
+ * `ONELOCK_UNCONFIRMED`, none of which is an error. The only error about a living lease is `ONELOCK_ERR_FORKED`.
+ */
+onelock_status onelock_lease_release(const onelock_lease *lease,
+                                     uint32_t *outcome,
+                                     onelock_error **error);
+
+/**
+ * Hands the lease to another process: this handle holds nothing from now on and sends nothing; the proof is for
+ * `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Free the proof with `onelock_proof_free`.
+ */
+onelock_status onelock_lease_detach(const onelock_lease *lease, onelock_proof **proof, onelock_error **error);
+
+/**
+ * Frees the lease. What is still held is given back in the background; it does not wait for that. Waits for a callback
+ * of this lease that is running, so that none is called after this has returned; called from such a callback it takes
+ * effect when that returns. NULL and dead handles are left alone. In a forked child it sends nothing.
+ */
+void onelock_lease_free(onelock_lease *lease);
+
+/**
+ * A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
+ * `onelock_lock_free`.
+ *
+ * A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock.
+ */
+onelock_status onelock_lock_new(const onelock_client *client,
+                                uint32_t lock_kind,
+                                const char *name,
+                                size_t name_length,
+                                const onelock_lock_options *options,
+                                onelock_lock **lock,
+                                onelock_error **error);
+
+/**
+ * Waits until the lock is held. Release the lease with `onelock_lease_release`, free it with `onelock_lease_free`.
+ *
+ * `wait_ms`: -1 waits as long as it takes, 0 tries once (`ONELOCK_ERR_BUSY` when somebody holds it), a positive number
+ * waits that long (`ONELOCK_ERR_TIMEOUT`). `cancel` may be `NULL`; a used token ends the wait with
+ * `ONELOCK_ERR_CANCELLED`, and nothing is left held.
+ *
+ * Returns within `wait_ms` + `connect_timeout` + 2 x `request_timeout` whatever the network does. Without a limit a
+ * server that cannot be reached is tried again for `unreachable_limit` (30 s).
+ */
+onelock_status onelock_lock_acquire(const onelock_lock *lock,
+                                    int64_t wait_ms,
+                                    const onelock_cancel *cancel,
+                                    onelock_lease **lease,
+                                    onelock_error **error);
+
+/**
+ * One try, one round trip: `ONELOCK_ERR_BUSY` when somebody else holds it. Otherwise as `onelock_lock_acquire`.
+ */
+onelock_status onelock_lock_try_acquire(const onelock_lock *lock, onelock_lease **lease, onelock_error **error);
+
+/**
+ * Begins to acquire and returns at once, for event loops. `wait_ms` as in `onelock_lock_acquire`.
+ *
+ * Wait with `onelock_acquisition_fd` or `onelock_acquisition_on_ready`, then call `onelock_acquisition_finish`. Free
+ * it with `onelock_acquisition_free`, which cancels what has not ended.
+ */
+onelock_status onelock_lock_acquire_start(const onelock_lock *lock,
+                                          int64_t wait_ms,
+                                          onelock_acquisition **acquisition,
+                                          onelock_error **error);
+
+/**
+ * Goes on with a hold that another process gave away with `onelock_lease_detach`. The lock's ttl counts from here.
+ *
+ * `proof` is its text, NUL-terminated. `ONELOCK_ERR_LOST` when the hold has ended meanwhile.
+ */
+onelock_status onelock_lock_attach(const onelock_lock *lock,
+                                   const char *proof,
+                                   onelock_lease **lease,
+                                   onelock_error **error);
+
+/**
+ * Whether anybody holds it, this client included. One round trip.
+ */
+onelock_status onelock_lock_is_locked(const onelock_lock *lock, bool *is_locked, onelock_error **error);
+
+/**
+ * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+ */
+uint32_t onelock_lock_kind(const onelock_lock *lock);
+
+/**
+ * The name as it was given, not NUL-terminated; it belongs to the lock.
+ */
+onelock_status onelock_lock_name(const onelock_lock *lock,
+                                 const char **name,
+                                 size_t *name_length,
+                                 onelock_error **error);
+
+/**
+ * Frees the lock. Leases go on. NULL and dead handles are left alone.
+ */
+void onelock_lock_free(onelock_lock *lock);
+
+/**
+ * All options at the client's values. `NULL` when there is no room for another handle. Free them with
+ * `onelock_lock_options_free`; locks that were made with them keep them.
+ */
+onelock_lock_options *onelock_lock_options_new(void);
+
+/**
+ * Frees the options. NULL and dead handles are left alone.
+ */
+void onelock_lock_options_free(onelock_lock_options *options);
+
+/**
+ * The length of the lease, from 10 ms to one year.
+ */
+onelock_status onelock_lock_options_set_ttl(onelock_lock_options *options, int64_t ttl_ms, onelock_error **error);
+
+/**
+ * Whether the lease is renewed in the background until it is released; false gives a fixed lease of `ttl`.
+ */
+onelock_status onelock_lock_options_set_auto_renew(onelock_lock_options *options,
+                                                   bool auto_renew,
+                                                   onelock_error **error);
+
+/**
+ * After this long renewal stops and the lease is lost with `ONELOCK_LOSS_MAX_HOLD`: bounds a hung holder.
+ */
+onelock_status onelock_lock_options_set_max_hold(onelock_lock_options *options,
+                                                 int64_t max_hold_ms,
+                                                 onelock_error **error);
+
+/**
+ * How much longer than the lease the key lives on the server.
+ */
+onelock_status onelock_lock_options_set_lock_delay(onelock_lock_options *options,
+                                                   int64_t lock_delay_ms,
+                                                   onelock_error **error);
+
+/**
+ * A grant that arrives with less than this left is not a grant.
+ */
+onelock_status onelock_lock_options_set_min_validity(onelock_lock_options *options,
+                                                     int64_t min_validity_ms,
+                                                     onelock_error **error);
+
+/**
+ * Whether grants carry a fencing token.
+ */
+onelock_status onelock_lock_options_set_fencing(onelock_lock_options *options, bool fencing, onelock_error **error);
+
+/**
+ * The renewal period, a third of the ttl by itself. For tests only.
+ */
+onelock_status onelock_lock_options_set_renew_every(onelock_lock_options *options,
+                                                    int64_t renew_every_ms,
+                                                    onelock_error **error);
+
+/**
+ * Who re-enters; only for `ONELOCK_KIND_REENTRANT`. Without an owner every acquire is its own.
+ */
+onelock_status onelock_lock_options_set_owner(onelock_lock_options *options,
+                                              const onelock_owner *owner,
+                                              onelock_error **error);
+
+/**
+ * The loss callback that every lease of the lock begins with; see `onelock_lease_on_lost`. `NULL` takes it away.
+ */
+onelock_status onelock_lock_options_set_on_lost(onelock_lock_options *options,
+                                                onelock_lost_fn callback,
+                                                void *user_data,
+                                                onelock_error **error);
+
+/**
+ * The jeopardy callback that every lease of the lock begins with; see `onelock_lease_on_jeopardy`. `NULL` takes it away.
+ */
+onelock_status onelock_lock_options_set_on_jeopardy(onelock_lock_options *options,
+                                                    onelock_jeopardy_fn callback,
+                                                    void *user_data,
+                                                    onelock_error **error);
+
+/**
+ * Sets the one function of the process that is given what the library logs, up to this `ONELOCK_LOG_` level, in place
+ * of the one before; `NULL` takes it away.
+ *
+ * Waits for a call that is running, so that the old function is never called after this has returned.
+ */
+onelock_status onelock_log_set(uint32_t level, onelock_log_fn callback, void *user_data, onelock_error **error);
+
+/**
+ * The name of a kind of lock: `lock`, `reentrant_lock`; `NULL` for another number. Static text.
+ */
+const char *onelock_kind_name(uint32_t kind);
+
+/**
+ * The name of a grade: `None`, `BestEffort`, `ClockBounded`, `Strict`; `NULL` for another number. Static text.
+ */
+const char *onelock_grade_name(uint32_t grade);
+
+/**
+ * The name of a reason of loss: `expired`, `taken`, `max_hold`, `clock_anomaly`; `NULL` for another number. Static text.
+ */
+const char *onelock_loss_name(uint32_t reason);
+
+/**
+ * The name of an outcome of release: `released`, `already_expired`, `already_released`, `unconfirmed`; `NULL` for
+ * another number. Static text.
+ */
+const char *onelock_release_name(uint32_t outcome);
+
+/**
+ * An owner that equals nobody else. `NULL` when there is no room for another handle. Free it with
+ * `onelock_owner_free`.
+ */
+onelock_owner *onelock_owner_new(void);
+
+/**
+ * The owner of this name: equal wherever the same bytes are given in one client. Free it with `onelock_owner_free`.
+ */
+onelock_status onelock_owner_named(const char *name, size_t name_length, onelock_owner **owner, onelock_error **error);
+
+/**
+ * Frees the owner. Locks and options that it was set on keep it. NULL and dead handles are left alone.
+ */
+void onelock_owner_free(onelock_owner *owner);
+
+/**
+ * The proof as text. Belongs to the proof; `NULL` for a dead handle.
+ */
+const char *onelock_proof_text(const onelock_proof *proof);
+
+/**
+ * Frees the proof and its text. The hold itself is not touched. NULL and dead handles are left alone.
+ */
+void onelock_proof_free(onelock_proof *proof);
+
+/**
+ * One counter, an `ONELOCK_STATS_` from `HELD` to `COMMANDS_SENT`; 0 for another number.
+ */
+uint64_t onelock_stats_counter(const onelock_stats *stats, uint32_t counter);
+
+/**
+ * How many times were recorded in a histogram, `ONELOCK_HISTOGRAM_WAIT` or `ONELOCK_HISTOGRAM_HOLD`.
+ */
+uint64_t onelock_stats_histogram_count(const onelock_stats *stats, uint32_t histogram);
+
+/**
+ * The sum of the times of a histogram, in microseconds.
+ */
+uint64_t onelock_stats_histogram_sum_us(const onelock_stats *stats, uint32_t histogram);
+
+/**
+ * One count of a histogram: bucket `i` counts times below `2^i` microseconds and not below `2^(i-1)`; there are 32,
+ * and the last takes everything longer.
+ */
+uint64_t onelock_stats_histogram_bucket(const onelock_stats *stats, uint32_t histogram, size_t bucket);
+
+/**
+ * An upper bound of a quantile (0.0 to 1.0) of a histogram, in microseconds; 0 when nothing was recorded.
+ */
+uint64_t onelock_stats_histogram_quantile_us(const onelock_stats *stats, uint32_t histogram, double quantile);
+
+/**
+ * Frees the snapshot. NULL and dead handles are left alone.
+ */
+void onelock_stats_free(onelock_stats *stats);
+
+/**
+ * The name of a status, such as `Busy` or `Ok`; `NULL` for a number that is no status. Static text.
+ */
+const char *onelock_status_name(onelock_status status);
+
+/**
+ * What to do about an error, one sentence; `NULL` for what is no error. Static text.
+ */
+const char *onelock_status_hint(onelock_status status);
+
+/**
+ * Whether the same call may succeed later without anybody changing anything.
+ */
+bool onelock_status_is_retryable(onelock_status status);
+
+/**
+ * Whether it ended an acquire because of waiting and not of a fault: busy, timeout, cancelled.
+ */
+bool onelock_status_is_not_acquired(onelock_status status);
+
+/**
+ * The version of the loaded library, such as `0.1.0`; compare with `ONELOCK_VERSION`. Static text.
+ */
+const char *onelock_version(void);
+
+/**
+ * The interface of the loaded library; compare with `ONELOCK_ABI_VERSION`.
+ */
+uint32_t onelock_abi_version(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* ONELOCK_H */

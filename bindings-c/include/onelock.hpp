@@ -1,0 +1,478 @@
+// onelock for C++17: the same library as onelock.h, with objects that free themselves and exceptions.
+//
+//     onelock::client client("redis://127.0.0.1/");
+//     auto lease = client.lock("orders:42").acquire(5s);      // waits its turn, at most five seconds
+//     work(lease.fencing_token());
+//     lease.release();                                        // or leave the scope: then in the background
+//
+// Objects own a handle of the C interface, can be moved and not copied, and `get()` gives the handle. What is said at
+// the head of onelock.h about threads, callbacks, forks and exits holds here as well. A std::chrono duration is rounded
+// down to milliseconds. Functions given as callbacks are copied, live as long as their object, and must not throw.
+
+#ifndef ONELOCK_HPP
+#define ONELOCK_HPP
+
+#include <onelock.h>
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace onelock {
+
+using std::chrono::milliseconds;
+
+enum class kind : std::uint32_t { mutex = ONELOCK_KIND_MUTEX, reentrant = ONELOCK_KIND_REENTRANT };
+enum class outcome : std::uint32_t {
+    released = ONELOCK_RELEASED,
+    already_expired = ONELOCK_ALREADY_EXPIRED,
+    already_released = ONELOCK_ALREADY_RELEASED,
+    unconfirmed = ONELOCK_UNCONFIRMED
+};
+enum class loss : std::uint32_t {
+    none = ONELOCK_LOSS_NONE,
+    expired = ONELOCK_LOSS_EXPIRED,
+    taken = ONELOCK_LOSS_TAKEN,
+    max_hold = ONELOCK_LOSS_MAX_HOLD,
+    clock_anomaly = ONELOCK_LOSS_CLOCK_ANOMALY
+};
+enum class grade : std::uint32_t {
+    none = ONELOCK_GRADE_NONE,
+    best_effort = ONELOCK_GRADE_BEST_EFFORT,
+    clock_bounded = ONELOCK_GRADE_CLOCK_BOUNDED,
+    strict = ONELOCK_GRADE_STRICT
+};
+
+/// Why a call failed. `what()` is the whole message.
+class error : public std::runtime_error {
+public:
+    /// Takes over an error object of the C interface.
+    error(onelock_status status, onelock_error *object)
+        : std::runtime_error(text(onelock_error_message(object), "onelock call failed")),
+          status_(status),
+          lock_name_(text(onelock_error_lock_name(object), "")) {
+        for (std::size_t i = 0; i < onelock_error_cause_count(object); i++) {
+            causes_.emplace_back(onelock_error_cause(object, i));
+        }
+        onelock_error_free(object);
+    }
+    /// An ONELOCK_ERR_ number.
+    onelock_status status() const noexcept { return status_; }
+    /// The name of the lock, escaped; empty when no lock is concerned.
+    const std::string &lock_name() const noexcept { return lock_name_; }
+    /// What each server said.
+    const std::vector<std::string> &causes() const noexcept { return causes_; }
+    bool is_retryable() const noexcept { return onelock_status_is_retryable(status_); }
+    /// Busy, timeout or cancelled: not a fault.
+    bool is_not_acquired() const noexcept { return onelock_status_is_not_acquired(status_); }
+
+private:
+    static std::string text(const char *found, const char *otherwise) { return found ? found : otherwise; }
+    onelock_status status_;
+    std::string lock_name_;
+    std::vector<std::string> causes_;
+};
+
+namespace detail {
+
+template <typename T, void (*Free)(T *)>
+class handle {
+public:
+    explicit handle(T *raw = nullptr) noexcept : raw_(raw) {}
+    handle(handle &&other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
+    handle &operator=(handle &&other) noexcept {
+        if (this != &other) Free(std::exchange(raw_, std::exchange(other.raw_, nullptr)));
+        return *this;
+    }
+    ~handle() { Free(raw_); }
+    T *get() const noexcept { return raw_; }
+
+private:
+    T *raw_;
+};
+
+/// Calls a function of the C interface with a place for its error, and throws what it says.
+template <typename Call>
+void check(Call call) {
+    onelock_error *object = nullptr;
+    onelock_status status = call(&object);
+    if (status != ONELOCK_OK) throw error(status, object);
+}
+
+inline std::int64_t ms(milliseconds span) { return span.count(); }
+
+/// A limit of waiting: none is -1, and a negative one is refused like any other bad value.
+inline std::int64_t wait_ms(std::optional<milliseconds> wait) {
+    if (!wait) return -1;
+    return wait->count() < 0 ? INT64_MIN : wait->count();
+}
+
+inline std::string copy(const char *text) { return text ? text : ""; }
+
+}  // namespace detail
+
+/// Ends waiting acquires from another thread, or from a signal handler.
+class cancel : public detail::handle<onelock_cancel, onelock_cancel_free> {
+public:
+    cancel() : handle(onelock_cancel_new()) {}
+    /// Safe in a signal handler.
+    void operator()() const noexcept { onelock_cancel_cancel(get()); }
+    bool is_cancelled() const noexcept { return onelock_cancel_is_cancelled(get()); }
+};
+
+/// Who re-enters a reentrant lock.
+class owner : public detail::handle<onelock_owner, onelock_owner_free> {
+public:
+    owner() : handle(onelock_owner_new()) {}
+    explicit owner(std::string_view name) : handle(named(name)) {}
+
+private:
+    static onelock_owner *named(std::string_view name) {
+        onelock_owner *made = nullptr;
+        detail::check([&](auto error) { return onelock_owner_named(name.data(), name.size(), &made, error); });
+        return made;
+    }
+};
+
+/// The resource's half of fencing.
+class gate : public detail::handle<onelock_gate, onelock_gate_free> {
+public:
+    explicit gate(std::uint64_t highest = 0) : handle(onelock_gate_new(highest)) {}
+    bool admit(std::uint64_t token) const noexcept { return onelock_gate_admit(get(), token); }
+    std::uint64_t highest() const noexcept { return onelock_gate_highest(get()); }
+};
+
+/// One granted hold. Leaving the scope gives it back in the background; `release` also tells what became of it.
+class lease : public detail::handle<onelock_lease, onelock_lease_free> {
+public:
+    using handle::handle;
+    lease(lease &&) = default;
+    lease &operator=(lease &&other) noexcept {
+        // no callback may run once its function is gone: the old handle is freed first
+        handle::operator=(std::move(other));
+        on_lost_ = std::move(other.on_lost_);
+        on_jeopardy_ = std::move(other.on_jeopardy_);
+        return *this;
+    }
+    ~lease() { handle::operator=(handle()); }
+
+    bool is_held() const noexcept { return onelock_lease_is_held(get()); }
+    explicit operator bool() const noexcept { return is_held(); }
+    std::uint64_t fencing_token() const noexcept { return onelock_lease_fencing_token(get()); }
+    grade fencing_grade() const noexcept { return grade(onelock_lease_fencing_grade(get())); }
+    milliseconds remaining() const noexcept { return milliseconds(onelock_lease_remaining_ms(get())); }
+    onelock::loss loss() const noexcept { return onelock::loss(onelock_lease_loss(get())); }
+    std::uint64_t hold_count() const noexcept { return onelock_lease_hold_count(get()); }
+    onelock::kind kind() const noexcept { return onelock::kind(onelock_lease_kind(get())); }
+    std::string name() const {
+        const char *text = nullptr;
+        std::size_t size = 0;
+        detail::check([&](auto error) { return onelock_lease_name(get(), &text, &size, error); });
+        return std::string(text, size);
+    }
+    outcome release() {
+        std::uint32_t found = 0;
+        detail::check([&](auto error) { return onelock_lease_release(get(), &found, error); });
+        return outcome(found);
+    }
+    void extend(milliseconds ttl) {
+        detail::check([&](auto error) { return onelock_lease_extend(get(), detail::ms(ttl), error); });
+    }
+    /// The proof for `lock::attach` in another process.
+    std::string detach() {
+        onelock_proof *proof = nullptr;
+        detail::check([&](auto error) { return onelock_lease_detach(get(), &proof, error); });
+        detail::handle<onelock_proof, onelock_proof_free> owned(proof);
+        return detail::copy(onelock_proof_text(proof));
+    }
+    /// The one function that is called when the lease is lost; an empty one takes it away. It must not throw, and must
+    /// not destroy this object.
+    void on_lost(std::function<void(onelock::loss)> function) {
+        auto kept = function ? std::make_unique<std::function<void(onelock::loss)>>(std::move(function)) : nullptr;
+        auto call = [](onelock_lease *, std::uint32_t reason, void *data) {
+            (*static_cast<std::function<void(onelock::loss)> *>(data))(onelock::loss(reason));
+        };
+        detail::check([&](auto error) {
+            return onelock_lease_on_lost(get(), kept ? +call : nullptr, kept.get(), error);
+        });
+        on_lost_ = std::move(kept);
+    }
+    /// The one function that is called when a renewal was missed; as `on_lost`.
+    void on_jeopardy(std::function<void()> function) {
+        auto kept = function ? std::make_unique<std::function<void()>>(std::move(function)) : nullptr;
+        auto call = [](onelock_lease *, void *data) { (*static_cast<std::function<void()> *>(data))(); };
+        detail::check([&](auto error) {
+            return onelock_lease_on_jeopardy(get(), kept ? +call : nullptr, kept.get(), error);
+        });
+        on_jeopardy_ = std::move(kept);
+    }
+    /// A descriptor that becomes readable at loss. It belongs to the lease.
+    int lost_fd() const {
+        int fd = -1;
+        detail::check([&](auto error) { return onelock_lease_lost_fd(get(), &fd, error); });
+        return fd;
+    }
+    /// Waits for the loss; `loss::none` when it has not come within `wait`.
+    onelock::loss wait_lost(std::optional<milliseconds> wait = std::nullopt) const {
+        std::uint32_t reason = 0;
+        detail::check([&](auto error) {
+            return onelock_lease_wait_lost(get(), detail::wait_ms(wait), &reason, error);
+        });
+        return onelock::loss(reason);
+    }
+
+private:
+    std::unique_ptr<std::function<void(onelock::loss)>> on_lost_;
+    std::unique_ptr<std::function<void()>> on_jeopardy_;
+};
+
+/// An acquire that goes on in the background. Leaving the scope cancels it.
+class acquisition : public detail::handle<onelock_acquisition, onelock_acquisition_free> {
+public:
+    using handle::handle;
+    bool is_ready() const noexcept { return onelock_acquisition_is_ready(get()); }
+    /// A descriptor that becomes readable when it is ready. It belongs to this object.
+    int fd() const {
+        int fd = -1;
+        detail::check([&](auto error) { return onelock_acquisition_fd(get(), &fd, error); });
+        return fd;
+    }
+    void cancel() {
+        detail::check([&](auto error) { return onelock_acquisition_cancel(get(), error); });
+    }
+    /// The lease, or nothing as long as it goes on.
+    std::optional<lease> finish() {
+        onelock_lease *granted = nullptr;
+        onelock_error *object = nullptr;
+        onelock_status status = onelock_acquisition_finish(get(), &granted, &object);
+        if (status == ONELOCK_PENDING) return std::nullopt;
+        if (status != ONELOCK_OK) throw error(status, object);
+        return lease(granted);
+    }
+};
+
+/// The options of a lock; setters return it.
+class lock_options : public detail::handle<onelock_lock_options, onelock_lock_options_free> {
+public:
+    lock_options() : handle(onelock_lock_options_new()) {}
+    lock_options &ttl(milliseconds value) { return set(onelock_lock_options_set_ttl, detail::ms(value)); }
+    lock_options &auto_renew(bool value) { return set(onelock_lock_options_set_auto_renew, value); }
+    lock_options &max_hold(milliseconds value) { return set(onelock_lock_options_set_max_hold, detail::ms(value)); }
+    lock_options &lock_delay(milliseconds value) { return set(onelock_lock_options_set_lock_delay, detail::ms(value)); }
+    lock_options &min_validity(milliseconds value) {
+        return set(onelock_lock_options_set_min_validity, detail::ms(value));
+    }
+    lock_options &fencing(bool value) { return set(onelock_lock_options_set_fencing, value); }
+    lock_options &owner(const onelock::owner &value) { return set(onelock_lock_options_set_owner, value.get()); }
+
+private:
+    template <typename Set, typename Value>
+    lock_options &set(Set set, Value value) {
+        detail::check([&](auto error) { return set(get(), value, error); });
+        return *this;
+    }
+};
+
+/// A lock by name. Holds nothing by itself.
+class lock : public detail::handle<onelock_lock, onelock_lock_free> {
+public:
+    using handle::handle;
+    /// Waits until it is held, at most `wait` (none: as long as it takes). Throws error with ONELOCK_ERR_TIMEOUT ...
+    lease acquire(std::optional<milliseconds> wait = std::nullopt, const cancel *token = nullptr) const {
+        onelock_lease *granted = nullptr;
+        detail::check([&](auto error) {
+            return onelock_lock_acquire(get(), detail::wait_ms(wait), token ? token->get() : nullptr, &granted, error);
+        });
+        return lease(granted);
+    }
+    /// One try: nothing when somebody else holds it.
+    std::optional<lease> try_acquire() const {
+        onelock_lease *granted = nullptr;
+        onelock_error *object = nullptr;
+        onelock_status status = onelock_lock_try_acquire(get(), &granted, &object);
+        if (status == ONELOCK_ERR_BUSY) {
+            onelock_error_free(object);
+            return std::nullopt;
+        }
+        if (status != ONELOCK_OK) throw error(status, object);
+        return lease(granted);
+    }
+    /// Begins to acquire and returns at once.
+    acquisition start(std::optional<milliseconds> wait = std::nullopt) const {
+        onelock_acquisition *begun = nullptr;
+        detail::check([&](auto error) {
+            return onelock_lock_acquire_start(get(), detail::wait_ms(wait), &begun, error);
+        });
+        return acquisition(begun);
+    }
+    lease attach(const std::string &proof) const {
+        onelock_lease *granted = nullptr;
+        detail::check([&](auto error) { return onelock_lock_attach(get(), proof.c_str(), &granted, error); });
+        return lease(granted);
+    }
+    bool is_locked() const {
+        bool locked = false;
+        detail::check([&](auto error) { return onelock_lock_is_locked(get(), &locked, error); });
+        return locked;
+    }
+    onelock::kind kind() const noexcept { return onelock::kind(onelock_lock_kind(get())); }
+};
+
+/// What stands under a name.
+class inspection : public detail::handle<onelock_inspection, onelock_inspection_free> {
+public:
+    using handle::handle;
+    onelock::kind kind() const noexcept { return onelock::kind(onelock_inspection_kind(get())); }
+    std::uint64_t hold_count() const noexcept { return onelock_inspection_hold_count(get()); }
+    /// Negative for a foreign key without a time to live.
+    milliseconds ttl_left() const noexcept { return milliseconds(onelock_inspection_ttl_left_ms(get())); }
+    std::uint64_t fencing_token() const noexcept { return onelock_inspection_fencing_token(get()); }
+    bool has_owner() const noexcept { return onelock_inspection_has_owner(get()); }
+    std::string owner_label() const { return detail::copy(onelock_inspection_owner_label(get())); }
+    std::string owner_host() const { return detail::copy(onelock_inspection_owner_host(get())); }
+    std::uint32_t owner_pid() const noexcept { return onelock_inspection_owner_pid(get()); }
+    std::uint64_t owner_since_ms() const noexcept { return onelock_inspection_owner_since_ms(get()); }
+};
+
+/// What a client has done so far.
+class stats : public detail::handle<onelock_stats, onelock_stats_free> {
+public:
+    using handle::handle;
+    /// One ONELOCK_STATS_ counter.
+    std::uint64_t operator[](std::uint32_t counter) const noexcept { return onelock_stats_counter(get(), counter); }
+    /// An upper bound of a quantile of ONELOCK_HISTOGRAM_WAIT or ONELOCK_HISTOGRAM_HOLD.
+    std::chrono::microseconds quantile(std::uint32_t histogram, double q) const noexcept {
+        return std::chrono::microseconds(onelock_stats_histogram_quantile_us(get(), histogram, q));
+    }
+};
+
+/// The options of a client; setters return it.
+class client_options : public detail::handle<onelock_client_options, onelock_client_options_free> {
+public:
+    client_options() : handle(onelock_client_options_new()) {}
+    client_options &prefix(std::string_view value) {
+        detail::check([&](auto error) {
+            return onelock_client_options_set_prefix(get(), value.data(), value.size(), error);
+        });
+        return *this;
+    }
+    client_options &ttl(milliseconds value) { return set(onelock_client_options_set_ttl, detail::ms(value)); }
+    client_options &auto_renew(bool value) { return set(onelock_client_options_set_auto_renew, value); }
+    client_options &max_hold(milliseconds value) { return set(onelock_client_options_set_max_hold, detail::ms(value)); }
+    client_options &drift_factor(double value) { return set(onelock_client_options_set_drift_factor, value); }
+    client_options &lock_delay(milliseconds value) {
+        return set(onelock_client_options_set_lock_delay, detail::ms(value));
+    }
+    client_options &min_validity(milliseconds value) {
+        return set(onelock_client_options_set_min_validity, detail::ms(value));
+    }
+    client_options &fencing(bool value) { return set(onelock_client_options_set_fencing, value); }
+    client_options &min_fencing_grade(grade value) {
+        return set(onelock_client_options_set_min_fencing_grade, static_cast<std::uint32_t>(value));
+    }
+    client_options &connect_timeout(milliseconds value) {
+        return set(onelock_client_options_set_connect_timeout, detail::ms(value));
+    }
+    client_options &request_timeout(milliseconds value) {
+        return set(onelock_client_options_set_request_timeout, detail::ms(value));
+    }
+    client_options &close_timeout(milliseconds value) {
+        return set(onelock_client_options_set_close_timeout, detail::ms(value));
+    }
+    client_options &unreachable_limit(milliseconds value) {
+        return set(onelock_client_options_set_unreachable_limit, detail::ms(value));
+    }
+    client_options &label(const std::string &value) { return set(onelock_client_options_set_label, value.c_str()); }
+    client_options &inspectable(bool value) { return set(onelock_client_options_set_inspectable, value); }
+    client_options &ca_file(const std::string &value) {
+        return set(onelock_client_options_set_ca_file, value.c_str());
+    }
+    client_options &client_certificate(const std::string &cert_file, const std::string &key_file) {
+        detail::check([&](auto error) {
+            return onelock_client_options_set_client_certificate(get(), cert_file.c_str(), key_file.c_str(), error);
+        });
+        return *this;
+    }
+    client_options &tls_insecure(bool value) { return set(onelock_client_options_set_tls_insecure, value); }
+
+private:
+    template <typename Set, typename Value>
+    client_options &set(Set set, Value value) {
+        detail::check([&](auto error) { return set(get(), value, error); });
+        return *this;
+    }
+};
+
+/// A client of one lock server.
+class client : public detail::handle<onelock_client, onelock_client_free> {
+public:
+    using handle::handle;
+    /// Connected and checked. An empty `url` means $ONELOCK_URL.
+    explicit client(const std::string &url, const client_options &options = {})
+        : handle(make(onelock_client_connect, url, options)) {}
+    /// Connects when it is first used.
+    static client lazy(const std::string &url, const client_options &options = {}) {
+        return client(make(onelock_client_new, url, options));
+    }
+    onelock::lock lock(std::string_view name, const lock_options &options = {}) const {
+        return make_lock(onelock::kind::mutex, name, options);
+    }
+    onelock::lock reentrant_lock(std::string_view name, const lock_options &options = {}) const {
+        return make_lock(onelock::kind::reentrant, name, options);
+    }
+    /// Nothing when nobody holds it.
+    std::optional<inspection> inspect(std::string_view name) const {
+        onelock_inspection *found = nullptr;
+        detail::check([&](auto error) {
+            return onelock_client_inspect(get(), name.data(), name.size(), &found, error);
+        });
+        if (found == nullptr) return std::nullopt;
+        return inspection(found);
+    }
+    bool force_release(std::string_view name) const {
+        bool was_held = false;
+        detail::check([&](auto error) {
+            return onelock_client_force_release(get(), name.data(), name.size(), &was_held, error);
+        });
+        return was_held;
+    }
+    onelock::stats stats() const {
+        onelock_stats *found = nullptr;
+        detail::check([&](auto error) { return onelock_client_stats(get(), &found, error); });
+        return onelock::stats(found);
+    }
+    /// Whether the server answers: throws what it says.
+    void check() const {
+        detail::check([&](auto error) { return onelock_client_check(get(), nullptr, error); });
+    }
+    void close() {
+        detail::check([&](auto error) { return onelock_client_close(get(), error); });
+    }
+
+private:
+    template <typename Make>
+    static onelock_client *make(Make call, const std::string &url, const client_options &options) {
+        onelock_client *made = nullptr;
+        detail::check([&](auto error) { return call(url.c_str(), options.get(), &made, error); });
+        return made;
+    }
+    onelock::lock make_lock(onelock::kind kind, std::string_view name, const lock_options &options) const {
+        onelock_lock *made = nullptr;
+        detail::check([&](auto error) {
+            return onelock_lock_new(get(), static_cast<std::uint32_t>(kind), name.data(), name.size(), options.get(),
+                                    &made, error);
+        });
+        return onelock::lock(made);
+    }
+};
+
+}  // namespace onelock
+
+#endif

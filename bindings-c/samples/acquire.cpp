@@ -1,0 +1,16 @@
+// Waits for a lock, does something, gives it back. The address is in $ONELOCK_URL.
+#include <onelock.hpp>
+
+#include <iostream>
+
+int main() try {
+    using namespace std::chrono_literals;
+    onelock::client client("");
+    auto lease = client.lock("sample:acquire").acquire(5s);
+    std::cout << "mine, with fencing token " << lease.fencing_token() << "\n";
+    lease.release();  // or leave the scope: then it is given back in the background
+    std::cout << "given back\n";
+} catch (const onelock::error &error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+}

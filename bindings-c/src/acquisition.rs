@@ -1,0 +1,303 @@
+//! An acquire that goes on in the background: start, be told, finish or cancel.
+
+use std::ffi::{c_int, c_void};
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use onelock::ErrorKind;
+use tokio::task::AbortHandle;
+
+use crate::boundary::{expose, find, free, live, output, status, value};
+use crate::client::ClientShare;
+use crate::error::{Failure, onelock_error};
+use crate::lease::{LeaseObject, onelock_lease};
+use crate::listeners::Callback;
+use crate::lock_options::Settings;
+use crate::object::exposed;
+use crate::signal::Signal;
+use crate::status::{ONELOCK_OK, ONELOCK_PENDING, onelock_status};
+
+/// An acquire that goes on in the background.
+pub struct onelock_acquisition {
+    _private: [u8; 0],
+}
+
+/// Called once when an acquisition can be finished, on a thread kept for callbacks.
+pub type onelock_ready_fn = Option<unsafe extern "C" fn(acquisition: *mut onelock_acquisition, user_data: *mut c_void)>;
+
+enum Progress {
+    Going(Option<AbortHandle>),
+    Ended(Result<onelock::Lease, onelock::Error>),
+    Cancelled,
+    Finished,
+}
+
+struct State {
+    progress: Progress,
+    signal: Option<Signal>,
+    on_ready: Option<Callback<onelock_ready_fn>>,
+    running: Option<ThreadId>,
+    handle: usize,
+}
+
+struct Shared {
+    pid: u32,
+    client: Arc<ClientShare>,
+    state: Mutex<State>,
+    idle: Condvar,
+}
+
+/// What the handle stands for; in a forked child nothing of it may be touched.
+pub(crate) struct Acquisition {
+    shared: mem::ManuallyDrop<Arc<Shared>>,
+    settings: Settings,
+    name: Box<[u8]>,
+}
+
+exposed!(Acquisition, Acquisition, onelock_acquisition, "acquisition");
+
+impl Acquisition {
+    pub(crate) fn client(&self) -> &Arc<ClientShare> {
+        &self.shared.client
+    }
+}
+
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        if self.shared.pid == std::process::id() {
+            // SAFETY: dropped nowhere else, and not used after this. A forked child leaks it: the task belongs to the
+            // parent's runtime.
+            unsafe { mem::ManuallyDrop::drop(&mut self.shared) };
+        }
+    }
+}
+
+/// Begins to acquire `lock` on the background runtime.
+pub(crate) fn start(
+    lock: onelock::Lock,
+    limit: Option<Duration>,
+    client: Arc<ClientShare>,
+    settings: Settings,
+) -> Result<*mut onelock_acquisition, Failure> {
+    let runtime = onelock::runtime::handle()?;
+    let state = State { progress: Progress::Going(None), signal: None, on_ready: None, running: None, handle: 0 };
+    let shared = Arc::new(Shared { pid: std::process::id(), client, state: Mutex::new(state), idle: Condvar::new() });
+    let acquisition =
+        Acquisition { shared: mem::ManuallyDrop::new(shared.clone()), settings, name: lock.name().into() };
+    let handle = expose(acquisition, "acquire")?;
+    let mut state = shared.lock();
+    state.handle = handle as usize;
+    let worker = shared.clone();
+    let task = runtime.spawn(async move {
+        let ended = match limit {
+            None => lock.acquire().await,
+            Some(limit) => lock.acquire_within(limit).await,
+        };
+        worker.end(Progress::Ended(ended));
+    });
+    state.progress = Progress::Going(Some(task.abort_handle()));
+    drop(state);
+    Ok(handle)
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // nothing panics while it is locked
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_here(&self, tried: &str) -> Result<(), Failure> {
+        if self.pid == std::process::id() {
+            return Ok(());
+        }
+        Err(Failure::new(ErrorKind::Forked, tried, "this acquire belongs to the parent process"))
+    }
+
+    /// It ended, one way or the other; the first one counts.
+    fn end(self: &Arc<Self>, end: Progress) {
+        let mut state = self.lock();
+        if !matches!(state.progress, Progress::Going(_)) {
+            drop(state);
+            // a lease that came too late goes back, outside the lock
+            drop(end);
+            return;
+        }
+        let before = mem::replace(&mut state.progress, end);
+        if let (Progress::Going(Some(task)), Progress::Cancelled) = (before, &state.progress) {
+            task.abort();
+        }
+        if let Some(signal) = &state.signal {
+            signal.raise();
+        }
+        let call = state.on_ready.is_some();
+        drop(state);
+        if call {
+            self.call_later();
+        }
+    }
+
+    fn call_later(self: &Arc<Self>) {
+        let shared = self.clone();
+        if let Err(error) = self.client.client.run_callback(move || shared.call()) {
+            tracing::error!(%error, "the callback of an acquisition was not run");
+        }
+    }
+
+    fn call(&self) {
+        let (callback, handle) = {
+            let mut state = self.lock();
+            let Some(callback) = state.on_ready.take() else { return };
+            state.running = Some(thread::current().id());
+            (callback, state.handle as *mut onelock_acquisition)
+        };
+        if let Some(function) = callback.function {
+            // SAFETY: the program gave this function for this call, and it was not taken back.
+            unsafe { function(handle, callback.user_data) };
+        }
+        self.lock().running = None;
+        self.idle.notify_all();
+    }
+
+    /// Takes the callback away, once it does not run (unless on this very thread).
+    fn quiet(&self) -> MutexGuard<'_, State> {
+        let me = thread::current().id();
+        let mut state = self.lock();
+        while state.running.is_some_and(|running| running != me) {
+            state = self.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.on_ready = None;
+        state
+    }
+}
+
+/// A file descriptor that becomes readable when the acquisition can be finished, for `poll` and the like. Always the
+/// same one.
+///
+/// It belongs to the acquisition: do not read, write or close it, and stop watching it before the acquisition is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_acquisition_fd(
+    acquisition: *const onelock_acquisition,
+    fd: *mut c_int,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "acquisition_fd";
+    status(error, TRIED, || {
+        let object = live::<Acquisition>(acquisition, TRIED)?;
+        let fd = output(fd, "fd", TRIED)?;
+        object.shared.check_here(TRIED)?;
+        let mut state = object.shared.lock();
+        if state.signal.is_none() {
+            let signal = Signal::new(TRIED)?;
+            if !matches!(state.progress, Progress::Going(_)) {
+                signal.raise();
+            }
+            state.signal = Some(signal);
+        }
+        let found = state.signal.as_ref().map_or(-1, Signal::fd);
+        drop(state);
+        fd.put(found)
+    })
+}
+
+/// Sets the one callback that tells when the acquisition can be finished; `NULL` takes it away. It is called once, at
+/// once if it can be already, on a thread kept for callbacks. It may finish and free the acquisition.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_acquisition_on_ready(
+    acquisition: *const onelock_acquisition,
+    callback: onelock_ready_fn,
+    user_data: *mut c_void,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "on_ready";
+    status(error, TRIED, || {
+        let object = live::<Acquisition>(acquisition, TRIED)?;
+        object.shared.check_here(TRIED)?;
+        let mut state = object.shared.quiet();
+        state.on_ready = Callback::new(callback, user_data);
+        let call = state.on_ready.is_some() && !matches!(state.progress, Progress::Going(_));
+        drop(state);
+        if call {
+            object.shared.call_later();
+        }
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// Whether it can be finished. False for a dead handle, and in a forked child.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_acquisition_is_ready(acquisition: *const onelock_acquisition) -> bool {
+    value(false, || {
+        let object = find::<Acquisition>(acquisition)?;
+        object.shared.check_here("").ok()?;
+        Some(!matches!(object.shared.lock().progress, Progress::Going(_)))
+    })
+}
+
+/// Takes the result: the lease, or the error that `onelock_lock_acquire` would have given. Never waits:
+/// `ONELOCK_PENDING` (without an error object) as long as it goes on. The result can be taken once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_acquisition_finish(
+    acquisition: *const onelock_acquisition,
+    lease: *mut *mut onelock_lease,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "acquire";
+    status(error, TRIED, || {
+        let object = live::<Acquisition>(acquisition, TRIED)?;
+        let lease = output(lease, "lease", TRIED)?;
+        object.shared.check_here(TRIED)?;
+        let mut state = object.shared.lock();
+        if let Progress::Going(_) = state.progress {
+            return Ok(ONELOCK_PENDING);
+        }
+        let progress = mem::replace(&mut state.progress, Progress::Finished);
+        drop(state);
+        let granted = match progress {
+            Progress::Ended(ended) => ended?,
+            Progress::Cancelled => {
+                return Err(Failure::new(ErrorKind::Cancelled, TRIED, "the acquisition was cancelled").on(&object.name));
+            }
+            _ => {
+                let detail = "the result of this acquisition was taken before";
+                return Err(Failure::new(ErrorKind::InvalidArgument, TRIED, detail));
+            }
+        };
+        let granted = onelock::blocking::Lease::from(granted);
+        lease.put(LeaseObject::expose(granted, object.shared.client.clone(), &object.settings, TRIED)?)
+    })
+}
+
+/// Ends it: from now on it can be finished, with `ONELOCK_ERR_CANCELLED`, and nothing is left held. What had ended
+/// before keeps its result.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_acquisition_cancel(
+    acquisition: *const onelock_acquisition,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    status(error, "cancel", || {
+        let object = live::<Acquisition>(acquisition, "cancel")?;
+        object.shared.check_here("cancel")?;
+        object.shared.end(Progress::Cancelled);
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// Frees the acquisition. What goes on is cancelled; a lease that was granted and not taken is given back in the
+/// background. Waits for a callback that is running, as `onelock_lease_free`. NULL and dead handles are left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_acquisition_free(acquisition: *mut onelock_acquisition) {
+    free::<Acquisition>(acquisition, |object| {
+        if object.shared.check_here("free").is_err() {
+            return;
+        }
+        drop(object.shared.quiet());
+        object.shared.end(Progress::Cancelled);
+        let mut state = object.shared.lock();
+        state.signal = None;
+        let rest = mem::replace(&mut state.progress, Progress::Finished);
+        drop(state);
+        drop(rest);
+    });
+}

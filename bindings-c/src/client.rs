@@ -1,0 +1,181 @@
+//! The client: where the locks are kept.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use onelock::blocking::Client;
+
+use crate::boundary::{expose, free, live, output, put_if_wanted, status};
+use crate::client_options::{ClientOptions, onelock_client_options};
+use crate::error::{Failure, onelock_error};
+use crate::exit;
+use crate::facts::{FactsObject, onelock_facts};
+use crate::inspection::{InspectionObject, onelock_inspection};
+use crate::object::exposed;
+use crate::stats::{StatsObject, onelock_stats};
+use crate::status::{ONELOCK_OK, onelock_status};
+use crate::text::{bytes, optional_text};
+
+/// A client of one lock server, for any number of threads.
+pub struct onelock_client {
+    _private: [u8; 0],
+}
+
+/// Shared by the handle and everything made from it: a freed client lives on until its locks and leases are gone.
+pub(crate) struct ClientShare {
+    pub(crate) client: Client,
+}
+
+impl Drop for ClientShare {
+    fn drop(&mut self) {
+        exit::let_linger(&self.client);
+    }
+}
+
+pub(crate) struct ClientObject(pub(crate) Arc<ClientShare>);
+
+exposed!(ClientObject, Client, onelock_client, "client");
+
+fn make(
+    url: *const c_char,
+    options: *const onelock_client_options,
+    client: *mut *mut onelock_client,
+    error: *mut *mut onelock_error,
+    tried: &str,
+    connect: bool,
+) -> onelock_status {
+    status(error, tried, || {
+        let client = output(client, "client", tried)?;
+        let url = optional_text(url, "url", tried)?.unwrap_or_default();
+        let builder =
+            if options.is_null() { Client::builder() } else { live::<ClientOptions>(options, tried)?.builder() };
+        exit::watch();
+        let made = if connect { builder.connect_blocking(url)? } else { builder.build_blocking(url)? };
+        client.put(expose(ClientObject(Arc::new(ClientShare { client: made })), tried)?)
+    })
+}
+
+/// A client that connects when it is first used. Opens no socket and starts no thread. Free it with
+/// `onelock_client_free`.
+///
+/// `url` is UTF-8; `NULL` or empty means the environment variable `ONELOCK_URL`. `options` may be `NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_new(
+    url: *const c_char,
+    options: *const onelock_client_options,
+    client: *mut *mut onelock_client,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    make(url, options, client, error, "make a client", false)
+}
+
+/// A client that is connected and checked. Free it with `onelock_client_free`. Otherwise as `onelock_client_new`.
+///
+/// Fails with what the server says, and with `ONELOCK_ERR_UNSUPPORTED` when its fencing grade is below the demanded one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_connect(
+    url: *const c_char,
+    options: *const onelock_client_options,
+    client: *mut *mut onelock_client,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    make(url, options, client, error, "connect", true)
+}
+
+/// Looks at the server: its fencing grade, its version, and what breaks locks on it.
+///
+/// `facts` may be `NULL` to only see whether it answers; else free the result with `onelock_facts_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_check(
+    client: *const onelock_client,
+    facts: *mut *mut onelock_facts,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "check";
+    status(error, TRIED, || {
+        let found = live::<ClientObject>(client, TRIED)?.0.client.check()?;
+        if facts.is_null() {
+            return Ok(ONELOCK_OK);
+        }
+        output(facts, "facts", TRIED)?.put(expose(FactsObject::new(&found), TRIED)?)
+    })
+}
+
+/// Who holds the lock of this name, whatever its kind. One round trip.
+///
+/// Writes `NULL` when nobody does; else free the result with `onelock_inspection_free`. `ONELOCK_ERR_WRONG_KIND` when
+/// something that is no lock stands there.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_inspect(
+    client: *const onelock_client,
+    name: *const c_char,
+    name_length: usize,
+    inspection: *mut *mut onelock_inspection,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "inspect";
+    status(error, TRIED, || {
+        let client = live::<ClientObject>(client, TRIED)?;
+        let inspection = output(inspection, "inspection", TRIED)?;
+        let found = client.0.client.inspect(bytes(name, name_length, "name", TRIED)?)?;
+        let Some(found) = found else { return inspection.put(std::ptr::null_mut()) };
+        inspection.put(expose(InspectionObject::new(found), TRIED)?)
+    })
+}
+
+/// Takes the lock of this name away from whoever holds it, and wakes a waiter.
+///
+/// `was_held` may be `NULL`. The old holder learns of it at its next renewal; until then it believes in its lease. The
+/// next fencing token is higher, so a resource that checks tokens stays safe.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_force_release(
+    client: *const onelock_client,
+    name: *const c_char,
+    name_length: usize,
+    was_held: *mut bool,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "force_release";
+    status(error, TRIED, || {
+        let client = live::<ClientObject>(client, TRIED)?;
+        let found = client.0.client.force_release(bytes(name, name_length, "name", TRIED)?)?;
+        put_if_wanted(was_held, found);
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// What this client has done so far. No I/O. Free the result with `onelock_stats_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_stats(
+    client: *const onelock_client,
+    stats: *mut *mut onelock_stats,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "stats";
+    status(error, TRIED, || {
+        let client = live::<ClientObject>(client, TRIED)?;
+        let stats = output(stats, "stats", TRIED)?;
+        stats.put(expose(StatsObject(Box::new(client.0.client.stats())), TRIED)?)
+    })
+}
+
+/// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
+///
+/// Waiting acquires end with `ONELOCK_ERR_CLOSED`, and so does every later call but release and free.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_close(
+    client: *const onelock_client,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    status(error, "close", || {
+        live::<ClientObject>(client, "close")?.0.client.close();
+        Ok::<_, Failure>(ONELOCK_OK)
+    })
+}
+
+/// Frees the handle. Does not close: locks and leases that were made with it go on, and connections end with the last
+/// of them. NULL and dead handles are left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_free(client: *mut onelock_client) {
+    free::<ClientObject>(client, |_| ());
+}

@@ -1,0 +1,257 @@
+//! A lease: one granted hold.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use onelock::blocking::Lease;
+
+use crate::boundary::{expose, free, live, output, peek, put_if_wanted, status, value};
+use crate::client::ClientShare;
+use crate::error::{Failure, onelock_error};
+use crate::listeners::{Callback, Listeners, onelock_jeopardy_fn, onelock_lost_fn};
+use crate::lock_options::Settings;
+use crate::names::{duration, grade_number, kind_number, loss_number, ms, release_number};
+use crate::object::exposed;
+use crate::proof::{Proof, onelock_proof};
+use crate::status::{ONELOCK_OK, onelock_status};
+use crate::text::c_text;
+
+/// One granted hold of a lock. Any thread may use it. `onelock_lease_is_held` is the truth about it.
+pub struct onelock_lease {
+    _private: [u8; 0],
+}
+
+pub(crate) struct LeaseObject {
+    lease: Lease,
+    /// The process that was granted it.
+    pid: u32,
+    /// Made when somebody wants to hear of the loss: most leases end without.
+    listeners: OnceLock<Arc<Listeners>>,
+    // after the lease: what it owes is handed over before the client is let go
+    pub(crate) client: Arc<ClientShare>,
+}
+
+exposed!(LeaseObject, Lease, onelock_lease, "lease");
+
+impl LeaseObject {
+    /// Gives a granted lease a handle, and the callbacks that its lock was made with.
+    pub(crate) fn expose(
+        lease: Lease,
+        client: Arc<ClientShare>,
+        settings: &Settings,
+        tried: &str,
+    ) -> Result<*mut onelock_lease, Failure> {
+        let handle = expose(LeaseObject { lease, pid: std::process::id(), listeners: OnceLock::new(), client }, tried)?;
+        if settings.on_lost.is_some() || settings.on_jeopardy.is_some() {
+            let object = live::<LeaseObject>(handle, tried)?;
+            let listeners = object.listeners(handle);
+            listeners.on_jeopardy(&object.lease, settings.on_jeopardy, tried)?;
+            listeners.on_lost(&object.lease, settings.on_lost, tried)?;
+        }
+        Ok(handle)
+    }
+
+    fn listeners(&self, handle: *const onelock_lease) -> &Arc<Listeners> {
+        self.listeners.get_or_init(|| Listeners::new(handle as usize, self.pid))
+    }
+}
+
+/// Whether this handle holds the lock right now: not released, not lost, same process, deadline ahead. False for NULL
+/// and dead handles.
+///
+/// No lock, no I/O: a table look-up, an atomic load and a look at the clock. Callable from everywhere but signal
+/// handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_is_held(lease: *const onelock_lease) -> bool {
+    value(false, || peek(lease, |object: &LeaseObject| object.lease.is_held()))
+}
+
+/// The fencing token of this hold: give it to the protected resource. 0 when fencing is off. Grows with every grant of
+/// the name; below 2^53.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_fencing_token(lease: *const onelock_lease) -> u64 {
+    value(0, || peek(lease, |object: &LeaseObject| object.lease.fencing_token())?)
+}
+
+/// How strong the fencing token is, as far as the server's configuration tells: an `ONELOCK_GRADE_`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_fencing_grade(lease: *const onelock_lease) -> u32 {
+    value(0, || peek(lease, |object: &LeaseObject| grade_number(object.lease.fencing_grade())))
+}
+
+/// What is left until the deadline if nothing is renewed, in milliseconds; 0 when it is not held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_remaining_ms(lease: *const onelock_lease) -> i64 {
+    value(0, || peek(lease, |object: &LeaseObject| ms(object.lease.remaining())))
+}
+
+/// Why the lease was lost, an `ONELOCK_LOSS_`; `ONELOCK_LOSS_NONE` when it was not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_loss(lease: *const onelock_lease) -> u32 {
+    value(0, || peek(lease, |object: &LeaseObject| loss_number(object.lease.loss())))
+}
+
+/// How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_hold_count(lease: *const onelock_lease) -> u64 {
+    value(0, || peek(lease, |object: &LeaseObject| object.lease.hold_count()))
+}
+
+/// The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_kind(lease: *const onelock_lease) -> u32 {
+    value(0, || peek(lease, |object: &LeaseObject| kind_number(object.lease.kind())))
+}
+
+/// The name that is locked, not NUL-terminated; it belongs to the lease.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_name(
+    lease: *const onelock_lease,
+    name: *mut *const c_char,
+    name_length: *mut usize,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "look at a lease";
+    status(error, TRIED, || {
+        let object = live::<LeaseObject>(lease, TRIED)?;
+        let (name, name_length) = (output(name, "name", TRIED)?, output(name_length, "name_length", TRIED)?);
+        let found = object.lease.name();
+        name.put(found.as_ptr().cast())?;
+        name_length.put(found.len())
+    })
+}
+
+/// Sets the one loss callback of this lease, in place of the one before; `NULL` takes it away. It is called once, at
+/// once if the lease is lost already.
+///
+/// Runs on a thread kept for callbacks. Waits for a callback that is running, so that the old one is never called after
+/// this has returned, unless it is called from that callback itself.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_on_lost(
+    lease: *const onelock_lease,
+    callback: onelock_lost_fn,
+    user_data: *mut c_void,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    status(error, "on_lost", || {
+        let object = live::<LeaseObject>(lease, "on_lost")?;
+        object.listeners(lease).on_lost(&object.lease, Callback::new(callback, user_data), "on_lost")?;
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// Sets the one callback for renewals that were missed while the lease is still valid; `NULL` takes it away. Otherwise
+/// as `onelock_lease_on_lost`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_on_jeopardy(
+    lease: *const onelock_lease,
+    callback: onelock_jeopardy_fn,
+    user_data: *mut c_void,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    status(error, "on_jeopardy", || {
+        let object = live::<LeaseObject>(lease, "on_jeopardy")?;
+        object.listeners(lease).on_jeopardy(&object.lease, Callback::new(callback, user_data), "on_jeopardy")?;
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// A file descriptor that becomes readable when the lease is lost, for `poll` and the like. Always the same one.
+///
+/// It belongs to the lease: do not read, write or close it, and stop watching it before the lease is freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_lost_fd(
+    lease: *const onelock_lease,
+    fd: *mut c_int,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "lost_fd";
+    status(error, TRIED, || {
+        let object = live::<LeaseObject>(lease, TRIED)?;
+        let fd = output(fd, "fd", TRIED)?;
+        fd.put(object.listeners(lease).lost_fd(&object.lease, TRIED)?)
+    })
+}
+
+/// Waits for the loss of the lease, at most `wait_ms` (-1: as long as it takes, which is for ever if it is released).
+/// Writes `ONELOCK_LOSS_NONE` when it has not been lost by then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_wait_lost(
+    lease: *const onelock_lease,
+    wait_ms: i64,
+    reason: *mut u32,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "wait_lost";
+    status(error, TRIED, || {
+        let object = live::<LeaseObject>(lease, TRIED)?;
+        let reason = output(reason, "reason", TRIED)?;
+        let limit = crate::names::wait(wait_ms, TRIED)?.unwrap_or(Duration::from_secs(100 * 365 * 24 * 3600));
+        reason.put(loss_number(object.lease.wait_lost(limit)?))
+    })
+}
+
+/// Makes the lease last `ttl_ms` from now, unless it lasts longer already: sets, never adds, never shortens.
+///
+/// From 10 ms to one year. With automatic renewal it goes on with the longer of both lengths. One round trip; returns
+/// within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when there is nothing
+/// to extend; `ONELOCK_ERR_UNAVAILABLE` when no server answered (the deadline stays where it was).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_extend(
+    lease: *const onelock_lease,
+    ttl_ms: i64,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "extend";
+    status(error, TRIED, || {
+        let object = live::<LeaseObject>(lease, TRIED)?;
+        object.lease.extend(duration(ttl_ms, "ttl_ms", TRIED)?)?;
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// Gives the lock back and tells what the server found. Idempotent; one round trip, within `request_timeout`.
+///
+/// `outcome` may be `NULL`; it is written an `ONELOCK_RELEASED`, `ONELOCK_ALREADY_EXPIRED`, `ONELOCK_ALREADY_RELEASED` or
+/// `ONELOCK_UNCONFIRMED`, none of which is an error. The only error about a living lease is `ONELOCK_ERR_FORKED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_release(
+    lease: *const onelock_lease,
+    outcome: *mut u32,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    status(error, "release", || {
+        let found = live::<LeaseObject>(lease, "release")?.lease.release()?;
+        put_if_wanted(outcome, release_number(found));
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// Hands the lease to another process: this handle holds nothing from now on and sends nothing; the proof is for
+/// `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Free the proof with `onelock_proof_free`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_detach(
+    lease: *const onelock_lease,
+    proof: *mut *mut onelock_proof,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "detach";
+    status(error, TRIED, || {
+        let object = live::<LeaseObject>(lease, TRIED)?;
+        let proof = output(proof, "proof", TRIED)?;
+        proof.put(expose(Proof(c_text(&object.lease.detach()?)), TRIED)?)
+    })
+}
+
+/// Frees the lease. What is still held is given back in the background; it does not wait for that. Waits for a callback
+/// of this lease that is running, so that none is called after this has returned; called from such a callback it takes
+/// effect when that returns. NULL and dead handles are left alone. In a forked child it sends nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_free(lease: *mut onelock_lease) {
+    free::<LeaseObject>(lease, |object| {
+        if let Some(listeners) = object.listeners.get() {
+            listeners.close();
+        }
+    });
+}

@@ -1,0 +1,222 @@
+//! A lock by name: what is wanted. Holds nothing.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+use std::time::Duration;
+
+use onelock::blocking::Lock;
+use onelock::{ErrorKind, Kind};
+
+use crate::acquisition::{self, onelock_acquisition};
+use crate::boundary::{expose, free, live, output, peek, status, value};
+use crate::cancel::{flag, onelock_cancel};
+use crate::client::{ClientObject, ClientShare, onelock_client};
+use crate::error::{Failure, onelock_error};
+use crate::lease::{LeaseObject, onelock_lease};
+use crate::lock_options::{LockOptions, Settings, onelock_lock_options};
+use crate::names::{kind, kind_number, wait};
+use crate::object::exposed;
+use crate::status::onelock_status;
+use crate::text::{bytes, text};
+
+/// A lock by name and with its options, for any number of threads. Holds nothing by itself.
+pub struct onelock_lock {
+    _private: [u8; 0],
+}
+
+pub(crate) struct LockObject {
+    lock: Lock,
+    settings: Settings,
+    client: Arc<ClientShare>,
+}
+
+exposed!(LockObject, Lock, onelock_lock, "lock");
+
+impl LockObject {
+    pub(crate) fn client(&self) -> &Arc<ClientShare> {
+        &self.client
+    }
+}
+
+/// A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
+/// `onelock_lock_free`.
+///
+/// A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_new(
+    client: *const onelock_client,
+    lock_kind: u32,
+    name: *const c_char,
+    name_length: usize,
+    options: *const onelock_lock_options,
+    lock: *mut *mut onelock_lock,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "make a lock";
+    status(error, TRIED, || {
+        let client = live::<ClientObject>(client, TRIED)?.0.clone();
+        let lock = output(lock, "lock", TRIED)?;
+        let lock_kind = kind(lock_kind, TRIED)?;
+        let name = bytes(name, name_length, "name", TRIED)?;
+        if !(1..=512).contains(&name.len()) {
+            let detail = format!("the name has {} bytes; a name has 1 to 512 bytes", name.len());
+            return Err(Failure::new(ErrorKind::InvalidArgument, TRIED, &detail));
+        }
+        let settings =
+            if options.is_null() { Settings::default() } else { live::<LockOptions>(options, TRIED)?.settings() };
+        let made = match lock_kind {
+            Kind::Reentrant => client.client.reentrant_lock(name),
+            _ => client.client.lock(name),
+        };
+        let made = settings.apply(made);
+        lock.put(expose(LockObject { lock: made, settings, client }, TRIED)?)
+    })
+}
+
+fn acquire(
+    lock: *const onelock_lock,
+    limit: impl FnOnce() -> Result<Option<Duration>, Failure>,
+    cancel: *const onelock_cancel,
+    lease: *mut *mut onelock_lease,
+    error: *mut *mut onelock_error,
+    tried: &str,
+) -> onelock_status {
+    status(error, tried, || {
+        let object = live::<LockObject>(lock, tried)?;
+        let lease = output(lease, "lease", tried)?;
+        let limit = limit()?;
+        let with_token;
+        let lock = match flag(cancel, tried)? {
+            Some(flag) => {
+                with_token = object.lock.clone().interrupt(flag);
+                &with_token
+            }
+            None => &object.lock,
+        };
+        let granted = match limit {
+            None => lock.acquire()?,
+            Some(limit) => lock.acquire_within(limit)?,
+        };
+        lease.put(LeaseObject::expose(granted, object.client.clone(), &object.settings, tried)?)
+    })
+}
+
+/// Waits until the lock is held. Release the lease with `onelock_lease_release`, free it with `onelock_lease_free`.
+///
+/// `wait_ms`: -1 waits as long as it takes, 0 tries once (`ONELOCK_ERR_BUSY` when somebody holds it), a positive number
+/// waits that long (`ONELOCK_ERR_TIMEOUT`). `cancel` may be `NULL`; a used token ends the wait with
+/// `ONELOCK_ERR_CANCELLED`, and nothing is left held.
+///
+/// Returns within `wait_ms` + `connect_timeout` + 2 x `request_timeout` whatever the network does. Without a limit a
+/// server that cannot be reached is tried again for `unreachable_limit` (30 s).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_acquire(
+    lock: *const onelock_lock,
+    wait_ms: i64,
+    cancel: *const onelock_cancel,
+    lease: *mut *mut onelock_lease,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    acquire(lock, || wait(wait_ms, "acquire"), cancel, lease, error, "acquire")
+}
+
+/// One try, one round trip: `ONELOCK_ERR_BUSY` when somebody else holds it. Otherwise as `onelock_lock_acquire`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_try_acquire(
+    lock: *const onelock_lock,
+    lease: *mut *mut onelock_lease,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    acquire(lock, || Ok(Some(Duration::ZERO)), std::ptr::null(), lease, error, "try_acquire")
+}
+
+/// Begins to acquire and returns at once, for event loops. `wait_ms` as in `onelock_lock_acquire`.
+///
+/// Wait with `onelock_acquisition_fd` or `onelock_acquisition_on_ready`, then call `onelock_acquisition_finish`. Free
+/// it with `onelock_acquisition_free`, which cancels what has not ended.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_acquire_start(
+    lock: *const onelock_lock,
+    wait_ms: i64,
+    acquisition: *mut *mut onelock_acquisition,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "acquire";
+    status(error, TRIED, || {
+        let object = live::<LockObject>(lock, TRIED)?;
+        let acquisition = output(acquisition, "acquisition", TRIED)?;
+        let limit = wait(wait_ms, TRIED)?;
+        let client = object.client.client.to_async();
+        let name = object.lock.name();
+        let lock = match object.lock.kind() {
+            Kind::Reentrant => client.reentrant_lock(name),
+            _ => client.lock(name),
+        };
+        let lock = object.settings.apply_async(lock);
+        acquisition.put(acquisition::start(lock, limit, object.client.clone(), object.settings.clone())?)
+    })
+}
+
+/// Goes on with a hold that another process gave away with `onelock_lease_detach`. The lock's ttl counts from here.
+///
+/// `proof` is its text, NUL-terminated. `ONELOCK_ERR_LOST` when the hold has ended meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_attach(
+    lock: *const onelock_lock,
+    proof: *const c_char,
+    lease: *mut *mut onelock_lease,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "attach";
+    status(error, TRIED, || {
+        let object = live::<LockObject>(lock, TRIED)?;
+        let lease = output(lease, "lease", TRIED)?;
+        let granted = object.lock.attach(text(proof, "proof", TRIED)?)?;
+        lease.put(LeaseObject::expose(granted, object.client.clone(), &object.settings, TRIED)?)
+    })
+}
+
+/// Whether anybody holds it, this client included. One round trip.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_is_locked(
+    lock: *const onelock_lock,
+    is_locked: *mut bool,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "is_locked";
+    status(error, TRIED, || {
+        let object = live::<LockObject>(lock, TRIED)?;
+        let is_locked = output(is_locked, "is_locked", TRIED)?;
+        is_locked.put(object.lock.is_locked()?)
+    })
+}
+
+/// The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_kind(lock: *const onelock_lock) -> u32 {
+    value(0, || peek(lock, |object: &LockObject| kind_number(object.lock.kind())))
+}
+
+/// The name as it was given, not NUL-terminated; it belongs to the lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_name(
+    lock: *const onelock_lock,
+    name: *mut *const c_char,
+    name_length: *mut usize,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "look at a lock";
+    status(error, TRIED, || {
+        let object = live::<LockObject>(lock, TRIED)?;
+        let (name, name_length) = (output(name, "name", TRIED)?, output(name_length, "name_length", TRIED)?);
+        let found = object.lock.name();
+        name.put(found.as_ptr().cast())?;
+        name_length.put(found.len())
+    })
+}
+
+/// Frees the lock. Leases go on. NULL and dead handles are left alone.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_free(lock: *mut onelock_lock) {
+    free::<LockObject>(lock, |_| ());
+}

@@ -1,0 +1,183 @@
+//! The numbers of small sets (kinds, outcomes, reasons, grades) and their names.
+
+use std::ffi::{CStr, c_char};
+use std::ptr::null;
+use std::time::Duration;
+
+use onelock::{ErrorKind, Grade, Kind, LossReason, Release};
+
+use crate::boundary::value;
+use crate::error::Failure;
+
+/// The mutual exclusion lock: a string key that any `SET NX PX` client respects. Not re-entrant.
+pub const ONELOCK_KIND_MUTEX: u32 = 1;
+/// The reentrant lock: a hash that Redisson's `RLock` shares. Give it an owner to re-enter.
+pub const ONELOCK_KIND_REENTRANT: u32 = 2;
+
+/// It was held until now, and the server has taken it back.
+pub const ONELOCK_RELEASED: u32 = 1;
+/// It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile.
+pub const ONELOCK_ALREADY_EXPIRED: u32 = 2;
+/// This handle was released, detached or closed before. Nothing was sent.
+pub const ONELOCK_ALREADY_RELEASED: u32 = 3;
+/// It is not held any more, but no server confirmed it in time; clean-up goes on in the background.
+pub const ONELOCK_UNCONFIRMED: u32 = 4;
+
+/// Not lost.
+pub const ONELOCK_LOSS_NONE: u32 = 0;
+/// The deadline passed without a confirmed renewal.
+pub const ONELOCK_LOSS_EXPIRED: u32 = 1;
+/// The server no longer knows it: deleted, evicted, forced, or lost in a restart.
+pub const ONELOCK_LOSS_TAKEN: u32 = 2;
+/// `max_hold` was reached.
+pub const ONELOCK_LOSS_MAX_HOLD: u32 = 3;
+/// The server's clock jumped, so that the key may have expired early.
+pub const ONELOCK_LOSS_CLOCK_ANOMALY: u32 = 4;
+
+/// No fencing tokens.
+pub const ONELOCK_GRADE_NONE: u32 = 0;
+/// The store may forget acknowledged writes without notice (evicting policy, asynchronous replicas).
+pub const ONELOCK_GRADE_BEST_EFFORT: u32 = 1;
+/// Tokens grow even if the counter is lost, as long as the server's clock goes on.
+pub const ONELOCK_GRADE_CLOCK_BOUNDED: u32 = 2;
+/// The store keeps every acknowledged write.
+pub const ONELOCK_GRADE_STRICT: u32 = 3;
+
+const KINDS: [(u32, Kind, &CStr); 2] =
+    [(ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"), (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock")];
+const GRADES: [(u32, Grade, &CStr); 4] = [
+    (ONELOCK_GRADE_NONE, Grade::None, c"None"),
+    (ONELOCK_GRADE_BEST_EFFORT, Grade::BestEffort, c"BestEffort"),
+    (ONELOCK_GRADE_CLOCK_BOUNDED, Grade::ClockBounded, c"ClockBounded"),
+    (ONELOCK_GRADE_STRICT, Grade::Strict, c"Strict"),
+];
+const LOSSES: [(u32, LossReason, &CStr); 4] = [
+    (ONELOCK_LOSS_EXPIRED, LossReason::Expired, c"expired"),
+    (ONELOCK_LOSS_TAKEN, LossReason::Taken, c"taken"),
+    (ONELOCK_LOSS_MAX_HOLD, LossReason::MaxHold, c"max_hold"),
+    (ONELOCK_LOSS_CLOCK_ANOMALY, LossReason::ClockAnomaly, c"clock_anomaly"),
+];
+const RELEASES: [(u32, Release, &CStr); 4] = [
+    (ONELOCK_RELEASED, Release::Released, c"released"),
+    (ONELOCK_ALREADY_EXPIRED, Release::AlreadyExpired, c"already_expired"),
+    (ONELOCK_ALREADY_RELEASED, Release::AlreadyReleased, c"already_released"),
+    (ONELOCK_UNCONFIRMED, Release::Unconfirmed, c"unconfirmed"),
+];
+
+fn number_of<T: PartialEq + Copy>(rows: &[(u32, T, &CStr)], value: T) -> u32 {
+    // a value that a later core adds has no number yet; none of these sets uses this one
+    rows.iter().find(|row| row.1 == value).map_or(u32::MAX, |row| row.0)
+}
+
+fn name_of<T>(rows: &[(u32, T, &'static CStr)], number: u32) -> *const c_char {
+    value(null(), || rows.iter().find(|row| row.0 == number).map(|row| row.2.as_ptr()))
+}
+
+pub(crate) fn kind_number(kind: Kind) -> u32 {
+    number_of(&KINDS, kind)
+}
+
+pub(crate) fn grade_number(grade: Grade) -> u32 {
+    number_of(&GRADES, grade)
+}
+
+pub(crate) fn loss_number(loss: Option<LossReason>) -> u32 {
+    loss.map_or(ONELOCK_LOSS_NONE, |reason| number_of(&LOSSES, reason))
+}
+
+pub(crate) fn release_number(release: Release) -> u32 {
+    number_of(&RELEASES, release)
+}
+
+fn refuse(tried: &str, detail: &str) -> Failure {
+    Failure::new(ErrorKind::InvalidArgument, tried, detail)
+}
+
+/// Numbers come from C as integers: any value can come.
+pub(crate) fn kind(number: u32, tried: &str) -> Result<Kind, Failure> {
+    let found = KINDS.iter().find(|row| row.0 == number).map(|row| row.1);
+    found.ok_or_else(|| refuse(tried, &format!("{number} is no kind of lock; use an ONELOCK_KIND_ constant")))
+}
+
+pub(crate) fn grade(number: u32, tried: &str) -> Result<Grade, Failure> {
+    let found = GRADES.iter().find(|row| row.0 == number).map(|row| row.1);
+    found.ok_or_else(|| refuse(tried, &format!("{number} is no grade; use an ONELOCK_GRADE_ constant")))
+}
+
+/// A length of time in milliseconds; negative ones are refused.
+pub(crate) fn duration(ms: i64, what: &str, tried: &str) -> Result<Duration, Failure> {
+    u64::try_from(ms)
+        .map(Duration::from_millis)
+        .map_err(|_| refuse(tried, &format!("{what} is {ms} ms; it cannot be negative")))
+}
+
+/// A limit of waiting: -1 is none.
+pub(crate) fn wait(ms: i64, tried: &str) -> Result<Option<Duration>, Failure> {
+    match ms {
+        -1 => Ok(None),
+        _ => u64::try_from(ms).map(|ms| Some(Duration::from_millis(ms))).map_err(|_| {
+            refuse(tried, &format!("wait_ms is {ms}; use -1 to wait for ever, 0 to try once, or a positive number"))
+        }),
+    }
+}
+
+/// Milliseconds for C, rounded down.
+pub(crate) fn ms(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The name of a kind of lock: `lock`, `reentrant_lock`; `NULL` for another number. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_kind_name(kind: u32) -> *const c_char {
+    name_of(&KINDS, kind)
+}
+
+/// The name of a grade: `None`, `BestEffort`, `ClockBounded`, `Strict`; `NULL` for another number. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_grade_name(grade: u32) -> *const c_char {
+    name_of(&GRADES, grade)
+}
+
+/// The name of a reason of loss: `expired`, `taken`, `max_hold`, `clock_anomaly`; `NULL` for another number. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_loss_name(reason: u32) -> *const c_char {
+    name_of(&LOSSES, reason)
+}
+
+/// The name of an outcome of release: `released`, `already_expired`, `already_released`, `unconfirmed`; `NULL` for
+/// another number. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_release_name(outcome: u32) -> *const c_char {
+    name_of(&RELEASES, outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_core() {
+        let same = |name: &CStr, core: &str| assert_eq!(name.to_str().unwrap(), core);
+        for row in &KINDS {
+            same(row.2, row.1.as_str());
+        }
+        for row in &GRADES {
+            same(row.2, row.1.as_str());
+        }
+        for row in &LOSSES {
+            same(row.2, row.1.as_str());
+        }
+        for row in &RELEASES {
+            same(row.2, row.1.as_str());
+        }
+    }
+
+    #[test]
+    fn times_are_checked() {
+        assert_eq!(wait(-1, "try").unwrap(), None);
+        assert_eq!(wait(0, "try").unwrap(), Some(Duration::ZERO));
+        assert!(wait(-2, "try").is_err() && wait(i64::MIN, "try").is_err());
+        assert!(duration(-1, "ttl_ms", "try").is_err());
+        assert_eq!(ms(Duration::MAX), i64::MAX);
+    }
+}

@@ -1,0 +1,63 @@
+//! What a handle can stand for.
+
+use crate::acquisition::Acquisition;
+use crate::client::ClientObject;
+use crate::client_options::ClientOptions;
+use crate::error::Failure;
+use crate::facts::FactsObject;
+use crate::inspection::InspectionObject;
+use crate::lease::LeaseObject;
+use crate::lock::LockObject;
+use crate::lock_options::LockOptions;
+use crate::proof::Proof;
+use crate::stats::StatsObject;
+
+/// The object of one handle.
+pub(crate) enum Object {
+    Acquisition(Acquisition),
+    /// Everything about a cancel token is its flag in the table.
+    Cancel,
+    Client(ClientObject),
+    ClientOptions(ClientOptions),
+    Error(Failure),
+    Facts(FactsObject),
+    Gate(onelock::FenceGate),
+    Inspection(InspectionObject),
+    Lease(LeaseObject),
+    Lock(LockObject),
+    LockOptions(LockOptions),
+    Owner(onelock::Owner),
+    Proof(Proof),
+    Stats(StatsObject),
+}
+
+/// A kind of object, and the opaque type that stands for it in C.
+pub(crate) trait Exposed: Sized {
+    /// The opaque type.
+    type Opaque;
+    /// Its name for people.
+    const NAME: &'static str;
+    /// The object, if it is of this kind.
+    fn of(object: &Object) -> Option<&Self>;
+    /// The other way round.
+    fn into_object(self) -> Object;
+}
+
+macro_rules! exposed {
+    ($inner:ty, $variant:ident, $opaque:ty, $name:literal) => {
+        impl $crate::object::Exposed for $inner {
+            type Opaque = $opaque;
+            const NAME: &'static str = $name;
+            fn of(object: &$crate::object::Object) -> Option<&Self> {
+                match object {
+                    $crate::object::Object::$variant(inner) => Some(inner),
+                    _ => None,
+                }
+            }
+            fn into_object(self) -> $crate::object::Object {
+                $crate::object::Object::$variant(self)
+            }
+        }
+    };
+}
+pub(crate) use exposed;

@@ -1,0 +1,154 @@
+//! Status numbers: those of the error table that all languages share, and the two that only C has.
+
+#![allow(dead_code)] // most of these constants are for C only
+
+use std::ffi::{CString, c_char};
+use std::ptr::null;
+use std::sync::LazyLock;
+
+use onelock::ErrorKind;
+
+use crate::boundary::value;
+
+/// What became of a call: `ONELOCK_OK`, or why it failed. Numbers are never reused.
+pub type onelock_status = u32;
+
+/// It worked.
+pub const ONELOCK_OK: onelock_status = 0;
+
+// Not acquired, because of waiting and not of a fault.
+
+/// A single try was refused: somebody else holds the lock.
+pub const ONELOCK_ERR_BUSY: onelock_status = 1;
+/// The wait was used up while somebody else held the lock.
+pub const ONELOCK_ERR_TIMEOUT: onelock_status = 2;
+/// The caller stopped waiting; nothing is held.
+pub const ONELOCK_ERR_CANCELLED: onelock_status = 3;
+
+// About a lease.
+
+/// The lease ended without being released.
+pub const ONELOCK_ERR_LOST: onelock_status = 10;
+/// The lease was released or handed away before.
+pub const ONELOCK_ERR_NOT_HELD: onelock_status = 11;
+
+// About servers.
+
+/// No server could be reached in time.
+pub const ONELOCK_ERR_UNAVAILABLE: onelock_status = 20;
+/// Too few of several independent servers answered in time.
+pub const ONELOCK_ERR_NO_QUORUM: onelock_status = 21;
+/// User name or password were refused.
+pub const ONELOCK_ERR_AUTH_FAILED: onelock_status = 22;
+/// The user may not run a command or touch a key.
+pub const ONELOCK_ERR_NOT_PERMITTED: onelock_status = 23;
+/// The server is a replica.
+pub const ONELOCK_ERR_READ_ONLY: onelock_status = 24;
+/// The server is up but refuses to write.
+pub const ONELOCK_ERR_SERVER_REFUSED: onelock_status = 25;
+
+// About the call.
+
+/// Another kind of lock, or something else, stands under the name.
+pub const ONELOCK_ERR_WRONG_KIND: onelock_status = 30;
+/// An argument was refused before any I/O: NULL, a dead handle, a value out of its limits.
+pub const ONELOCK_ERR_INVALID_ARGUMENT: onelock_status = 31;
+/// The store, or this place in the program, cannot do what was asked.
+pub const ONELOCK_ERR_UNSUPPORTED: onelock_status = 32;
+
+// About the life of a client or process.
+
+/// The client was closed.
+pub const ONELOCK_ERR_CLOSED: onelock_status = 40;
+/// The lease belongs to the parent process.
+pub const ONELOCK_ERR_FORKED: onelock_status = 41;
+
+// Defects.
+
+/// A defect of this library.
+pub const ONELOCK_ERR_INTERNAL: onelock_status = 50;
+
+// Of C alone, from 1000 on.
+
+/// Not an error: a non-blocking acquire goes on. No error object is made for it.
+pub const ONELOCK_PENDING: onelock_status = 1000;
+
+struct Row {
+    kind: ErrorKind,
+    name: CString,
+    hint: CString,
+}
+
+static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+    let text = |text: &str| CString::new(text).unwrap_or_default();
+    ErrorKind::ALL.iter().map(|kind| Row { kind: *kind, name: text(kind.name()), hint: text(kind.todo()) }).collect()
+});
+
+fn row(status: onelock_status) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.kind.number() == status)
+}
+
+/// The name of a status, such as `Busy` or `Ok`; `NULL` for a number that is no status. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_status_name(status: onelock_status) -> *const c_char {
+    value(null(), || {
+        Some(match status {
+            ONELOCK_OK => c"Ok".as_ptr(),
+            ONELOCK_PENDING => c"Pending".as_ptr(),
+            _ => row(status)?.name.as_ptr(),
+        })
+    })
+}
+
+/// What to do about an error, one sentence; `NULL` for what is no error. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_status_hint(status: onelock_status) -> *const c_char {
+    value(null(), || Some(row(status)?.hint.as_ptr()))
+}
+
+/// Whether the same call may succeed later without anybody changing anything.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_status_is_retryable(status: onelock_status) -> bool {
+    value(false, || Some(row(status)?.kind.is_retryable()))
+}
+
+/// Whether it ended an acquire because of waiting and not of a fault: busy, timeout, cancelled.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_status_is_not_acquired(status: onelock_status) -> bool {
+    value(false, || Some(row(status)?.kind.is_not_acquired()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_constants_are_those_of_the_table() {
+        let constants: &[(&str, onelock_status)] = &[
+            ("ONELOCK_ERR_BUSY", ONELOCK_ERR_BUSY),
+            ("ONELOCK_ERR_TIMEOUT", ONELOCK_ERR_TIMEOUT),
+            ("ONELOCK_ERR_CANCELLED", ONELOCK_ERR_CANCELLED),
+            ("ONELOCK_ERR_LOST", ONELOCK_ERR_LOST),
+            ("ONELOCK_ERR_NOT_HELD", ONELOCK_ERR_NOT_HELD),
+            ("ONELOCK_ERR_UNAVAILABLE", ONELOCK_ERR_UNAVAILABLE),
+            ("ONELOCK_ERR_NO_QUORUM", ONELOCK_ERR_NO_QUORUM),
+            ("ONELOCK_ERR_AUTH_FAILED", ONELOCK_ERR_AUTH_FAILED),
+            ("ONELOCK_ERR_NOT_PERMITTED", ONELOCK_ERR_NOT_PERMITTED),
+            ("ONELOCK_ERR_READ_ONLY", ONELOCK_ERR_READ_ONLY),
+            ("ONELOCK_ERR_SERVER_REFUSED", ONELOCK_ERR_SERVER_REFUSED),
+            ("ONELOCK_ERR_WRONG_KIND", ONELOCK_ERR_WRONG_KIND),
+            ("ONELOCK_ERR_INVALID_ARGUMENT", ONELOCK_ERR_INVALID_ARGUMENT),
+            ("ONELOCK_ERR_UNSUPPORTED", ONELOCK_ERR_UNSUPPORTED),
+            ("ONELOCK_ERR_CLOSED", ONELOCK_ERR_CLOSED),
+            ("ONELOCK_ERR_FORKED", ONELOCK_ERR_FORKED),
+            ("ONELOCK_ERR_INTERNAL", ONELOCK_ERR_INTERNAL),
+        ];
+        let table: toml::Table = include_str!("../../tests/spec/errors.toml").parse().unwrap();
+        let rows = table["error"].as_array().unwrap();
+        assert_eq!(rows.len(), constants.len());
+        for (row, (name, number)) in rows.iter().zip(constants) {
+            assert_eq!(row["c"].as_str().unwrap(), *name);
+            assert_eq!(row["number"].as_integer().unwrap(), i64::from(*number), "{name}");
+        }
+    }
+}

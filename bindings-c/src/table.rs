@@ -1,0 +1,302 @@
+//! Which handles are alive. A handle is a number dressed as a pointer, and no number is given out twice: so a handle
+//! that was freed, or that is of another kind, is found out instead of followed.
+//!
+//! Nothing here blocks: lookups are what `onelock_lease_is_held` does most, and a child forked at any moment goes on
+//! with the same table.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwapOption, Guard};
+
+use crate::object::Object;
+
+/// The top bits of every handle on 64-bit machines: no valid address has them, so following a handle faults at once.
+#[cfg(target_pointer_width = "64")]
+const MARK: usize = 0x4F4C << 48;
+#[cfg(not(target_pointer_width = "64"))]
+const MARK: usize = 0;
+const INDEX_BITS: u32 = if usize::BITS == 64 { 24 } else { 16 };
+const GENERATION_BITS: u32 = if usize::BITS == 64 { 24 } else { 16 };
+const INDEX_MASK: usize = (1 << INDEX_BITS) - 1;
+const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
+/// Segments of 64, 128, 256 ... slots; they are made when needed and never freed.
+const FIRST: usize = 64;
+const SEGMENTS: usize = INDEX_BITS as usize - 5;
+const NONE: u32 = u32::MAX;
+
+/// One living handle.
+pub(crate) struct Entry {
+    pub(crate) handle: usize,
+    pub(crate) object: Object,
+}
+
+struct Slot {
+    entry: ArcSwapOption<Entry>,
+    /// Counts the handles that this slot has been; the next one gets it.
+    generation: AtomicU32,
+    next_free: AtomicU32,
+    /// A cancel token's handle and whether it was used: see [`Flag`].
+    flag: AtomicU64,
+}
+
+/// The slots and the list of those that are free.
+pub(crate) struct Table {
+    segments: [AtomicPtr<Slot>; SEGMENTS],
+    fresh: AtomicU32,
+    /// The first free index (low half) and a counter that tells equal heads apart (high half).
+    free: AtomicU64,
+}
+
+/// The one table of the process.
+pub(crate) static TABLE: Table = Table::new();
+
+fn segment_of(index: usize) -> (usize, usize) {
+    let position = index + FIRST;
+    let segment = (position.ilog2() - FIRST.ilog2()) as usize;
+    (segment, position - (FIRST << segment))
+}
+
+impl Table {
+    const fn new() -> Table {
+        Table {
+            segments: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
+            fresh: AtomicU32::new(0),
+            free: AtomicU64::new(NONE as u64),
+        }
+    }
+
+    fn slot(&'static self, index: usize) -> Option<&'static Slot> {
+        let (segment, offset) = segment_of(index);
+        let first = self.segments.get(segment)?.load(Ordering::Acquire);
+        if first.is_null() {
+            return None;
+        }
+        // SAFETY: a segment has FIRST << segment slots, offset is below that, and segments are never freed.
+        Some(unsafe { &*first.add(offset) })
+    }
+
+    fn make_segment(&self, segment: usize) {
+        let Some(place) = self.segments.get(segment) else { return };
+        if !place.load(Ordering::Acquire).is_null() {
+            return;
+        }
+        let slots: Box<[Slot]> = (0..FIRST << segment).map(|_| Slot::new()).collect();
+        let first = Box::into_raw(slots).cast::<Slot>();
+        if place.compare_exchange(null_mut(), first, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            let all = std::ptr::slice_from_raw_parts_mut(first, FIRST << segment);
+            // SAFETY: made by Box::into_raw above with this length, and another thread's segment went in instead.
+            drop(unsafe { Box::from_raw(all) });
+        }
+    }
+
+    fn pop_free(&'static self) -> Option<usize> {
+        let mut head = self.free.load(Ordering::Acquire);
+        loop {
+            let index = head as u32;
+            if index == NONE {
+                return None;
+            }
+            let next = self.slot(index as usize)?.next_free.load(Ordering::Acquire);
+            let new = ((head >> 32).wrapping_add(1) << 32) | u64::from(next);
+            match self.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(index as usize),
+                Err(seen) => head = seen,
+            }
+        }
+    }
+
+    fn push_free(&self, index: usize, slot: &Slot) {
+        let mut head = self.free.load(Ordering::Acquire);
+        loop {
+            slot.next_free.store(head as u32, Ordering::Release);
+            let new = ((head >> 32).wrapping_add(1) << 32) | index as u64;
+            match self.free.compare_exchange_weak(head, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(seen) => head = seen,
+            }
+        }
+    }
+
+    /// Gives the object a handle. `None` when there are millions already.
+    pub(crate) fn insert(&'static self, object: Object) -> Option<usize> {
+        let index = if let Some(index) = self.pop_free() {
+            index
+        } else {
+            let index = self.fresh.fetch_add(1, Ordering::Relaxed) as usize;
+            if index >= INDEX_MASK {
+                self.fresh.fetch_sub(1, Ordering::Relaxed);
+                return None;
+            }
+            self.make_segment(segment_of(index).0);
+            index
+        };
+        let slot = self.slot(index)?;
+        let generation = slot.generation.load(Ordering::Acquire) as usize;
+        let handle = MARK | (generation << INDEX_BITS) | index;
+        if matches!(object, Object::Cancel) {
+            slot.flag.store((handle as u64) << 1, Ordering::Release);
+        }
+        slot.entry.store(Some(Arc::new(Entry { handle, object })));
+        Some(handle)
+    }
+
+    fn slot_of(&'static self, handle: usize) -> Option<&'static Slot> {
+        let marked = MARK == 0 || handle & (0xFFFF << (usize::BITS - 16)) == MARK;
+        if marked && handle != 0 { self.slot(handle & INDEX_MASK) } else { None }
+    }
+
+    /// The object of this handle, if it is alive.
+    pub(crate) fn get(&'static self, handle: usize) -> Option<Guard<Option<Arc<Entry>>>> {
+        let guard = self.slot_of(handle)?.entry.load();
+        guard.as_ref().is_some_and(|entry| entry.handle == handle).then_some(guard)
+    }
+
+    /// Ends the handle. `None` when it was not alive, or `wanted` refuses it.
+    pub(crate) fn remove(&'static self, handle: usize, wanted: impl Fn(&Object) -> bool) -> Option<Arc<Entry>> {
+        let slot = self.slot_of(handle)?;
+        let present = slot.entry.load_full()?;
+        if present.handle != handle || !wanted(&present.object) {
+            return None;
+        }
+        let seen = Guard::into_inner(slot.entry.compare_and_swap(&present, None));
+        if !seen.is_some_and(|seen| Arc::ptr_eq(&seen, &present)) {
+            return None;
+        }
+        slot.flag.store(0, Ordering::Release);
+        // a slot that has been everything it can be is never used again
+        if slot.generation.fetch_add(1, Ordering::AcqRel) < GENERATION_MAX {
+            self.push_free(handle & INDEX_MASK, slot);
+        }
+        Some(present)
+    }
+
+    /// Every living object.
+    pub(crate) fn all(&'static self) -> Vec<Arc<Entry>> {
+        let count = self.fresh.load(Ordering::Acquire) as usize;
+        (0..count).filter_map(|index| self.slot(index)?.entry.load_full()).collect()
+    }
+
+    /// The flag of this cancel token; another handle's flag can't be set. Async-signal-safe, as all that [`Flag`] does.
+    pub(crate) fn flag(&'static self, handle: usize) -> Option<Flag> {
+        let word = &self.slot_of(handle)?.flag;
+        Some(Flag { word, unset: (handle as u64) << 1 })
+    }
+}
+
+impl Slot {
+    fn new() -> Slot {
+        Slot {
+            entry: ArcSwapOption::const_empty(),
+            generation: AtomicU32::new(1),
+            next_free: AtomicU32::new(NONE),
+            flag: AtomicU64::new(0),
+        }
+    }
+}
+
+/// One bit that belongs to a handle and ends with it. It lives in the table, which is never freed, so that a signal
+/// handler can set it with nothing but atomic operations.
+#[derive(Clone, Copy)]
+pub(crate) struct Flag {
+    word: &'static AtomicU64,
+    unset: u64,
+}
+
+impl Flag {
+    /// Sets it. False when the handle is not alive.
+    pub(crate) fn set(self) -> bool {
+        let result = self.word.compare_exchange(self.unset, self.unset | 1, Ordering::AcqRel, Ordering::Acquire);
+        result == Ok(self.unset) || result == Err(self.unset | 1)
+    }
+
+    /// Whether it was set.
+    pub(crate) fn is_set(self) -> bool {
+        self.word.load(Ordering::Acquire) == self.unset | 1
+    }
+}
+
+impl onelock::blocking::Interrupt for Flag {
+    fn interrupted(&self) -> bool {
+        self.is_set()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn fresh() -> &'static Table {
+        Box::leak(Box::new(Table::new()))
+    }
+
+    #[test]
+    fn a_handle_is_never_given_out_twice() {
+        let table = fresh();
+        let mut seen = HashSet::new();
+        for _ in 0..1000 {
+            let handle = table.insert(Object::Cancel).unwrap();
+            assert!(seen.insert(handle));
+            assert!(table.get(handle).is_some());
+            assert!(table.remove(handle, |_| true).is_some());
+            assert!(table.get(handle).is_none() && table.remove(handle, |_| true).is_none());
+        }
+        assert_eq!(table.fresh.load(Ordering::Relaxed), 1, "the slot is used again");
+    }
+
+    #[test]
+    fn many_live_handles_and_hostile_ones() {
+        let table = fresh();
+        let handles: Vec<usize> = (0..5000).map(|_| table.insert(Object::Cancel).unwrap()).collect();
+        assert!(handles.iter().all(|handle| table.get(*handle).is_some()));
+        for hostile in [0, 1, 8, usize::MAX, MARK, MARK | INDEX_MASK, handles[0] ^ (1 << INDEX_BITS), handles[0] ^ MARK]
+        {
+            assert!(table.get(hostile).is_none(), "{hostile:#x}");
+        }
+        assert!(table.remove(handles[7], |_| false).is_none());
+        assert!(table.get(handles[7]).is_some());
+        assert_eq!(table.all().len(), 5000);
+    }
+
+    #[test]
+    fn a_worn_out_slot_is_retired() {
+        let table = fresh();
+        let first = table.insert(Object::Cancel).unwrap();
+        table.slot(first & INDEX_MASK).unwrap().generation.store(GENERATION_MAX, Ordering::Relaxed);
+        table.remove(first, |_| true).unwrap();
+        let second = table.insert(Object::Cancel).unwrap();
+        assert_ne!(first & INDEX_MASK, second & INDEX_MASK);
+    }
+
+    #[test]
+    fn a_flag_ends_with_its_handle() {
+        let table = fresh();
+        let handle = table.insert(Object::Cancel).unwrap();
+        let flag = table.flag(handle).unwrap();
+        assert!(!flag.is_set() && flag.set() && flag.set() && flag.is_set());
+        table.remove(handle, |_| true).unwrap();
+        assert!(!flag.is_set() && !flag.set());
+        let next = table.insert(Object::Cancel).unwrap();
+        assert!(!flag.set() && !table.flag(next).unwrap().is_set());
+    }
+
+    #[test]
+    fn threads_share_it() {
+        let table = fresh();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for round in 0..5000 {
+                        let handle = table.insert(Object::Cancel).unwrap();
+                        assert!(table.get(handle).is_some(), "{round}");
+                        assert!(table.remove(handle, |_| true).is_some());
+                    }
+                });
+            }
+        });
+        assert!(table.all().is_empty());
+    }
+}

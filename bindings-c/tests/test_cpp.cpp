@@ -1,0 +1,93 @@
+// The C++ header: objects, exceptions, callbacks.
+#include <onelock.hpp>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+using namespace std::chrono_literals;
+
+#define CHECK(condition)                                                        \
+    do {                                                                        \
+        if (!(condition)) {                                                     \
+            std::fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            std::_Exit(1);                                                      \
+        }                                                                       \
+    } while (0)
+
+template <typename Call>
+static onelock_status status_of(Call call) {
+    try {
+        call();
+    } catch (const onelock::error &error) {
+        CHECK(std::string(error.what()).size() > 10);
+        return error.status();
+    }
+    return ONELOCK_OK;
+}
+
+int main() {
+    onelock::client client("", onelock::client_options().label("cpp").inspectable(true).ttl(5s).prefix("cpp:"));
+    client.check();
+    auto lock = client.lock("a");
+    {
+        auto lease = lock.acquire();
+        CHECK(lease && lease.fencing_token() > 0 && lease.name() == "a" && lease.kind() == onelock::kind::mutex);
+        CHECK(lock.is_locked() && !lock.try_acquire());
+        CHECK(status_of([&] { lock.acquire(10ms); }) == ONELOCK_ERR_TIMEOUT);
+        CHECK(status_of([&] { lock.acquire(-10ms); }) == ONELOCK_ERR_INVALID_ARGUMENT);
+        onelock::cancel token;
+        token();
+        CHECK(status_of([&] { lock.acquire(std::nullopt, &token); }) == ONELOCK_ERR_CANCELLED);
+        auto seen = client.inspect("a");
+        CHECK(seen && seen->owner_label() == "cpp" && seen->ttl_left() <= 5s && seen->fencing_token() > 0);
+        lease.extend(20s);
+        CHECK(lease.remaining() > 15s);
+        auto moved = std::move(lease);
+        CHECK(moved.is_held() && !lease.is_held());
+        CHECK(moved.release() == onelock::outcome::released);
+        CHECK(moved.release() == onelock::outcome::already_released);
+    }
+    CHECK(!client.inspect("a"));
+    // leaving the scope gives it back
+    lock.acquire();
+    auto proof = lock.acquire(5s).detach();
+    auto attached = lock.attach(proof);
+    CHECK(attached.is_held() && attached.release() == onelock::outcome::released);
+
+    // in the background
+    auto pending = lock.start(5s);
+    while (!pending.is_ready()) std::this_thread::sleep_for(1ms);
+    CHECK(pending.fd() >= 0);
+    auto got = pending.finish();
+    CHECK(got && got->is_held());
+    auto second = lock.start();
+    second.cancel();
+    CHECK(status_of([&] { second.finish(); }) == ONELOCK_ERR_CANCELLED);
+
+    // loss
+    std::atomic<int> calls{0};
+    got->on_lost([&](onelock::loss reason) { calls += reason == onelock::loss::taken ? 1 : 100; });
+    got->on_jeopardy([] {});
+    CHECK(client.force_release("a") && !client.force_release("a"));
+    CHECK(got->wait_lost(10s) == onelock::loss::taken && got->lost_fd() >= 0);
+    while (calls == 0) std::this_thread::sleep_for(1ms);
+    CHECK(calls == 1);
+    got.reset();
+
+    // re-entry and fencing
+    onelock::owner owner("request 7");
+    auto reentrant = client.reentrant_lock("r", onelock::lock_options().owner(owner).ttl(3s));
+    auto outer = reentrant.acquire(), inner = reentrant.acquire();
+    CHECK(inner.hold_count() == 2 && inner.fencing_grade() != onelock::grade::none);
+    onelock::gate gate;
+    CHECK(gate.admit(inner.fencing_token()) && !gate.admit(inner.fencing_token() - 1));
+    inner = std::move(outer);
+    CHECK(client.stats()[ONELOCK_STATS_ACQUIRED] >= 5);
+    CHECK(status_of([] { onelock::client("nonsense"); }) == ONELOCK_ERR_INVALID_ARGUMENT);
+    CHECK(status_of([] { onelock::client::lazy("redis://127.0.0.1:1").check(); }) == ONELOCK_ERR_UNAVAILABLE);
+    client.close();
+    CHECK(status_of([&] { lock.acquire(); }) == ONELOCK_ERR_CLOSED);
+    std::puts("cpp: ok");
+}

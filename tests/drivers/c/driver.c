@@ -1,0 +1,438 @@
+/* The C driver: carries out what the supervisor asks for, one line of JSON at a time, with a thread for each request.
+ * `driver blocking` waits in onelock_lock_acquire, `driver background` begins an acquire and polls its descriptor. The
+ * protocol stands in tests/drivers/README.md. */
+#include "json.h"
+
+#include <onelock.h>
+#include <poll.h>
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef unsigned long long u64;
+
+enum { OBJECTS = 4096 };
+
+/* Clients, leases and waiting acquires under their names. */
+typedef struct {
+    char *name;
+    void *object;
+} named;
+
+static named clients[OBJECTS], leases[OBJECTS], cancels[OBJECTS], acquisitions[OBJECTS];
+static pthread_mutex_t names = PTHREAD_MUTEX_INITIALIZER, output = PTHREAD_MUTEX_INITIALIZER;
+static bool background;
+
+/* One request on its way. */
+typedef struct {
+    json_object *args;
+    u64 id, from_ns;
+    char *ok;                /* what is answered, as JSON */
+    size_t ok_size;
+    FILE *out;               /* writes `ok` */
+    onelock_error *error;
+    const char *failed;      /* the kind Body or Driver, when it was not the library */
+    const char *message;
+} request;
+
+static u64 now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return (u64)now.tv_sec * 1000000000u + (u64)now.tv_nsec;
+}
+
+/* Puts an object under a name (NULL takes it away) and gives back what was there. */
+static void *put(named *table, const char *name, void *object) {
+    void *before = NULL;
+    named *place = NULL;
+    pthread_mutex_lock(&names);
+    for (int i = 0; i < OBJECTS; i++) {
+        if (table[i].name == NULL) {
+            if (place == NULL) place = &table[i];
+        } else if (strcmp(table[i].name, name) == 0) {
+            place = &table[i];
+            break;
+        }
+    }
+    if (place != NULL) {
+        before = place->object;
+        free(place->name);
+        place->name = object != NULL ? strdup(name) : NULL;
+        place->object = object;
+    }
+    pthread_mutex_unlock(&names);
+    return before;
+}
+
+static void *get(named *table, const char *name) {
+    void *found = NULL;
+    pthread_mutex_lock(&names);
+    for (int i = 0; i < OBJECTS && found == NULL; i++) {
+        if (table[i].name != NULL && strcmp(table[i].name, name) == 0) found = table[i].object;
+    }
+    pthread_mutex_unlock(&names);
+    return found;
+}
+
+static const char *text(const request *r, const char *key) { return json_get(r->args, key)->text; }
+
+static bool fail(request *r, const char *kind, const char *message) {
+    r->failed = kind;
+    r->message = message;
+    return false;
+}
+
+static bool ok(request *r, onelock_status status) { return status == ONELOCK_OK || (r->failed = "", false); }
+
+static void tell(const char *event, const char *lease, const char *reason) {
+    u64 at_ns = now_ns();
+    pthread_mutex_lock(&output);
+    printf("{\"event\":\"%s\",\"lease\":", event);
+    json_print(stdout, lease, strlen(lease));
+    if (reason != NULL) printf(",\"reason\":\"%s\"", reason);
+    printf(",\"at_ns\":%llu}\n", at_ns);
+    fflush(stdout);
+    pthread_mutex_unlock(&output);
+}
+
+static void on_lost(onelock_lease *lease, uint32_t reason, void *name) {
+    (void)lease;
+    tell("lost", name, onelock_loss_name(reason));
+}
+
+static void on_jeopardy(onelock_lease *lease, void *name) {
+    (void)lease;
+    tell("jeopardy", name, NULL);
+}
+
+static void put_text(request *r, const char *found) {
+    if (found == NULL) fputs("null", r->out);
+    else json_print(r->out, found, strlen(found));
+}
+
+static bool view(request *r, onelock_lease *lease) {
+    const char *name = "";
+    size_t length = 0;
+    u64 at_ns = now_ns();
+    bool held = onelock_lease_is_held(lease);
+    long long remaining = onelock_lease_remaining_ms(lease);
+    u64 token = onelock_lease_fencing_token(lease);
+    if (!ok(r, onelock_lease_name(lease, &name, &length, &r->error))) return false;
+    fprintf(r->out, "{\"at_ns\":%llu,\"held\":%s,\"remaining_ms\":%lld,\"name\":", at_ns, held ? "true" : "false", remaining);
+    json_print(r->out, name, length);
+    fprintf(r->out, ",\"kind\":\"%s\",\"token\":", onelock_kind_name(onelock_lease_kind(lease)));
+    if (token == 0) fputs("null", r->out);
+    else fprintf(r->out, "%llu", token);
+    fprintf(r->out, ",\"count\":%llu,\"loss\":", (u64)onelock_lease_hold_count(lease));
+    put_text(r, onelock_loss_name(onelock_lease_loss(lease)));
+    putc('}', r->out);
+    return true;
+}
+
+/* A granted lease gets its name and its callbacks; a re-entered hold has told them before. */
+static bool granted(request *r, onelock_lease *lease) {
+    onelock_lease *before = put(leases, text(r, "lease"), lease);
+    if (onelock_lease_hold_count(lease) <= 1) {
+        char *name = strdup(text(r, "lease")); /* as long as the process: a callback may come at any time */
+        if (!ok(r, onelock_lease_on_lost(lease, on_lost, name, &r->error))) return false;
+        if (!ok(r, onelock_lease_on_jeopardy(lease, on_jeopardy, name, &r->error))) return false;
+    }
+    onelock_lease_free(before);
+    return true;
+}
+
+#define SET_MS(noun, options, name)                                                                          \
+    (json_get(r->args, #name "_ms")->type == ABSENT ||                                                       \
+     ok(r, onelock_##noun##_set_##name(options, (int64_t)json_get(r->args, #name "_ms")->number, &r->error)))
+#define SET_BOOL(noun, options, name)                                                                        \
+    (json_get(r->args, #name)->type == ABSENT ||                                                             \
+     ok(r, onelock_##noun##_set_##name(options, json_get(r->args, #name)->number != 0, &r->error)))
+
+static bool set_client_options(request *r, onelock_client_options *o) {
+    const json_value *prefix = json_get(r->args, "prefix"), *label = json_get(r->args, "label");
+    const json_value *drift = json_get(r->args, "drift_factor"), *grade = json_get(r->args, "min_fencing_grade");
+    uint32_t number = 0;
+    while (grade->type == TEXT && onelock_grade_name(number) != NULL &&
+           strcmp(onelock_grade_name(number), grade->text) != 0) number++;
+    return (prefix->type == ABSENT || ok(r, onelock_client_options_set_prefix(o, prefix->text, prefix->length, &r->error))) &&
+           (label->type == ABSENT || ok(r, onelock_client_options_set_label(o, label->text, &r->error))) &&
+           (drift->type == ABSENT || ok(r, onelock_client_options_set_drift_factor(o, drift->number, &r->error))) &&
+           (grade->type == ABSENT || ok(r, onelock_client_options_set_min_fencing_grade(o, number, &r->error))) &&
+           SET_MS(client_options, o, ttl) && SET_BOOL(client_options, o, auto_renew) &&
+           SET_MS(client_options, o, max_hold) && SET_MS(client_options, o, lock_delay) &&
+           SET_MS(client_options, o, min_validity) && SET_BOOL(client_options, o, fencing) &&
+           SET_MS(client_options, o, connect_timeout) && SET_MS(client_options, o, request_timeout) &&
+           SET_MS(client_options, o, close_timeout) && SET_MS(client_options, o, unreachable_limit) &&
+           SET_BOOL(client_options, o, inspectable);
+}
+
+static bool make_client(request *r) {
+    onelock_client *client = NULL;
+    onelock_client_options *options = onelock_client_options_new();
+    bool done = set_client_options(r, options) &&
+                ok(r, onelock_client_connect(text(r, "url"), options, &client, &r->error));
+    onelock_client_options_free(options);
+    if (done) onelock_client_free(put(clients, text(r, "client"), client));
+    return done;
+}
+
+static onelock_lock *make_lock(request *r, onelock_client *client) {
+    const json_value *name = json_get(r->args, "name"), *by = json_get(r->args, "owner");
+    uint32_t kind = strcmp(text(r, "kind"), "reentrant_lock") == 0 ? ONELOCK_KIND_REENTRANT : ONELOCK_KIND_MUTEX;
+    onelock_lock *lock = NULL;
+    onelock_owner *owner = NULL;
+    onelock_lock_options *o = onelock_lock_options_new();
+    bool done = SET_MS(lock_options, o, ttl) && SET_BOOL(lock_options, o, auto_renew) && SET_MS(lock_options, o, max_hold) &&
+                SET_MS(lock_options, o, lock_delay) && SET_MS(lock_options, o, min_validity) &&
+                SET_BOOL(lock_options, o, fencing) &&
+                (by->type == ABSENT || (ok(r, onelock_owner_named(by->text, by->length, &owner, &r->error)) &&
+                                        ok(r, onelock_lock_options_set_owner(o, owner, &r->error)))) &&
+                ok(r, onelock_lock_new(client, kind, name->text, name->length, o, &lock, &r->error));
+    onelock_lock_options_free(o);
+    onelock_owner_free(owner);
+    return done ? lock : NULL;
+}
+
+/* Begins in the background and polls the descriptor until there is a result. */
+static onelock_status acquire_in_background(request *r, onelock_lock *lock, int64_t wait_ms, onelock_lease **lease,
+                                            const char *id) {
+    onelock_acquisition *acquisition = NULL;
+    int fd = -1;
+    onelock_status status = onelock_lock_acquire_start(lock, wait_ms, &acquisition, &r->error);
+    if (status != ONELOCK_OK) return status;
+    put(acquisitions, id, acquisition);
+    status = onelock_acquisition_fd(acquisition, &fd, &r->error);
+    struct pollfd wait = {fd, POLLIN, 0};
+    while (status == ONELOCK_OK && poll(&wait, 1, -1) != 1) {
+    }
+    if (status == ONELOCK_OK) status = onelock_acquisition_finish(acquisition, lease, &r->error);
+    put(acquisitions, id, NULL);
+    onelock_acquisition_free(acquisition);
+    return status;
+}
+
+static onelock_lease *acquire(request *r, onelock_client *client, bool try_once) {
+    onelock_lease *lease = NULL;
+    onelock_lock *lock = make_lock(r, client);
+    if (lock == NULL) return NULL;
+    const json_value *wait = json_get(r->args, "wait_ms");
+    int64_t wait_ms = wait->type == ABSENT ? -1 : (int64_t)wait->number;
+    char id[32];
+    snprintf(id, sizeof id, "%llu", r->id);
+    if (try_once) {
+        ok(r, onelock_lock_try_acquire(lock, &lease, &r->error));
+    } else if (background) {
+        ok(r, acquire_in_background(r, lock, wait_ms, &lease, id));
+    } else {
+        onelock_cancel *cancel = get(cancels, id);
+        ok(r, onelock_lock_acquire(lock, wait_ms, cancel, &lease, &r->error));
+    }
+    onelock_lock_free(lock);
+    if (lease != NULL && !granted(r, lease)) return NULL;
+    return lease;
+}
+
+/* C has no scopes that end by themselves: acquire, work, and release whatever comes. */
+static bool with(request *r, onelock_client *client) {
+    const char *body = text(r, "body");
+    onelock_lease *lease = acquire(r, client, false);
+    if (lease == NULL || !view(r, lease)) return false;
+    uint32_t reason = 0;
+    if (strcmp(body, "until_lost") == 0 && !ok(r, onelock_lease_wait_lost(lease, -1, &reason, &r->error))) return false;
+    bool failed = strcmp(body, "fail") == 0;
+    if (!onelock_lease_is_held(lease) && !failed) {
+        /* a lost lease says so itself */
+        ok(r, onelock_lease_extend(lease, 1000, &r->error));
+    }
+    onelock_status status = onelock_lease_release(lease, NULL, r->error == NULL ? &r->error : NULL);
+    onelock_lease_free(put(leases, text(r, "lease"), NULL));
+    if (failed) return fail(r, "Body", "the body failed");
+    return r->error == NULL && ok(r, status);
+}
+
+static bool inspect(request *r, onelock_client *client) {
+    const json_value *name = json_get(r->args, "name");
+    onelock_inspection *seen = NULL;
+    if (!ok(r, onelock_client_inspect(client, name->text, name->length, &seen, &r->error))) return false;
+    if (seen == NULL) return fputs("null", r->out), true;
+    u64 token = onelock_inspection_fencing_token(seen);
+    fprintf(r->out, "{\"kind\":\"%s\",\"count\":%llu,\"token\":", onelock_kind_name(onelock_inspection_kind(seen)),
+            (u64)onelock_inspection_hold_count(seen));
+    if (token == 0) fputs("null", r->out);
+    else fprintf(r->out, "%llu", token);
+    long long left = onelock_inspection_ttl_left_ms(seen);
+    if (left < 0) fputs(",\"ttl_left_ms\":null", r->out);
+    else fprintf(r->out, ",\"ttl_left_ms\":%lld", left);
+    if (onelock_inspection_has_owner(seen)) {
+        fputs(",\"owner\":{\"label\":", r->out);
+        put_text(r, onelock_inspection_owner_label(seen));
+        fputs(",\"host\":", r->out);
+        put_text(r, onelock_inspection_owner_host(seen));
+        fprintf(r->out, ",\"pid\":%u,\"since_ms\":%llu}}", onelock_inspection_owner_pid(seen),
+                (u64)onelock_inspection_owner_since_ms(seen));
+    } else {
+        fputs(",\"owner\":null}", r->out);
+    }
+    onelock_inspection_free(seen);
+    return true;
+}
+
+static bool act_on_client(request *r, const char *op, onelock_client *client) {
+    bool found = false;
+    onelock_lease *lease = NULL;
+    if (strcmp(op, "close") == 0) return ok(r, onelock_client_close(client, &r->error)) && fputs("null", r->out) >= 0;
+    if (strcmp(op, "inspect") == 0) return inspect(r, client);
+    if (strcmp(op, "with") == 0) return with(r, client);
+    if (strcmp(op, "acquire") == 0) return (lease = acquire(r, client, false)) != NULL && view(r, lease);
+    if (strcmp(op, "try_acquire") == 0) {
+        lease = acquire(r, client, true);
+        if (lease != NULL) return view(r, lease);
+        if (onelock_error_status(r->error) != ONELOCK_ERR_BUSY) return false;
+        return fputs("null", r->out) >= 0;
+    }
+    if (strcmp(op, "stats") == 0) {
+        onelock_stats *stats = NULL;
+        if (!ok(r, onelock_client_stats(client, &stats, &r->error))) return false;
+        fprintf(r->out, "{\"held\":%llu,\"waiting\":%llu,\"cleaning\":%llu}",
+                (u64)onelock_stats_counter(stats, ONELOCK_STATS_HELD),
+                (u64)onelock_stats_counter(stats, ONELOCK_STATS_WAITING),
+                (u64)onelock_stats_counter(stats, ONELOCK_STATS_CLEANING));
+        onelock_stats_free(stats);
+        return true;
+    }
+    if (strcmp(op, "force_release") == 0) {
+        const json_value *name = json_get(r->args, "name");
+        if (!ok(r, onelock_client_force_release(client, name->text, name->length, &found, &r->error))) return false;
+        return fputs(found ? "true" : "false", r->out) >= 0;
+    }
+    onelock_lock *lock = make_lock(r, client);
+    if (lock == NULL) return false;
+    bool done = false;
+    if (strcmp(op, "is_locked") == 0) {
+        done = ok(r, onelock_lock_is_locked(lock, &found, &r->error)) && fputs(found ? "true" : "false", r->out) >= 0;
+    } else {
+        done = ok(r, onelock_lock_attach(lock, text(r, "proof"), &lease, &r->error)) && granted(r, lease) && view(r, lease);
+    }
+    onelock_lock_free(lock);
+    return done;
+}
+
+static bool act_on_lease(request *r, const char *op, onelock_lease *lease) {
+    uint32_t number = 0;
+    if (strcmp(op, "check") == 0) return view(r, lease);
+    if (strcmp(op, "extend") == 0) {
+        return ok(r, onelock_lease_extend(lease, (int64_t)json_get(r->args, "ttl_ms")->number, &r->error)) && view(r, lease);
+    }
+    if (strcmp(op, "release") == 0) {
+        if (!ok(r, onelock_lease_release(lease, &number, &r->error))) return false;
+        return put_text(r, onelock_release_name(number)), true;
+    }
+    if (strcmp(op, "wait_lost") == 0) {
+        int64_t limit = (int64_t)json_get(r->args, "limit_ms")->number;
+        if (!ok(r, onelock_lease_wait_lost(lease, limit, &number, &r->error))) return false;
+        return put_text(r, onelock_loss_name(number)), true;
+    }
+    onelock_proof *proof = NULL;
+    if (!ok(r, onelock_lease_detach(lease, &proof, &r->error))) return false;
+    put_text(r, onelock_proof_text(proof));
+    onelock_proof_free(proof);
+    return true;
+}
+
+static bool is_one_of(const char *word, const char *words) {
+    const char *found = strstr(words, word);
+    size_t length = strlen(word);
+    return length > 0 && found != NULL && (found == words || found[-1] == ' ') && (found[length] == ' ' || found[length] == 0);
+}
+
+static bool act(request *r) {
+    const char *op = text(r, "op");
+    for (int i = 0; i < r->args->count; i++) {
+        if (!is_one_of(r->args->values[i].key,
+                       "id op client url kind name lease wait_ms limit_ms proof request body owner ttl_ms auto_renew "
+                       "max_hold_ms lock_delay_ms min_validity_ms fencing prefix drift_factor min_fencing_grade "
+                       "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms label inspectable")) {
+            return fail(r, "Driver", "an argument is unknown");
+        }
+    }
+    if (strcmp(op, "hello") == 0) {
+        fprintf(r->out, "{\"protocol\":1,\"language\":\"c\",\"mode\":\"%s\",\"pid\":%ld,\"now_ns\":%llu}",
+                background ? "background" : "blocking", (long)getpid(), now_ns());
+        return true;
+    }
+    if (strcmp(op, "client") == 0) return make_client(r) && fputs("null", r->out) >= 0;
+    if (strcmp(op, "cancel") == 0) {
+        char id[32];
+        snprintf(id, sizeof id, "%.0f", json_get(r->args, "request")->number);
+        /* both refuse NULL and what has ended: then there is nothing to cancel */
+        onelock_cancel_cancel(get(cancels, id));
+        onelock_acquisition_cancel(get(acquisitions, id), NULL);
+        return fputs("null", r->out) >= 0;
+    }
+    if (strcmp(op, "drop") == 0) {
+        onelock_lease_free(put(leases, text(r, "lease"), NULL));
+        return fputs("null", r->out) >= 0;
+    }
+    if (is_one_of(op, "close stats acquire try_acquire attach with is_locked inspect force_release")) {
+        onelock_client *client = get(clients, text(r, "client"));
+        return client != NULL ? act_on_client(r, op, client) : fail(r, "Driver", "there is no such client");
+    }
+    if (is_one_of(op, "check extend release detach wait_lost")) {
+        onelock_lease *lease = get(leases, text(r, "lease"));
+        return lease != NULL ? act_on_lease(r, op, lease) : fail(r, "Driver", "there is no such lease");
+    }
+    return fail(r, "Driver", "there is no such operation");
+}
+
+static void *serve(void *argument) {
+    request *r = argument;
+    char id[32];
+    snprintf(id, sizeof id, "%llu", r->id);
+    r->out = open_memstream(&r->ok, &r->ok_size);
+    r->from_ns = now_ns();
+    bool done = act(r);
+    u64 to_ns = now_ns();
+    fclose(r->out);
+    onelock_cancel_free(put(cancels, id, NULL));
+
+    pthread_mutex_lock(&output);
+    printf("{\"id\":%llu,\"from_ns\":%llu,\"to_ns\":%llu,", r->id, r->from_ns, to_ns);
+    if (done) {
+        printf("\"ok\":%s}\n", r->ok);
+    } else {
+        const char *kind = r->failed != NULL && *r->failed ? r->failed : onelock_error_kind(r->error);
+        const char *message = r->message != NULL ? r->message : onelock_error_message(r->error);
+        printf("\"error\":{\"kind\":\"%s\",\"message\":", kind != NULL ? kind : "Driver");
+        json_print(stdout, message != NULL ? message : "no error object", message != NULL ? strlen(message) : 15);
+        printf("}}\n");
+    }
+    fflush(stdout);
+    pthread_mutex_unlock(&output);
+    onelock_error_free(r->error);
+    free(r->ok);
+    free(r->args);
+    free(r);
+    return NULL;
+}
+
+int main(int count, char **arguments) {
+    char *line = NULL;
+    size_t size = 0;
+    background = count > 1 && strcmp(arguments[1], "background") == 0;
+    while (getline(&line, &size, stdin) > 0) {
+        request *r = calloc(1, sizeof *r);
+        r->args = json_read(line);
+        if (r->args == NULL) {
+            fprintf(stderr, "not a request: %s", line);
+            return 1;
+        }
+        r->id = (u64)json_get(r->args, "id")->number;
+        char id[32];
+        snprintf(id, sizeof id, "%llu", r->id);
+        put(cancels, id, onelock_cancel_new()); /* before the thread runs: a cancel may be the next line */
+        pthread_t thread;
+        if (pthread_create(&thread, NULL, serve, r) != 0) return 1;
+        pthread_detach(thread);
+    }
+    _exit(0); /* without an orderly end: what is still held ends as it does when a process is killed */
+}
