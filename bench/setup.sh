@@ -13,4 +13,10 @@ if ! has_hiredis; then
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends libhiredis-dev >&2
 fi
 mkdir -p "$target"
-cc -O2 -Wall -Wextra -Werror -std=gnu11 -o "$target/onelock-bench-hiredis" "$here/c/hiredis-loop.c" -lhiredis
+cc -O2 -Wall -Wextra -Werror -std=gnu11 -o "$target/onelock-bench-hiredis" "$here/c/hiredis-loop.c" -lhiredis -pthread
+
+# The C library and the program that measures it.
+(cd "$here/.." && cargo build --quiet --release --locked --package onelock-c)
+strip --strip-unneeded -o "$target/libonelock.so.0.bench" "$target/libonelock.so"
+cc -O2 -Wall -Wextra -Werror -std=gnu11 -I"$here/../bindings-c/include" -o "$target/onelock-bench-c" "$here/c/onelock-loop.c" \
+    "$target/libonelock.a" -lgcc_s -lutil -lrt -lm -ldl -pthread

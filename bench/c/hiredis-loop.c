@@ -6,10 +6,13 @@
  * Reads orders from standard input, one a line, and answers each with one line:
  *   scripts N   N times: acquire and release by the given scripts    ->  p50_ns mean_ns
  *   plain N     N times: SET NX PX and compare-and-delete            ->  p50_ns mean_ns
+ *   threads N   16 threads with a connection and a lock each (the names with the thread's number for "00"), N times
+ *               the scripts                                          ->  wall_ns/cycle mean_ns
  * The end of input ends it. An unexpected reply ends it with a message and status 1.
  */
 #include <errno.h>
 #include <hiredis/hiredis.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +20,12 @@
 
 enum { LOCK = 2, FENCE, CHANNEL, TTL_MS, FENCE_TTL_MS, ACQUIRE_SHA, RELEASE_SHA, DELETE_SHA, ARGUMENTS };
 
-static char **arguments;
-static redisContext *connection;
-static unsigned long long drawn;
+enum { THREADS = 16 };
+
+/* of each thread: its arguments, its connection, the tokens it has drawn */
+static __thread char **arguments;
+static __thread redisContext *connection;
+static __thread unsigned long long drawn;
 
 static void die(const char *what, const redisReply *reply) {
     const char *detail = reply && reply->str ? reply->str : connection ? connection->errstr : strerror(errno);
@@ -95,20 +101,69 @@ static void block(void (*cycle)(void), long count) {
     free(took);
 }
 
+static redisContext *connected(void) {
+    redisContext *made = redisConnect("127.0.0.1", atoi(arguments[1]));
+    connection = made;
+    if (!made || made->err) die("connect", NULL);
+    return made;
+}
+
+static char **of_thread[THREADS];
+static redisContext *connection_of[THREADS];
+static long rounds;
+
+static void *work(void *number) {
+    int own = (int)(long)number;
+    arguments = of_thread[own];
+    connection = connection_of[own];
+    drawn = (unsigned long long)(own + 1) << 48 | (unsigned long long)now_ns();
+    for (long i = 0; i < rounds; i++) scripts();
+    return NULL;
+}
+
+/* Connections and names are made before the first measurement. */
+static void prepare_threads(void) {
+    char **common = arguments;
+    redisContext *main_connection = connection;
+    for (int i = 0; i < THREADS; i++) {
+        of_thread[i] = malloc(ARGUMENTS * sizeof **of_thread);
+        memcpy(of_thread[i], common, ARGUMENTS * sizeof **of_thread);
+        for (int which = LOCK; which <= CHANNEL; which++) {
+            char *name = strdup(common[which]), *digits = strstr(name, "00");
+            if (digits) digits[0] = (char)('0' + i / 10), digits[1] = (char)('0' + i % 10);
+            of_thread[i][which] = name;
+        }
+        connection_of[i] = connected();
+    }
+    connection = main_connection;
+}
+
+static void threads(long count) {
+    pthread_t running[THREADS];
+    if (!connection_of[0]) prepare_threads();
+    rounds = count;
+    long long begun = now_ns();
+    for (long i = 0; i < THREADS; i++) pthread_create(&running[i], NULL, work, (void *)i);
+    for (int i = 0; i < THREADS; i++) pthread_join(running[i], NULL);
+    long long all = (now_ns() - begun) / (THREADS * count);
+    printf("%lld %lld\n", all, all);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv) {
     if (argc != ARGUMENTS) {
         fprintf(stderr, "hiredis-loop: see the head of its source for the arguments\n");
         return 2;
     }
     arguments = argv;
-    connection = redisConnect("127.0.0.1", atoi(argv[1]));
-    if (!connection || connection->err) die("connect", NULL);
+    connection = connected();
     char order[16];
     long count;
     while (scanf("%15s %ld", order, &count) == 2) {
         if (count < 1) return 2;
         if (!strcmp(order, "scripts")) block(scripts, count);
         else if (!strcmp(order, "plain")) block(plain, count);
+        else if (!strcmp(order, "threads")) threads(count);
         else return 2;
     }
     return 0;

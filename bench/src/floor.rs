@@ -1,4 +1,4 @@
-//! The C program on hiredis, as a child process that carries out one block of cycles at a time.
+//! The C programs, on hiredis and on the C library, as child processes that carry out one block of cycles at a time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -36,6 +36,22 @@ impl Floor {
         command.args([&requests.fence, &requests.channel].map(|bytes| std::ffi::OsStr::from_bytes(bytes)));
         command.args([requests.ttl_ms, requests.fence_ttl_ms].map(|ms| ms.to_string()));
         command.args([&requests.acquire, &requests.release, &raw::sha(raw::DELETE)]);
+        Floor::run(command)
+    }
+
+    /// Starts the same loop on the C library.
+    ///
+    /// # Panics
+    /// When it was not built (`bench/setup.sh` does that).
+    pub(crate) fn start_c(port: u16, lock: &str) -> Floor {
+        let program = std::env::current_exe().expect("a program has a path").with_file_name("onelock-bench-c");
+        assert!(program.exists(), "{} is missing; `make bench` builds it", program.display());
+        let mut command = Command::new(program);
+        command.arg(port.to_string()).arg(lock);
+        Floor::run(command)
+    }
+
+    fn run(mut command: Command) -> Floor {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(command).expect("the program starts");
         let orders = child.stdin.take().expect("piped");
@@ -48,7 +64,8 @@ impl Floor {
         self.child.id()
     }
 
-    /// Runs `cycles` cycles of one kind (`scripts` or `plain`) and tells their median.
+    /// Runs `cycles` cycles of one kind (`scripts`, `plain`, `cycles`) and tells their median; for `threads` the time of one
+    /// cycle of all.
     ///
     /// # Panics
     /// When it ended; it has said why on standard error.

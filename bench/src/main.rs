@@ -1,11 +1,11 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
-//! `onelock-bench [--quick] [--server NAME] [sequential] [throughput] [handover] [leases]`; see `bench/README.md`.
+//! `onelock-bench [--quick] [--server NAME] [sequential] [throughput] [handover] [leases] [c]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `throughput`, `handover`, `leases` | one measurement each |
-//! | `raw`, `floor` | the peers: redis-rs in this process, hiredis in a child |
+//! | `sequential`, `throughput`, `handover`, `leases`, `c_library` | one measurement each |
+//! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
 
@@ -15,6 +15,7 @@
     reason = "a measurement that cannot be made should stop with its message, and the table goes to standard output"
 )]
 
+mod c_library;
 mod floor;
 mod handover;
 mod host;
@@ -48,7 +49,9 @@ impl Effort {
 }
 
 const LOCK: &str = "bench:sequential";
-const PARTS: [&str; 4] = ["throughput", "handover", "leases", "sequential"];
+/// Where the sequential measurements run.
+const CPU: usize = 0;
+const PARTS: [&str; 5] = ["throughput", "handover", "leases", "sequential", "c"];
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -92,6 +95,14 @@ fn main() {
     }
     if wanted("leases") {
         rows.extend(leases::measure(&server, effort));
+    }
+    if wanted("c") {
+        rows.extend(c_library::threads(&server, effort));
+    }
+    if wanted("c") {
+        host::pin(None, CPU);
+        host::pin(Some(server.pid()), CPU);
+        rows.push(c_library::sequential(&server, CPU, effort));
     }
     if wanted("sequential") {
         let later = std::mem::replace(&mut rows, sequential::measure(&server, LOCK, effort));

@@ -7,12 +7,12 @@ use onelock_tests::servers::Server;
 use redis::aio::MultiplexedConnection;
 use tokio::runtime::{Builder, Runtime};
 
-use crate::Effort;
 use crate::floor::Floor;
 use crate::host;
 use crate::raw::Requests;
 use crate::report::{Row, Target};
 use crate::statistics::{Ratio, median, quantile};
+use crate::{CPU, Effort};
 
 /// A runtime on the calling thread.
 ///
@@ -151,7 +151,6 @@ async fn timed_async(cycles: usize, cycle: impl AsyncFn()) -> Duration {
 ///
 /// From here on this process, its children and the server stay on one processor.
 pub(crate) fn measure(server: &Server, lock: &str, effort: Effort) -> Vec<Row> {
-    const CPU: usize = 0;
     let (rounds, cycles) = effort.choose((20, 2000), (5, 500));
     host::pin(None, CPU);
     host::pin(Some(server.pid()), CPU);
