@@ -1,6 +1,7 @@
 //! Which drivers there are: the list in `tests/drivers/drivers.toml`.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::Deserialize;
 
@@ -12,6 +13,9 @@ pub struct DriverKind {
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
+    /// What is run once before the first start, for instance a compiler; nothing if it is empty.
+    #[serde(default)]
+    pub prepare: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -28,16 +32,20 @@ fn programs() -> PathBuf {
 /// Every driver, in the order of the list.
 ///
 /// # Panics
-/// When the list is broken, or names a program that is not there.
+/// When the list is broken, names a program that is not there, or one that cannot be prepared.
 pub fn kinds() -> Vec<DriverKind> {
     let list: List = toml::from_str(include_str!("../../drivers/drivers.toml")).expect("drivers.toml is well-formed");
     let drivers = Path::new(env!("CARGO_MANIFEST_DIR")).join("drivers");
     let mut kinds = list.driver;
     for kind in &mut kinds {
-        for word in &mut kind.command {
+        for word in kind.command.iter_mut().chain(&mut kind.prepare) {
             *word = word
                 .replace("{programs}", &programs().display().to_string())
                 .replace("{drivers}", &drivers.display().to_string());
+        }
+        if let Some((program, arguments)) = kind.prepare.split_first() {
+            let done = Command::new(program).args(arguments).status();
+            assert!(done.is_ok_and(|status| status.success()), "{} could not be prepared", kind.name);
         }
         let program = Path::new(&kind.command[0]);
         assert!(!program.is_absolute() || program.exists(), "{} is missing", program.display());
