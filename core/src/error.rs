@@ -197,6 +197,8 @@ struct Inner {
     causes: Vec<String>,
 }
 
+// the machine room makes failures, not errors: only the client calls the makers below
+#[cfg_attr(not(feature = "client"), allow(dead_code))]
 impl Error {
     /// An error of `kind` while `tried` was attempted; `detail` says what was found.
     pub(crate) fn new(kind: ErrorKind, tried: impl Into<String>, detail: impl Into<String>) -> Error {
