@@ -54,3 +54,5 @@ pub(crate) async fn sleep_until(time: crate::machine::Time) {
 
 #[cfg(test)]
 mod endings_tests;
+#[cfg(test)]
+mod storm_tests;
