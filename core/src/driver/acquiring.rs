@@ -182,6 +182,10 @@ impl Acquiring {
     /// The request with the present token, made fresh if the last one is dead.
     fn prepare(&mut self) -> Result<Op, Error> {
         let ttl_ms = self.lock.terms.server_ttl_ms(self.lock.terms.ttl);
+        if self.engine.options.inspectable && self.claiming.as_ref().is_some_and(Claiming::is_clean) {
+            // refused before: a new token tells inspectors when this attempt began, not when the wait did
+            self.claiming = None;
+        }
         let claim = if let Some(claiming) = &self.claiming {
             claiming.claim().clone()
         } else {

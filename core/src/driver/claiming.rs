@@ -76,6 +76,11 @@ impl Claiming {
         self.note();
     }
 
+    /// Whether surely nothing of it is on the server or under way.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.doubt.is_none() && self.sending_on.is_none()
+    }
+
     /// It became a lease, or was given back: nothing is owed any more. Tells what copies may still be at large.
     pub(crate) fn settle(&mut self) -> Doubt {
         self.sending_on = None;

@@ -147,6 +147,28 @@ mod tests {
     use std::time::Duration;
 
     #[tokio::test]
+    async fn inspection_tells_when_it_was_granted_not_when_the_wait_began() {
+        let client = crate::Client::builder().inspectable(true).connect("memory://").await.unwrap();
+        for lock in [client.lock("a"), client.reentrant_lock("b")] {
+            let lease = lock.acquire().await.unwrap();
+            let waiter = {
+                let lock = lock.clone();
+                tokio::spawn(async move { lock.acquire().await })
+            };
+            while client.stats().waiting == 0 {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            let freed_ms = crate::driver::clock::wall_us() / 1000;
+            lease.release().await.unwrap();
+            let lease = waiter.await.unwrap().unwrap();
+            let owner = client.inspect(lock.name()).await.unwrap().unwrap().owner.unwrap();
+            assert!(owner.since_ms >= freed_ms, "{} < {freed_ms}", owner.since_ms);
+            lease.release().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
     async fn after_the_last_waiter_nothing_is_left() {
         let client = crate::Client::connect("memory://").await.unwrap();
         let lease = client.lock("a").acquire().await.unwrap();

@@ -436,6 +436,6 @@ fn what_the_server_says_about_itself() {
         assert_eq!(evicting.grade, Grade::BestEffort);
         assert!(evicting.warnings[0].contains("volatile-lru"), "{:?}", evicting.warnings);
         let unknown = facts(&server.url_with("app:pw", "/"));
-        assert_eq!((unknown.grade, unknown.warnings.len()), (Grade::ClockBounded, 1));
+        assert_eq!((unknown.grade, unknown.warnings.len()), (Grade::BestEffort, 1));
     }
 }

@@ -40,7 +40,7 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
         let warning = "INFO is not permitted, so it could not be checked whether this server keeps its locks: eviction \
                        policy, persistence and replicas are unknown";
         let server = "unknown server".to_owned();
-        return Facts { grade: Grade::ClockBounded, warnings: vec![warning.to_owned()], server };
+        return Facts { grade: Grade::BestEffort, warnings: vec![warning.to_owned()], server };
     };
     let text = String::from_utf8_lossy(info);
     let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
@@ -48,8 +48,11 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
 
     let mut warnings = Vec::new();
     let policy = field("maxmemory_policy");
-    let evicting = !matches!(policy, "" | "noeviction");
-    if evicting {
+    // what the server does not show counts as not there
+    let evicting = policy != "noeviction";
+    if policy.is_empty() {
+        warnings.push("maxmemory-policy is unknown: a lock may be evicted while it is held; set noeviction".to_owned());
+    } else if evicting {
         warnings.push(format!("maxmemory-policy is {policy}: a lock may be evicted while it is held; set noeviction"));
     }
     let aof = field("aof_enabled") == "1";
@@ -116,13 +119,13 @@ mod tests {
                 Some(b"always"),
                 Grade::BestEffort,
             ),
-            (&[], None, Grade::ClockBounded),
+            (&[], None, Grade::BestEffort),
         ];
         for (lines, fsync, grade) in table {
             assert_eq!(judge(Some(&info(lines)), fsync, None).grade, grade, "{lines:?} {fsync:?}");
         }
         let denied = judge(None, None, None);
-        assert_eq!((denied.grade, denied.warnings.len()), (Grade::ClockBounded, 1));
+        assert_eq!((denied.grade, denied.warnings.len()), (Grade::BestEffort, 1));
     }
 
     #[test]
@@ -134,7 +137,13 @@ mod tests {
         }
         assert_eq!(facts.warnings.len(), 3);
         assert_eq!(facts.server, "redis 7.2.4");
-        let calm = ["aof_enabled:1", "connected_slaves:2", "valkey_version:9.1.0", "redis_version:7.2.4"];
+        let calm = [
+            "aof_enabled:1",
+            "connected_slaves:2",
+            "maxmemory_policy:noeviction",
+            "valkey_version:9.1.0",
+            "redis_version:7.2.4",
+        ];
         let facts = judge(Some(&info(&calm)), Some(b"everysec"), Some(b"1"));
         assert_eq!((facts.warnings, facts.server.as_str()), (Vec::new(), "valkey 9.1.0"));
     }
