@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test that says what it did")]
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 
 use onelock_tests::sim::{Bug, sweep};
 
@@ -29,7 +30,8 @@ fn every_planted_bug_is_caught_and_the_honest_client_passes() {
         };
         line.expect("a string takes every line");
     }
-    println!("{table}");
+    // past the harness, which would keep the table of a test that passes to itself
+    writeln!(std::io::stdout(), "{table}").expect("standard output takes it");
     assert!(survivors.is_empty(), "survived {LIMIT} schedules: {survivors:?}\n{table}");
     let honest = sweep(FIRST, longest, None, THREADS);
     assert_eq!(honest.failure, None, "the honest client fails on the same schedules");
