@@ -108,13 +108,13 @@ impl World {
     /// A claim that ended holds the name: somebody has to be after it.
     fn check_orphan(&mut self, deed: usize) {
         let Deed { client, abandoned, release_begun, gone, copied, tainted, .. } = self.deeds[deed];
-        if (!abandoned && !release_begun) || gone {
+        if !abandoned && !release_begun {
             return;
         }
         if !std::mem::replace(&mut self.deeds[deed].orphaned, true) {
             self.stats.add(Count::Orphans);
         }
-        if copied || tainted || self.being_released(deed) {
+        if gone || copied || tainted || self.being_released(deed) {
             return;
         }
         let now = self.local(client);
