@@ -44,7 +44,7 @@ impl Address {
         };
         match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
-                Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis())?)))
+                Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis(false))?)))
             }
             "memory" => Ok(Address::Memory(rest.trim_end_matches('/').to_owned())),
             "redis+sentinel" | "redis+cluster" | "redlock" | "file" => Err(unsupported(&format!("{scheme}://"))),
@@ -57,10 +57,10 @@ impl Address {
         }
     }
 
-    /// A store at this address. Opens no socket.
-    pub(crate) fn open(&self, options: &Options) -> SharedStore {
+    /// A store at this address. Opens no socket. For `background`, see [`Options::redis`].
+    pub(crate) fn open(&self, options: &Options, background: bool) -> SharedStore {
         match self {
-            Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis())),
+            Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis(background))),
             Address::Memory(name) if name.is_empty() => Arc::new(MemoryStore::private()),
             Address::Memory(name) => Arc::new(MemoryStore::named(name)),
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::redis;
 use crate::machine::{Grade, Terms, terms};
 use crate::{Error, ErrorKind};
 
@@ -92,8 +93,9 @@ impl Options {
 
 impl Options {
     /// What the Redis store needs to know of them.
-    pub(crate) fn redis(&self) -> crate::backend::redis::RedisOptions {
-        crate::backend::redis::RedisOptions {
+    /// `background`: whether its background work runs on the library's own runtime, which goes on while callers block.
+    pub(crate) fn redis(&self, background: bool) -> redis::RedisOptions {
+        redis::RedisOptions {
             connect_timeout: self.connect_timeout,
             request_timeout: self.request_timeout,
             client_name: self.label.clone(),
@@ -101,6 +103,7 @@ impl Options {
             cert_file: self.tls.cert_file.clone(),
             key_file: self.tls.key_file.clone(),
             tls_insecure: self.tls.insecure,
+            share_from: if background { redis::SHARE_FROM } else { usize::MAX },
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A store under test, asked both ways.
+//! A store under test, asked every way.
 
 use std::time::Duration;
 
@@ -14,17 +14,21 @@ pub(crate) const TTL: u64 = 60_000;
 /// How long a fencing counter lives where the test doesn't care.
 pub(crate) const FENCE_TTL: u64 = 604_800_000;
 
-/// The two ways to a server.
+/// The ways to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// On the shared connection, from a task.
     Async,
     /// On a connection driven by the calling thread.
     Blocking,
+    /// On the shared connection, from a thread: as when there are many.
+    Sharing,
 }
 
-/// Both.
+/// The two that make a connection when they need one.
 pub(crate) const WAYS: [Way; 2] = [Way::Async, Way::Blocking];
+/// All; [`Way::Sharing`] has a connection only where a task made one before.
+pub(crate) const EVERY_WAY: [Way; 3] = [Way::Async, Way::Blocking, Way::Sharing];
 
 /// A store and a runtime for its background work.
 pub(crate) struct Asker {
@@ -43,15 +47,22 @@ impl Asker {
         Asker::with(url, way, RedisOptions::default())
     }
 
-    pub(crate) fn with(url: &str, way: Way, options: RedisOptions) -> Asker {
+    pub(crate) fn with(url: &str, way: Way, mut options: RedisOptions) -> Asker {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        Asker { store: RedisStore::new(url, options).unwrap(), runtime, way }
+        if way == Way::Sharing {
+            options.share_from = 1;
+        }
+        let store = RedisStore::new(url, options).unwrap();
+        if way == Way::Sharing {
+            runtime.block_on(store.facts(now() + LONG)).unwrap();
+        }
+        Asker { store, runtime, way }
     }
 
     pub(crate) fn answer_within(&self, op: &Op, limit: Duration) -> Answer {
         match self.way {
             Way::Async => self.runtime.block_on(self.store.call(op.clone(), now() + limit)),
-            Way::Blocking => self.blocking(op, limit, &Uninterrupted),
+            Way::Blocking | Way::Sharing => self.blocking(op, limit, &Uninterrupted),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The way of callers without a runtime: the pool, dead connections in it, and interruption.
+//! The ways of callers without a runtime: the pool, dead connections in it, the shared one, and interruption.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -152,4 +152,95 @@ fn many_threads_at_once() {
     assert_eq!(store.stats().reconnects, 0);
     drop(store);
     wait_until(LONG, "the others to be closed", || server.info("clients")["connected_clients"] == "1");
+}
+
+fn connections(server: &Server) -> u32 {
+    server.info("clients")["connected_clients"].parse().unwrap()
+}
+
+#[test]
+fn many_threads_share_the_connection_of_tasks() {
+    let server = Server::valkey();
+    // the ninth and later ones share: with 24 at once there are at most eight connections of their own
+    let options = RedisOptions { share_from: 9, ..RedisOptions::default() };
+    let asker = Arc::new(Asker::with(&server.url(), Way::Sharing, options));
+    let monitor = server.monitor();
+    // from here on the server knows both scripts
+    let first = claim(Kind::Mutex, "first", TOKEN);
+    asker.reply(&acquire(&first));
+    asker.reply(&release(&first));
+    let before = asker.store_stats().commands_sent;
+    std::thread::scope(|scope| {
+        for thread in 0..24 {
+            let asker = asker.clone();
+            scope.spawn(move || {
+                let mine = claim(Kind::Mutex, &format!("lock {thread}"), TOKEN);
+                for _ in 0..50 {
+                    assert!(matches!(asker.reply(&acquire(&mine)), Reply::Granted { again: false, .. }));
+                    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
+                }
+            });
+        }
+    });
+    assert_eq!(asker.store_stats().commands_sent - before, 24 * 50 * 2);
+    assert!(monitor.count("HELLO") <= 8, "{}", monitor.count("HELLO"));
+}
+
+#[test]
+fn a_sharing_caller_needs_no_connection_of_its_own_while_there_is_one() {
+    let server = Server::valkey();
+    let asker = Asker::new(&server.url(), Way::Sharing);
+    let before = connections(&server);
+    let mine = claim(Kind::Mutex, "a", TOKEN);
+    asker.reply(&acquire(&mine));
+    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
+    assert_eq!(connections(&server), before);
+    // without it, the caller makes its own, and is none the wiser
+    let number = asker.store.connection();
+    server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    wait_until(LONG, "the end of the connection to be noticed", || asker.store.connection() != number);
+    asker.reply(&acquire(&mine));
+    assert_eq!(connections(&server), before);
+    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
+}
+
+#[test]
+fn a_sharing_caller_is_interrupted_and_limited_like_any_other() {
+    let server = Server::valkey();
+    let asker = Asker::with(&server.url(), Way::Sharing, patient());
+    let mine = claim(Kind::Mutex, "a", TOKEN);
+    asker.reply(&acquire(&mine));
+    server.stop();
+    let (answer, took) = interrupt(|flag| asker.blocking(&release(&mine), LONG, flag));
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    let Outcome::Indeterminate(failure) = answer.outcome else { panic!("{answer:?}") };
+    assert!(failure.detail.contains("interrupted"), "{failure:?}");
+    let started = Instant::now();
+    let answer = asker.answer_within(&acquire(&mine), Duration::from_millis(120));
+    assert!(matches!(answer.outcome, Outcome::Indeterminate(_)), "{answer:?}");
+    assert!(started.elapsed() >= Duration::from_millis(120), "{:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_millis(400), "{:?}", started.elapsed());
+    server.cont();
+    // the replies to the abandoned requests are nobody's: each later one gets its own
+    wait_until(LONG, "both to be executed", || server.int(&["EXISTS", "a"]) == 1);
+    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
+    assert_eq!(asker.reply(&release(&mine)), Reply::Released(false));
+    assert_eq!(asker.store_stats().reconnects, 0);
+}
+
+#[test]
+fn a_frozen_server_ends_the_shared_connection_for_all_callers() {
+    let server = Server::valkey();
+    let options = RedisOptions { request_timeout: Duration::from_millis(300), ..RedisOptions::default() };
+    let asker = Asker::with(&server.url(), Way::Sharing, options);
+    let mine = claim(Kind::Mutex, "a", TOKEN);
+    server.stop();
+    let started = Instant::now();
+    let answer = asker.answer(&acquire(&mine));
+    assert!(matches!(answer.outcome, Outcome::Indeterminate(_)), "{answer:?}");
+    assert!((300..600).contains(&started.elapsed().as_millis()), "{:?}", started.elapsed());
+    server.cont();
+    // with the same token on a new connection
+    assert!(matches!(asker.reply(&acquire(&mine)), Reply::Granted { .. }));
+    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
 }

@@ -1,4 +1,4 @@
-//! The Redis and Valkey store against real servers, asked both ways.
+//! The Redis and Valkey store against real servers, asked every way.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 

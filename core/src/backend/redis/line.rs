@@ -21,7 +21,7 @@ use crate::error::ErrorKind;
 use crate::machine::{Failure, Outcome, Time};
 
 /// A caller is looked after this often while it waits.
-const SLICE: Duration = Duration::from_millis(50);
+pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// A pooled connection that was idle for longer is looked at before it is used.
 const SURELY_FRESH: Duration = Duration::from_secs(1);
 
@@ -34,7 +34,7 @@ pub(crate) struct Patience<'a> {
 
 impl Patience<'_> {
     /// `Err` with the reason when there is none left.
-    fn check(&self) -> Result<Duration, &'static str> {
+    pub(crate) fn check(&self) -> Result<Duration, &'static str> {
         if self.interrupt.interrupted() {
             return Err("the caller was interrupted");
         }

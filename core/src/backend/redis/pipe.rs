@@ -20,6 +20,8 @@ use tokio::time::timeout;
 
 use super::dial::{Dialled, Stream};
 use super::endpoint::Endpoint;
+use super::line::Patience;
+use super::parked;
 use super::replies::MAX_REPLY;
 use super::socket::{NO_REPLY, NO_RESP, broken};
 use super::value::text;
@@ -147,39 +149,65 @@ impl Pipe {
 
     /// Sends a request at `sent_at`, and waits for its reply until `until`, but no longer than a request may take.
     pub(crate) async fn request(&self, command: &Cmd, sent_at: Time, until: Time) -> Outcome<Value> {
-        if self.is_gone() {
-            return Outcome::NotApplied(broken(&self.endpoint, "the connection is gone"));
+        if let Some(refused) = self.begin(sent_at) {
+            return refused;
         }
         let limit = until.since(sent_at).min(self.request_timeout);
+        let mut connection = self.connection.clone();
+        match timeout(limit, connection.send_packed_command(command)).await {
+            Ok(replied) => self.replied(replied),
+            Err(_) => self.unanswered(sent_at, NO_REPLY),
+        }
+    }
+
+    /// The same for a thread without a runtime, which sleeps meanwhile.
+    pub(crate) fn request_on_thread(&self, command: &Cmd, sent_at: Time, patience: Patience<'_>) -> Outcome<Value> {
+        if let Some(refused) = self.begin(sent_at) {
+            return refused;
+        }
+        let until = patience.until.min(sent_at + self.request_timeout);
+        let mut connection = self.connection.clone();
+        match parked::wait(connection.send_packed_command(command), Patience { until, ..patience }) {
+            Ok(replied) => self.replied(replied),
+            Err(why) => self.unanswered(sent_at, why),
+        }
+    }
+
+    /// What is to be said of a request before it is sent; `None` when it may be.
+    fn begin(&self, sent_at: Time) -> Option<Outcome<Value>> {
+        if self.is_gone() {
+            return Some(Outcome::NotApplied(broken(&self.endpoint, "the connection is gone")));
+        }
         let silent = &self.health.silent_since;
         let _ = silent.compare_exchange(0, sent_at.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
-        let mut connection = self.connection.clone();
-        let unknown = |reason: &str| Outcome::Indeterminate(broken(&self.endpoint, reason));
-        match timeout(limit, connection.send_packed_command(command)).await {
-            Ok(Ok(value)) => {
+        None
+    }
+
+    fn replied(&self, replied: Result<Value, RedisError>) -> Outcome<Value> {
+        let reason = match replied {
+            Ok(value) => {
                 self.health.understood();
-                silent.store(0, Ordering::Relaxed);
+                self.health.silent_since.store(0, Ordering::Relaxed);
                 // asked after the reply was taken: whatever was shifted came after the flag was set
-                if self.health.disordered.load(Ordering::Acquire) {
-                    self.stop();
-                    return unknown("replies were mixed up");
+                if !self.health.disordered.load(Ordering::Acquire) {
+                    return Outcome::Applied(value);
                 }
-                Outcome::Applied(value)
+                "replies were mixed up".to_owned()
             }
-            Ok(Err(error)) => {
-                self.stop();
-                unknown(&why(&error))
-            }
-            Err(_) => {
-                // a caller in a hurry doesn't end it for the others, but all of them together notice silence
-                let (now, since) = (clock::now(), Time::from_nanos(silent.load(Ordering::Relaxed)));
-                let silence = if since == Time::ZERO { Duration::ZERO } else { now.since(since) };
-                if now.since(sent_at).max(silence) >= self.request_timeout {
-                    self.stop();
-                }
-                unknown(NO_REPLY)
-            }
+            Err(error) => why(&error),
+        };
+        self.stop();
+        Outcome::Indeterminate(broken(&self.endpoint, &reason))
+    }
+
+    fn unanswered(&self, sent_at: Time, reason: &str) -> Outcome<Value> {
+        // a caller in a hurry doesn't end it for the others, but all of them together notice silence
+        let (now, since) = (clock::now(), Time::from_nanos(self.health.silent_since.load(Ordering::Relaxed)));
+        let silence = if since == Time::ZERO { Duration::ZERO } else { now.since(since) };
+        if now.since(sent_at).max(silence) >= self.request_timeout {
+            self.stop();
         }
+        Outcome::Indeterminate(broken(&self.endpoint, reason))
     }
 
     /// The connection for subscriptions, and how many confirmations it waits for.
