@@ -3,16 +3,19 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-c demo lint bench servers header dist install clean
+.PHONY: help test test-c test-node demo lint bench servers header dist install clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## everything that must pass before a change goes in
 	@tools/test.sh
 
 test-c: ## the part of it that is about the C library
 	@tools/c/test.sh
+
+test-node: ## the part of it that is about the Node package
+	@tools/node/test.sh
 
 demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_URL, or a server of its own
 	@tools/demo.sh

@@ -17,11 +17,12 @@ step cargo test --workspace --doc --locked | tee -a "$log"
 RUSTDOCFLAGS='-D warnings' step cargo doc --quiet --workspace --no-deps --document-private-items --locked
 
 step tools/c/test.sh
+step tools/node/test.sh
 
 awk -v seconds=$((SECONDS - started)) '
     /^test result:/ { passed += $4; failed += $6; ignored += $8 }
     END {
-        printf "\ntest: fmt, clippy, no-default-features, %d tests (%d failed, %d ignored), docs, C library: all passed in %d s\n",
+        printf "\ntest: fmt, clippy, no-default-features, %d tests (%d failed, %d ignored), docs, C library, Node package: all passed in %d s\n",
             passed, failed, ignored, seconds
         # A build that silently runs nothing must not look like a success; nor may a test be switched off.
         exit passed == 0 || failed > 0 || ignored > 0

@@ -1,0 +1,49 @@
+//! The client, as JavaScript holds it.
+
+use std::sync::Arc;
+
+use napi::Either;
+use napi::bindgen_prelude::Uint8ArraySlice;
+use napi_derive::napi;
+use onelock::{Client, Lock};
+
+use crate::data::Counters;
+use crate::options::LockOptions;
+
+/// A name as it comes from JavaScript.
+pub type Name<'a> = Either<String, Uint8ArraySlice<'a>>;
+
+pub(crate) fn bytes<'a>(name: &'a Name<'_>) -> &'a [u8] {
+    match name {
+        Either::A(text) => text.as_bytes(),
+        Either::B(bytes) => bytes,
+    }
+}
+
+/// One client of a server. The session keeps a share of it until nothing is left to be given back.
+#[napi]
+pub struct NativeClient {
+    pub(crate) client: Client,
+    /// Gone when JavaScript has let go of the client.
+    pub(crate) _alive: Arc<()>,
+}
+
+#[napi]
+impl NativeClient {
+    #[napi]
+    pub fn stats(&self) -> Counters {
+        self.client.stats().into()
+    }
+}
+
+impl NativeClient {
+    /// The lock of this name: 0 is the plain kind, 1 the reentrant one.
+    pub(crate) fn lock(&self, kind: u32, name: &Name<'_>, options: Option<LockOptions>) -> Lock {
+        let name = bytes(name);
+        let lock = if kind == 1 { self.client.reentrant_lock(name) } else { self.client.lock(name) };
+        match options {
+            Some(options) => options.apply(lock),
+            None => lock,
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What goes over as an object: errors, and what was seen.
+
+use napi_derive::napi;
+use onelock::{Error, ErrorKind, Facts, Histogram, Inspection, LossReason, Release, Stats};
+
+use crate::client::{Name, bytes};
+
+/// An error, as the classes in `ts/errors.ts` take it.
+#[napi(object)]
+pub struct Failure {
+    pub kind: String,
+    pub message: String,
+    pub lock: Option<String>,
+    pub tried: String,
+    pub detail: String,
+    pub causes: Vec<String>,
+    pub reason: Option<String>,
+}
+
+impl Failure {
+    /// An error of the binding itself, worded like the core's.
+    pub(crate) fn new(kind: ErrorKind, tried: &str, detail: impl Into<String>) -> Failure {
+        let detail = detail.into();
+        Failure {
+            kind: kind.name().to_owned(),
+            message: format!("{tried}: {detail} ({}: {})", kind.name(), kind.todo()),
+            lock: None,
+            tried: tried.to_owned(),
+            detail,
+            causes: Vec::new(),
+            reason: None,
+        }
+    }
+
+    /// What is told when a lease is lost while it is held.
+    pub(crate) fn lost(name: &[u8], reason: LossReason) -> Failure {
+        let kind = ErrorKind::Lost;
+        let lock = name.escape_ascii().to_string();
+        let detail = format!("the lease was lost: {}", reason.explain());
+        Failure {
+            kind: kind.name().to_owned(),
+            message: format!("hold \"{lock}\": {detail} ({}: {})", kind.name(), kind.todo()),
+            lock: Some(lock),
+            tried: "hold".to_owned(),
+            detail,
+            causes: Vec::new(),
+            reason: Some(reason.as_str().to_owned()),
+        }
+    }
+
+    pub(crate) fn because_of_loss(mut self, loss: Option<LossReason>) -> Failure {
+        self.reason = loss.map(|reason| reason.as_str().to_owned());
+        self
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure {
+            kind: error.kind().name().to_owned(),
+            message: error.to_string(),
+            lock: error.lock_name().map(str::to_owned),
+            tried: error.tried().to_owned(),
+            detail: error.detail().to_owned(),
+            causes: error.causes().to_vec(),
+            reason: None,
+        }
+    }
+}
+
+/// A row of the table of errors.
+#[napi(object)]
+pub struct KindRow {
+    pub kind: String,
+    pub number: u32,
+    pub not_acquired: bool,
+    pub retryable: bool,
+    pub todo: String,
+}
+
+/// The table of errors, for the messages that TypeScript writes.
+#[napi]
+pub fn kinds() -> Vec<KindRow> {
+    ErrorKind::ALL
+        .iter()
+        .map(|kind| KindRow {
+            kind: kind.name().to_owned(),
+            number: kind.number(),
+            not_acquired: kind.is_not_acquired(),
+            retryable: kind.is_retryable(),
+            todo: kind.todo().to_owned(),
+        })
+        .collect()
+}
+
+/// The version of this module, to be compared with the package's.
+#[napi]
+pub fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
+#[napi(object)]
+pub struct Holder {
+    pub label: String,
+    pub pid: u32,
+    pub host: String,
+    pub since: f64,
+}
+
+#[napi(object)]
+pub struct Seen {
+    pub kind: String,
+    pub owner: Option<Holder>,
+    pub hold_count: f64,
+    pub ttl_left: Option<f64>,
+    pub fencing_token: Option<f64>,
+}
+
+impl From<Inspection> for Seen {
+    fn from(seen: Inspection) -> Seen {
+        Seen {
+            kind: seen.kind.as_str().to_owned(),
+            owner: seen.owner.map(|owner| Holder {
+                label: owner.label,
+                pid: owner.pid,
+                host: owner.host,
+                since: owner.since_ms as f64,
+            }),
+            hold_count: seen.hold_count as f64,
+            ttl_left: seen.ttl_left.map(|left| left.as_secs_f64() * 1e3),
+            fencing_token: seen.fencing_token.map(|token| token as f64),
+        }
+    }
+}
+
+#[napi(object)]
+pub struct ServerFacts {
+    pub grade: String,
+    pub warnings: Vec<String>,
+    pub server: String,
+}
+
+impl From<Facts> for ServerFacts {
+    fn from(facts: Facts) -> ServerFacts {
+        ServerFacts { grade: facts.grade.as_str().to_owned(), warnings: facts.warnings, server: facts.server }
+    }
+}
+
+#[napi(object)]
+pub struct Spans {
+    pub count: f64,
+    pub sum: f64,
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+}
+
+impl From<&Histogram> for Spans {
+    fn from(histogram: &Histogram) -> Spans {
+        let quantile = |share| histogram.quantile(share).as_secs_f64() * 1e3;
+        Spans {
+            count: histogram.count as f64,
+            sum: histogram.sum_us as f64 / 1e3,
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+        }
+    }
+}
+
+#[napi(object)]
+pub struct Counters {
+    pub held: f64,
+    pub waiting: f64,
+    pub acquired: f64,
+    pub busy: f64,
+    pub timeouts: f64,
+    pub cancelled: f64,
+    pub failed: f64,
+    pub released: f64,
+    pub lost: f64,
+    pub renewals: f64,
+    pub renewals_missed: f64,
+    pub cleaning: f64,
+    pub reconnects: f64,
+    pub commands_sent: f64,
+    pub wait: Spans,
+    pub hold: Spans,
+}
+
+impl From<Stats> for Counters {
+    fn from(stats: Stats) -> Counters {
+        Counters {
+            held: stats.held as f64,
+            waiting: stats.waiting as f64,
+            acquired: stats.acquired as f64,
+            busy: stats.busy as f64,
+            timeouts: stats.timeouts as f64,
+            cancelled: stats.cancelled as f64,
+            failed: stats.failed as f64,
+            released: stats.released as f64,
+            lost: stats.lost as f64,
+            renewals: stats.renewals as f64,
+            renewals_missed: stats.renewals_missed as f64,
+            cleaning: stats.cleaning as f64,
+            reconnects: stats.reconnects as f64,
+            commands_sent: stats.commands_sent as f64,
+            wait: Spans::from(&stats.wait),
+            hold: Spans::from(&stats.hold),
+        }
+    }
+}
+
+/// The number of a loss reason, as `ts/codes.ts` knows it; 0 for none.
+pub(crate) fn loss_code(loss: Option<LossReason>) -> u32 {
+    match loss {
+        None => 0,
+        Some(LossReason::Taken) => 2,
+        Some(LossReason::MaxHold) => 3,
+        Some(LossReason::ClockAnomaly) => 4,
+        // also what a later core may add
+        Some(_) => 1,
+    }
+}
+
+/// The error that tells of a loss.
+#[napi]
+pub fn loss_failure(name: Name<'_>, reason: u32) -> Failure {
+    let reason = match reason {
+        2 => LossReason::Taken,
+        3 => LossReason::MaxHold,
+        4 => LossReason::ClockAnomaly,
+        _ => LossReason::Expired,
+    };
+    Failure::lost(bytes(&name), reason)
+}
+
+/// The number of what a release found.
+pub(crate) fn release_code(outcome: Release) -> u32 {
+    match outcome {
+        Release::Released => 0,
+        Release::AlreadyExpired => 1,
+        Release::AlreadyReleased => 2,
+        _ => 3,
+    }
+}

@@ -1,0 +1,98 @@
+//! The way back to JavaScript: what has happened is queued here, from any thread, and fetched by the session in batches.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
+use napi::{Env, Status, sys};
+use onelock::{Facts, Inspection, Lease, LossReason, Release};
+
+use crate::data::Failure;
+
+/// Weak: it does not keep the event loop alive, except while the session says so.
+pub(crate) type Bell = ThreadsafeFunction<(), (), (), Status, false, true>;
+
+/// What came of a call.
+pub(crate) enum Outcome {
+    Granted(Lease),
+    /// Busy, or nobody there: `null`.
+    Nothing,
+    Done,
+    Flag(bool),
+    Released {
+        outcome: Release,
+        loss: Option<LossReason>,
+    },
+    Inspected(Box<Inspection>),
+    Checked(Facts),
+    Failed(Box<Failure>),
+}
+
+/// Something to tell JavaScript.
+pub(crate) enum Message {
+    Outcome { call: u32, outcome: Outcome },
+    Lost { lease: u64, reason: LossReason },
+    Jeopardy { lease: u64 },
+}
+
+pub(crate) struct Pump {
+    queue: Mutex<VecDeque<Message>>,
+    /// Whether JavaScript was woken and has not come yet.
+    rung: AtomicBool,
+    closed: AtomicBool,
+    bell: Bell,
+}
+
+impl Pump {
+    pub(crate) fn new(bell: Bell) -> Pump {
+        Pump { queue: Mutex::default(), rung: AtomicBool::new(false), closed: AtomicBool::new(false), bell }
+    }
+
+    /// Queues it and wakes the event loop, unless it was woken already. A lease that nobody can fetch any more is given
+    /// back: dropping it does that.
+    pub(crate) fn tell(&self, message: Message) {
+        if self.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
+        if !self.rung.swap(true, Ordering::SeqCst) {
+            self.bell.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        }
+        if self.closed.load(Ordering::SeqCst) {
+            // closed meanwhile, and `close` may not have seen it
+            self.clear();
+        }
+    }
+
+    /// At most `limit` messages, the oldest first.
+    pub(crate) fn fetch(&self, limit: usize, into: &mut Vec<Message>) {
+        // first: what is queued from here on rings again
+        self.rung.store(false, Ordering::SeqCst);
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = queue.len().min(limit);
+        into.extend(queue.drain(..count));
+    }
+
+    /// The thread of JavaScript ends: nobody fetches anything any more.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.clear();
+    }
+
+    fn clear(&self) {
+        let left = std::mem::take(&mut *self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(left);
+    }
+
+    /// Whether the event loop is kept alive for what is under way. Only on the thread of `env`.
+    pub(crate) fn keep_alive(&self, env: &Env, alive: bool) {
+        if self.bell.aborted() {
+            return;
+        }
+        let change = if alive { sys::napi_ref_threadsafe_function } else { sys::napi_unref_threadsafe_function };
+        // SAFETY: called on the thread of this environment, and the function was not finalized: it is marked as aborted
+        // then, on this same thread.
+        unsafe { change(env.raw(), self.bell.raw()) };
+    }
+}

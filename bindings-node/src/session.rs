@@ -1,0 +1,429 @@
+//! What one thread of JavaScript has: its calls under way, its leases, and the way results come back to it.
+//!
+//! A call has a number that JavaScript chose. Exactly one of two things becomes of it: its outcome is fetched, or it is
+//! cancelled, and then a lease that was granted meanwhile is dropped here, which gives it back. Both happen on this
+//! thread, so neither can overtake the other.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+
+use napi::Env;
+use napi::bindgen_prelude::{Float64ArraySlice, Function};
+use napi_derive::napi;
+use onelock::{ErrorKind, Lease, Release, runtime};
+
+use crate::client::{Name, NativeClient, bytes};
+use crate::data::{Failure, Seen, ServerFacts, loss_code, release_code};
+use crate::exit::Clients;
+use crate::options::{ClientOptions, LockOptions, span};
+use crate::pump::{Message, Outcome, Pump};
+use crate::task::Task;
+
+/// Numbers that a record takes: what it is about, what it is, two values. `ts/codes.ts` reads them.
+const RECORD: usize = 4;
+
+/// The second number of a record.
+mod code {
+    pub(super) const GRANTED: u32 = 0;
+    pub(super) const NOTHING: u32 = 1;
+    pub(super) const DONE: u32 = 2;
+    pub(super) const FLAG: u32 = 3;
+    pub(super) const RELEASED: u32 = 4;
+    pub(super) const INSPECTED: u32 = 5;
+    pub(super) const CHECKED: u32 = 6;
+    pub(super) const FAILED: u32 = 7;
+    pub(super) const LOST: u32 = 8;
+    pub(super) const JEOPARDY: u32 = 9;
+}
+
+/// `wait` of an acquire: for ever.
+const FOR_EVER: f64 = -1.0;
+/// `wait` of an acquire: one try.
+const ONE_TRY: f64 = -2.0;
+
+/// An object that is fetched by itself.
+enum Parcel {
+    Failure(Box<Failure>),
+    Seen(Seen),
+    Facts(ServerFacts),
+}
+
+struct Call {
+    task: Arc<Task>,
+    /// The lease that is released, which is forgotten once it has been.
+    releases: Option<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: HashMap<u32, Call>,
+    leases: HashMap<u64, Arc<Lease>>,
+    next_lease: u64,
+    parcels: HashMap<u32, Parcel>,
+    fetched: Vec<Message>,
+}
+
+#[napi]
+pub struct Session {
+    pump: Arc<Pump>,
+    clients: Arc<Clients>,
+    state: RefCell<State>,
+}
+
+#[napi]
+impl Session {
+    /// `bell` is called when there is something to fetch.
+    #[napi(constructor)]
+    pub fn new(env: Env, bell: Function<'_, (), ()>) -> napi::Result<Session> {
+        let bell = bell.build_threadsafe_function::<()>().weak::<true>().build()?;
+        let pump = Arc::new(Pump::new(bell));
+        let clients = Arc::new(Clients::new(pump.clone()));
+        env.add_env_cleanup_hook(clients.clone(), |clients| clients.close())?;
+        Ok(Session { pump, clients, state: RefCell::default() })
+    }
+
+    /// Gives back what is held and waits for it, a second at most: the process ends.
+    #[napi]
+    pub fn close(&self) {
+        self.clients.close();
+    }
+
+    /// Writes as many records as there is room for, and tells how many.
+    #[napi]
+    pub fn fetch(&self, env: Env, mut records: Float64ArraySlice<'_>) -> u32 {
+        let state = &mut *self.state.borrow_mut();
+        // SAFETY: the array is JavaScript's and lives through this call, in which no JavaScript runs.
+        let records = unsafe { records.as_mut() };
+        let mut fetched = std::mem::take(&mut state.fetched);
+        self.pump.fetch(records.len() / RECORD, &mut fetched);
+        let mut count = 0;
+        let mut room = records.chunks_exact_mut(RECORD);
+        for message in fetched.drain(..) {
+            let Some(line) = state.line(message) else { continue };
+            if let Some(record) = room.next() {
+                record.copy_from_slice(&line);
+                count += 1;
+            }
+        }
+        state.fetched = fetched;
+        if state.calls.is_empty() && count > 0 {
+            self.pump.keep_alive(&env, false);
+        }
+        count
+    }
+
+    /// A client; `null` when the arguments are wrong, and the error is parcel 0.
+    #[napi]
+    pub fn open(&self, url: String, options: ClientOptions) -> Option<NativeClient> {
+        if options.cert_file.is_some() != options.key_file.is_some() {
+            let detail = "certFile and keyFile belong together";
+            return self.refused(Failure::new(ErrorKind::InvalidArgument, "make a client", detail));
+        }
+        match options.builder().build(&url) {
+            Ok(client) => {
+                let alive = Arc::new(());
+                self.clients.remember(&client, &alive);
+                Some(NativeClient { client, _alive: alive })
+            }
+            Err(error) => self.refused(error.into()),
+        }
+    }
+
+    #[napi]
+    pub fn check(&self, env: Env, call: u32, client: &NativeClient) -> napi::Result<()> {
+        let client = client.client.clone();
+        self.begin(env, call, async move { Ok(Outcome::Checked(client.check().await?)) })
+    }
+
+    #[napi]
+    pub fn close_client(&self, env: Env, call: u32, client: &NativeClient) -> napi::Result<()> {
+        let client = client.client.clone();
+        self.begin(env, call, async move {
+            client.close().await;
+            Ok(Outcome::Done)
+        })
+    }
+
+    #[napi]
+    pub fn inspect(&self, env: Env, call: u32, client: &NativeClient, name: Name<'_>) -> napi::Result<()> {
+        let (client, name) = (client.client.clone(), bytes(&name).to_vec());
+        self.begin(env, call, async move {
+            let seen = client.inspect(name).await?;
+            Ok(seen.map_or(Outcome::Nothing, |seen| Outcome::Inspected(Box::new(seen))))
+        })
+    }
+
+    #[napi]
+    pub fn force_release(&self, env: Env, call: u32, client: &NativeClient, name: Name<'_>) -> napi::Result<()> {
+        let (client, name) = (client.client.clone(), bytes(&name).to_vec());
+        self.begin(env, call, async move { Ok(Outcome::Flag(client.force_release(name).await?)) })
+    }
+
+    #[allow(clippy::too_many_arguments)] // an object for them would take longer to read than the call itself
+    #[napi]
+    pub fn acquire(
+        &self,
+        env: Env,
+        call: u32,
+        client: &NativeClient,
+        kind: u32,
+        name: Name<'_>,
+        wait: f64,
+        options: Option<LockOptions>,
+    ) -> napi::Result<()> {
+        let lock = client.lock(kind, &name, options);
+        self.begin(env, call, async move {
+            if wait == ONE_TRY {
+                return Ok(lock.try_acquire().await?.map_or(Outcome::Nothing, Outcome::Granted));
+            }
+            let lease = if wait == FOR_EVER { lock.acquire().await? } else { lock.acquire_within(span(wait)).await? };
+            Ok(Outcome::Granted(lease))
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)] // as `acquire`
+    #[napi]
+    pub fn attach(
+        &self,
+        env: Env,
+        call: u32,
+        client: &NativeClient,
+        kind: u32,
+        name: Name<'_>,
+        proof: String,
+        options: Option<LockOptions>,
+    ) -> napi::Result<()> {
+        let lock = client.lock(kind, &name, options);
+        self.begin(env, call, async move { Ok(Outcome::Granted(lock.attach(&proof).await?)) })
+    }
+
+    #[napi]
+    pub fn is_locked(
+        &self,
+        env: Env,
+        call: u32,
+        client: &NativeClient,
+        kind: u32,
+        name: Name<'_>,
+        options: Option<LockOptions>,
+    ) -> napi::Result<()> {
+        let lock = client.lock(kind, &name, options);
+        self.begin(env, call, async move { Ok(Outcome::Flag(lock.is_locked().await?)) })
+    }
+
+    /// Stops a call. False when its outcome was fetched before: then that stands.
+    #[napi]
+    pub fn cancel(&self, env: Env, call: u32) -> bool {
+        let (gone, idle) = {
+            let mut state = self.state.borrow_mut();
+            let gone = state.calls.remove(&call);
+            (gone, state.calls.is_empty())
+        };
+        let Some(gone) = gone else { return false };
+        gone.task.cancel();
+        if idle {
+            self.pump.keep_alive(&env, false);
+        }
+        true
+    }
+
+    #[napi]
+    pub fn extend(&self, env: Env, call: u32, lease: f64, ttl: f64) -> napi::Result<()> {
+        let lease = self.lease(lease);
+        self.begin(env, call, async move {
+            let lease = lease.ok_or_else(|| not_held("extend"))?;
+            match lease.extend(span(ttl)).await {
+                Ok(()) => Ok(Outcome::Done),
+                Err(error) => Err(Failure::from(error).because_of_loss(lease.loss())),
+            }
+        })
+    }
+
+    #[napi]
+    pub fn release(&self, env: Env, call: u32, lease: f64) -> napi::Result<()> {
+        let handle = self.lease(lease);
+        self.begin(env, call, async move {
+            let Some(handle) = handle else {
+                return Ok(Outcome::Released { outcome: Release::AlreadyReleased, loss: None });
+            };
+            let outcome = handle.release().await?;
+            Ok(Outcome::Released { outcome, loss: handle.loss() })
+        })?;
+        if let Some(call) = self.state.borrow_mut().calls.get_mut(&call) {
+            call.releases = Some(lease as u64);
+        }
+        Ok(())
+    }
+
+    /// The proof for another process; `null` when there is nothing to hand over, and the error is parcel 0.
+    #[napi]
+    pub fn detach(&self, lease: f64) -> Option<String> {
+        let Some(handle) = self.lease(lease) else { return self.refused(not_held("detach")) };
+        match handle.detach() {
+            Ok(proof) => {
+                self.state.borrow_mut().leases.remove(&(lease as u64));
+                Some(proof)
+            }
+            Err(error) => self.refused(Failure::from(error).because_of_loss(handle.loss())),
+        }
+    }
+
+    /// Lets go of a lease. True when it was still held, and is given back now.
+    #[napi]
+    pub fn forget(&self, lease: f64) -> bool {
+        let lease = self.state.borrow_mut().leases.remove(&(lease as u64));
+        lease.is_some_and(|lease| lease.is_held())
+    }
+
+    #[napi]
+    pub fn is_held(&self, lease: f64) -> bool {
+        self.lease(lease).is_some_and(|lease| lease.is_held())
+    }
+
+    /// In milliseconds.
+    #[napi]
+    pub fn remaining(&self, lease: f64) -> f64 {
+        self.lease(lease).map_or(0.0, |lease| lease.remaining().as_secs_f64() * 1e3)
+    }
+
+    #[napi]
+    pub fn loss(&self, lease: f64) -> u32 {
+        loss_code(self.lease(lease).and_then(|lease| lease.loss()))
+    }
+
+    #[napi]
+    pub fn hold_count(&self, lease: f64) -> f64 {
+        self.lease(lease).map_or(0.0, |lease| lease.hold_count() as f64)
+    }
+
+    #[napi]
+    pub fn fencing_grade(&self, lease: f64) -> &'static str {
+        self.lease(lease).map_or("None", |lease| lease.fencing_grade().as_str())
+    }
+
+    /// Tells the loss of this lease as a record; at once if it is lost already.
+    #[napi]
+    pub fn watch_loss(&self, lease: f64) {
+        let Some(handle) = self.lease(lease) else { return };
+        let (pump, lease) = (self.pump.clone(), lease as u64);
+        handle.on_lost(move |reason| pump.tell(Message::Lost { lease, reason }));
+    }
+
+    /// Tells every missed renewal of this lease as a record.
+    #[napi]
+    pub fn watch_jeopardy(&self, lease: f64) {
+        let Some(handle) = self.lease(lease) else { return };
+        let (pump, lease) = (self.pump.clone(), lease as u64);
+        handle.on_jeopardy(move || pump.tell(Message::Jeopardy { lease }));
+    }
+
+    #[napi]
+    pub fn take_failure(&self, parcel: u32) -> Option<Failure> {
+        match self.state.borrow_mut().parcels.remove(&parcel)? {
+            Parcel::Failure(failure) => Some(*failure),
+            _ => None,
+        }
+    }
+
+    #[napi]
+    pub fn take_seen(&self, parcel: u32) -> Option<Seen> {
+        match self.state.borrow_mut().parcels.remove(&parcel)? {
+            Parcel::Seen(seen) => Some(seen),
+            _ => None,
+        }
+    }
+
+    #[napi]
+    pub fn take_facts(&self, parcel: u32) -> Option<ServerFacts> {
+        match self.state.borrow_mut().parcels.remove(&parcel)? {
+            Parcel::Facts(facts) => Some(facts),
+            _ => None,
+        }
+    }
+}
+
+impl Session {
+    /// Begins a call on this thread. The event loop lives until it has ended.
+    fn begin(
+        &self,
+        env: Env,
+        call: u32,
+        work: impl Future<Output = Result<Outcome, Failure>> + Send + 'static,
+    ) -> napi::Result<()> {
+        let runtime = runtime::handle().map_err(|error| napi::Error::from_reason(error.to_string()))?;
+        let (pump, broken) = (self.pump.clone(), self.pump.clone());
+        if self.state.borrow().calls.is_empty() {
+            self.pump.keep_alive(&env, true);
+        }
+        let work = async move {
+            let outcome = work.await.unwrap_or_else(|failure| Outcome::Failed(Box::new(failure)));
+            pump.tell(Message::Outcome { call, outcome });
+        };
+        let broken = move || {
+            let failure = Failure::new(ErrorKind::Internal, "run a call", "it panicked");
+            broken.tell(Message::Outcome { call, outcome: Outcome::Failed(Box::new(failure)) });
+        };
+        let task = Task::start(runtime, work, broken);
+        self.state.borrow_mut().calls.insert(call, Call { task, releases: None });
+        Ok(())
+    }
+
+    fn lease(&self, lease: f64) -> Option<Arc<Lease>> {
+        self.state.borrow().leases.get(&(lease as u64)).cloned()
+    }
+
+    fn refused<T>(&self, failure: Failure) -> Option<T> {
+        self.state.borrow_mut().parcels.insert(0, Parcel::Failure(Box::new(failure)));
+        None
+    }
+}
+
+fn not_held(tried: &str) -> Failure {
+    Failure::new(ErrorKind::NotHeld, tried, "this lease was released or handed away")
+}
+
+impl State {
+    /// The record of a message; `None` when nobody waits for it any more: what it brought is dropped.
+    fn line(&mut self, message: Message) -> Option<[f64; RECORD]> {
+        let (call, outcome) = match message {
+            Message::Outcome { call, outcome } => (call, outcome),
+            Message::Lost { lease, reason } => {
+                return Some([lease as f64, f64::from(code::LOST), f64::from(loss_code(Some(reason))), 0.0]);
+            }
+            Message::Jeopardy { lease } => return Some([lease as f64, f64::from(code::JEOPARDY), 0.0, 0.0]),
+        };
+        let ended = self.calls.remove(&call)?;
+        let (code, first, second) = match outcome {
+            Outcome::Granted(lease) => {
+                let fence = lease.fencing_token().map_or(-1.0, |token| token as f64);
+                (code::GRANTED, self.keep(lease), fence)
+            }
+            Outcome::Nothing => (code::NOTHING, 0.0, 0.0),
+            Outcome::Done => (code::DONE, 0.0, 0.0),
+            Outcome::Flag(flag) => (code::FLAG, f64::from(u8::from(flag)), 0.0),
+            Outcome::Released { outcome, loss } => {
+                if let Some(lease) = ended.releases {
+                    self.leases.remove(&lease);
+                }
+                (code::RELEASED, f64::from(release_code(outcome)), f64::from(loss_code(loss)))
+            }
+            Outcome::Inspected(seen) => self.parcel(call, Parcel::Seen((*seen).into()), code::INSPECTED),
+            Outcome::Checked(facts) => self.parcel(call, Parcel::Facts(facts.into()), code::CHECKED),
+            Outcome::Failed(failure) => self.parcel(call, Parcel::Failure(failure), code::FAILED),
+        };
+        Some([f64::from(call), f64::from(code), first, second])
+    }
+
+    fn keep(&mut self, lease: Lease) -> f64 {
+        self.next_lease += 1;
+        self.leases.insert(self.next_lease, Arc::new(lease));
+        self.next_lease as f64
+    }
+
+    fn parcel(&mut self, call: u32, parcel: Parcel, code: u32) -> (u32, f64, f64) {
+        self.parcels.insert(call, parcel);
+        (code, 0.0, 0.0)
+    }
+}

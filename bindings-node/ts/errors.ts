@@ -1,0 +1,251 @@
+// The classes of errors: one for each row of the project's table of errors.
+
+import type { LossReason } from './codes'
+import { type Failure, native } from './native'
+
+/** Which errors an object stands for: its own kind and the bases. The same in every copy of this package. */
+const BRAND = Symbol.for('onelock.error')
+
+/** The stable codes of errors. */
+export type ErrorCode =
+  | 'ERR_ONELOCK_BUSY'
+  | 'ERR_ONELOCK_TIMEOUT'
+  | 'ERR_ONELOCK_CANCELLED'
+  | 'ERR_ONELOCK_LOST'
+  | 'ERR_ONELOCK_NOT_HELD'
+  | 'ERR_ONELOCK_UNAVAILABLE'
+  | 'ERR_ONELOCK_NO_QUORUM'
+  | 'ERR_ONELOCK_AUTH_FAILED'
+  | 'ERR_ONELOCK_NOT_PERMITTED'
+  | 'ERR_ONELOCK_READ_ONLY'
+  | 'ERR_ONELOCK_SERVER_REFUSED'
+  | 'ERR_ONELOCK_WRONG_KIND'
+  | 'ERR_ONELOCK_INVALID_ARGUMENT'
+  | 'ERR_ONELOCK_UNSUPPORTED'
+  | 'ERR_ONELOCK_CLOSED'
+  | 'ERR_ONELOCK_FORKED'
+  | 'ERR_ONELOCK_INTERNAL'
+
+interface Branded {
+  readonly [BRAND]?: readonly string[]
+}
+
+/**
+ * Every error of this package. Tell errors apart by `code`, or by their classes with `instanceof`, which also holds
+ * when two copies of the package are loaded.
+ *
+ * The message names the lock, what was tried, what was found and what to do; it never holds a password or a token.
+ */
+export class OnelockError extends Error {
+  /** The stable code of this kind of error, such as `ERR_ONELOCK_TIMEOUT`. */
+  readonly code: ErrorCode
+  /** The name of the kind, the same in every language: `Timeout`. */
+  readonly kind: string
+  /** The name of the lock, unprintable bytes escaped; `null` when the error concerns no lock. */
+  readonly lock: string | null
+  /** What was tried, in a few words: `acquire`, `extend`, `connect` ... */
+  readonly tried: string
+  /** What was found, without the lock's name and the hint. */
+  readonly detail: string
+  /** What each server said; empty when no server was at fault. */
+  readonly causes: readonly string[]
+  /** Whether the same call may succeed later without anybody changing anything. */
+  readonly retryable: boolean
+
+  /** @internal */
+  constructor(failure: Failure) {
+    super(failure.message)
+    const row = TABLE.get(failure.kind)
+    this.name = new.target.name
+    this.kind = failure.kind
+    this.code = codeOf(failure.kind)
+    this.lock = failure.lock ?? null
+    this.tried = failure.tried
+    this.detail = failure.detail
+    this.causes = failure.causes
+    this.retryable = row?.retryable ?? false
+    const brands = ['OnelockError', failure.kind]
+    if (row?.notAcquired) brands.push('NotAcquired')
+    Object.defineProperty(this, BRAND, { value: brands })
+  }
+
+  /** @internal */
+  static readonly [BRAND]: readonly string[] = ['OnelockError']
+
+  /** Whether it is an error of this class, also one of another copy of this package. */
+  static override [Symbol.hasInstance](value: unknown): boolean {
+    // a class that somebody derives has no brand of its own, and is an ordinary class
+    const own = Object.getOwnPropertyDescriptor(this, BRAND)?.value as readonly string[] | undefined
+    if (own === undefined) return Function.prototype[Symbol.hasInstance].call(this, value)
+    if (typeof value !== 'object' || value === null) return false
+    const brands = (value as Branded)[BRAND]
+    return Array.isArray(brands) && brands.includes(own[0]!)
+  }
+}
+
+/** The lock was not acquired because of waiting, not because of a fault: it was busy, or the wait ended. */
+export class LockNotAcquiredError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['NotAcquired']
+}
+
+/** A single try was refused: somebody else holds the lock. */
+export class LockBusyError extends LockNotAcquiredError {
+  /** @internal */
+  static override readonly [BRAND] = ['Busy']
+}
+
+/** The wait was used up while somebody else held the lock. */
+export class LockTimeoutError extends LockNotAcquiredError {
+  /** @internal */
+  static override readonly [BRAND] = ['Timeout']
+}
+
+/** The caller stopped waiting. Waiting that is stopped by an `AbortSignal` rejects with the signal's own reason instead. */
+export class LockCancelledError extends LockNotAcquiredError {
+  /** @internal */
+  static override readonly [BRAND] = ['Cancelled']
+}
+
+/** The lease ended without being released: somebody else may hold the lock now. The reason of `lease.signal`. */
+export class LockLostError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['Lost']
+  /** Why it was lost; `null` when it is not known here. */
+  readonly reason: LossReason | null
+
+  /** @internal */
+  constructor(failure: Failure) {
+    super(failure)
+    this.reason = (failure.reason as LossReason | undefined) ?? null
+  }
+}
+
+/** The lease was released or handed away before. */
+export class LockNotHeldError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['NotHeld']
+}
+
+/** No server could be reached in time. */
+export class ServerUnavailableError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['Unavailable']
+}
+
+/** Too few of several independent servers answered in time. */
+export class NoQuorumError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['NoQuorum']
+}
+
+/** User name or password were refused. */
+export class AuthenticationFailedError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['AuthFailed']
+}
+
+/** The user may not run a command or touch a key. */
+export class NotPermittedError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['NotPermitted']
+}
+
+/** The server is a replica. */
+export class ServerReadOnlyError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['ReadOnly']
+}
+
+/** The server is up but refuses to write: out of memory, failing to persist, loading, running a long script. */
+export class ServerRefusedError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['ServerRefused']
+}
+
+/** Another kind of lock, or something else, stands under the name. */
+export class WrongKindError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['WrongKind']
+}
+
+/** An argument was refused before any I/O. */
+export class InvalidArgumentError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['InvalidArgument']
+}
+
+/** The store cannot do what was asked. */
+export class UnsupportedError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['Unsupported']
+}
+
+/** The client was closed. */
+export class ClientClosedError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['Closed']
+}
+
+/** The lease belongs to the parent process. */
+export class LeaseForkedError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['Forked']
+}
+
+/** A defect of this library. */
+export class InternalError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['Internal']
+}
+
+type Class = new (failure: Failure) => OnelockError
+
+const CLASSES: Record<string, Class> = {
+  Busy: LockBusyError,
+  Timeout: LockTimeoutError,
+  Cancelled: LockCancelledError,
+  Lost: LockLostError,
+  NotHeld: LockNotHeldError,
+  Unavailable: ServerUnavailableError,
+  NoQuorum: NoQuorumError,
+  AuthFailed: AuthenticationFailedError,
+  NotPermitted: NotPermittedError,
+  ReadOnly: ServerReadOnlyError,
+  ServerRefused: ServerRefusedError,
+  WrongKind: WrongKindError,
+  InvalidArgument: InvalidArgumentError,
+  Unsupported: UnsupportedError,
+  Closed: ClientClosedError,
+  Forked: LeaseForkedError,
+  Internal: InternalError,
+}
+
+const TABLE = new Map(native.kinds().map((row) => [row.kind, row]))
+
+function codeOf(kind: string): ErrorCode {
+  const words = kind.replace(/([a-z])([A-Z])/g, '$1_$2').toUpperCase()
+  return `ERR_ONELOCK_${words}` as ErrorCode
+}
+
+/** The error that the native module tells of. */
+export function toError(failure: Failure | null): OnelockError {
+  const told = failure ?? broken('an error was told, but not which')
+  return new (CLASSES[told.kind] ?? OnelockError)(told)
+}
+
+function broken(detail: string): Failure {
+  return worded('Internal', 'call the native module', detail, undefined)
+}
+
+/** A failure that is found in TypeScript, worded like the core's. */
+export function worded(kind: string, tried: string, detail: string, lock: string | undefined): Failure {
+  const what = lock === undefined ? tried : `${tried} "${lock}"`
+  const message = `${what}: ${detail} (${kind}: ${TABLE.get(kind)?.todo ?? ''})`
+  return { kind, message, tried, detail, causes: [], ...(lock === undefined ? {} : { lock }) }
+}
+
+/** An argument is wrong. */
+export function invalid(tried: string, detail: string, lock?: string): InvalidArgumentError {
+  return new InvalidArgumentError(worded('InvalidArgument', tried, detail, lock))
+}

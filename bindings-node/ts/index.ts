@@ -1,0 +1,51 @@
+/**
+ * A distributed lock on Redis and Valkey: fencing tokens, renewal that a blocked event loop does not stop, loss as an
+ * `AbortSignal`, waiting without polling.
+ *
+ * ```ts
+ * import { Client } from 'onelock'
+ *
+ * const client = await Client.connect('redis://localhost')
+ * await using lease = await client.lock('orders:42').acquire({ timeout: 5_000 })
+ * ```
+ *
+ * Client -> Lock -> Lease: a lock is a description, a lease is one granted hold of it.
+ *
+ * @packageDocumentation
+ */
+
+import './polyfill'
+
+export type { Address, Durations, Facts, Holder, Inspection, Stats } from './client'
+export { Client } from './client'
+export type { LossReason, Release } from './codes'
+export type { ErrorCode } from './errors'
+export {
+  AuthenticationFailedError,
+  ClientClosedError,
+  InternalError,
+  InvalidArgumentError,
+  LeaseForkedError,
+  LockBusyError,
+  LockCancelledError,
+  LockLostError,
+  LockNotAcquiredError,
+  LockNotHeldError,
+  LockTimeoutError,
+  NoQuorumError,
+  NotPermittedError,
+  OnelockError,
+  ServerReadOnlyError,
+  ServerRefusedError,
+  ServerUnavailableError,
+  UnsupportedError,
+  WrongKindError,
+} from './errors'
+export { FENCE_GUARD_SCRIPT, FenceGate } from './fence'
+export type { Kind, LeaseEvents } from './lease'
+export { Lease } from './lease'
+export type { Body } from './lock'
+export { Lock } from './lock'
+export { VERSION as version } from './native'
+export type { AcquireOptions, ClientOptions, Grade, LeaseOptions, LockName, LockOptions } from './options'
+export { Owner } from './options'

@@ -1,0 +1,156 @@
+// The way of every call to the native module and back: a call gets a number, and what became of it is fetched in batches
+// when the native module rings.
+
+import { FAILED, GRANTED, JEOPARDY, LOST, RECORD } from './codes'
+import { type OnelockError, toError } from './errors'
+import { type Failure, native, type Session } from './native'
+
+/** What became of a call that failed. Made into an error where the caller's own stack is known. */
+export class Refusal {
+  constructor(readonly failure: Failure | null) {}
+}
+
+/** The result of a call, or its error thrown. */
+export function granted<T>(outcome: T | Refusal): T {
+  if (!(outcome instanceof Refusal)) return outcome
+  throw raised(outcome)
+}
+
+function raised(refusal: Refusal): OnelockError {
+  const error = toError(refusal.failure)
+  Error.captureStackTrace(error, granted)
+  return error
+}
+
+/** Hears what happens to one lease. */
+export interface Listener {
+  heardLoss(reason: number): void
+  heardJeopardy(): void
+}
+
+type Read<T> = (code: number, first: number, second: number, call: number) => T
+type Settle = (code: number, first: number, second: number, call: number) => void
+
+/** How many records are fetched at once. */
+const BATCH = 64
+const LAST_CALL = 0xffff_ffff
+
+class Pump {
+  readonly session: Session
+  readonly #calls = new Map<number, Settle>()
+  /** Weak: hearing about a lease does not keep it from being collected. */
+  readonly #listeners = new Map<number, WeakRef<Listener>>()
+  readonly #records = new Float64Array(RECORD * BATCH)
+  #last = 0
+
+  constructor() {
+    this.session = new native.Session(() => this.#fetch())
+  }
+
+  /**
+   * Begins a call, and reads its result. With a signal exactly one of two things happens: the result is handed out, or
+   * the promise rejects with the signal's reason and the native module undoes what it may have done.
+   */
+  call<T>(begin: (call: number) => void, read: Read<T>, signal?: AbortSignal): Promise<T | Refusal> {
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted) {
+        reject(signal.reason)
+        return
+      }
+      const call = this.#next()
+      const settle: Settle = (code, first, second) => {
+        resolve(code === FAILED ? new Refusal(this.session.takeFailure(call)) : read(code, first, second, call))
+      }
+      if (signal === undefined) {
+        this.#begin(call, begin, settle)
+        return
+      }
+      const stop = () => {
+        if (!this.#calls.delete(call)) return
+        this.session.cancel(call)
+        reject(signal.reason)
+      }
+      signal.addEventListener('abort', stop, { once: true })
+      this.#begin(call, begin, (code, first, second) => {
+        signal.removeEventListener('abort', stop)
+        settle(code, first, second, call)
+      })
+    })
+  }
+
+  #begin(call: number, begin: (call: number) => void, settle: Settle): void {
+    this.#calls.set(call, settle)
+    try {
+      begin(call)
+    } catch (error) {
+      this.#calls.delete(call)
+      throw error
+    }
+  }
+
+  #next(): number {
+    do {
+      this.#last = this.#last === LAST_CALL ? 1 : this.#last + 1
+    } while (this.#calls.has(this.#last))
+    return this.#last
+  }
+
+  listen(lease: number, listener: Listener): void {
+    this.#listeners.set(lease, new WeakRef(listener))
+  }
+
+  unlisten(lease: number): void {
+    this.#listeners.delete(lease)
+  }
+
+  #fetch(): void {
+    const records = this.#records
+    for (;;) {
+      const count = this.session.fetch(records)
+      if (count === 0) return
+      for (let at = 0; at < count * RECORD; at += RECORD) {
+        this.#dispatch(records[at]!, records[at + 1]!, records[at + 2]!, records[at + 3]!)
+      }
+    }
+  }
+
+  #dispatch(about: number, code: number, first: number, second: number): void {
+    if (code === LOST) {
+      this.#listeners.get(about)?.deref()?.heardLoss(first)
+    } else if (code === JEOPARDY) {
+      this.#listeners.get(about)?.deref()?.heardJeopardy()
+    } else {
+      const settle = this.#calls.get(about)
+      if (settle === undefined) {
+        // cancelled by a listener that ran earlier in this batch
+        this.#drop(code, first, about)
+        return
+      }
+      this.#calls.delete(about)
+      settle(code, first, second, about)
+    }
+  }
+
+  #drop(code: number, first: number, call: number): void {
+    if (code === GRANTED) this.session.forget(first)
+    else if (code === FAILED) this.session.takeFailure(call)
+  }
+}
+
+/** What this thread has of it. */
+export const pump = new Pump()
+export const session: Session = pump.session
+
+let watching = false
+
+/** At the end of the process what is held is given back. */
+export function watchExit(): void {
+  if (watching) return
+  watching = true
+  process.on('exit', () => session.close())
+}
+
+/** Tells people something that harms nothing. */
+export function warn(message: string, code: string): void {
+  process.emitWarning(message, { type: 'OnelockWarning', code })
+}
