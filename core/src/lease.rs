@@ -197,6 +197,20 @@ impl Lease {
         self.handle.hold.fence
     }
 
+    /// The owner token: the proof of this hold, as it stands on the server. Whoever has it can end the hold, so keep it
+    /// secret. To hand a hold to another process use [`Lease::detach`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// assert!(lease.token().starts_with("onelock1:"));
+    /// # Ok(()) }
+    /// ```
+    pub fn token(&self) -> &str {
+        &self.handle.hold.claim.token
+    }
+
     /// How strong the fencing token is, as far as the server's configuration tells; [`Grade::None`] without fencing.
     ///
     /// A client that was made without connecting looks at the server in the background; until it has, this is the

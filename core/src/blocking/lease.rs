@@ -49,6 +49,11 @@ impl Lease {
         self.handle.hold.fence
     }
 
+    /// The owner token: the proof of this hold, as it stands on the server; see [`crate::Lease::token`].
+    pub fn token(&self) -> &str {
+        &self.handle.hold.claim.token
+    }
+
     /// How strong the fencing token is, as far as the server's configuration tells; [`Grade::None`] without fencing.
     /// See [`crate::Lease::fencing_grade`].
     pub fn fencing_grade(&self) -> Grade {

@@ -1,0 +1,117 @@
+"""A distributed lock on Redis and Valkey.
+
+    from onelock import Client
+
+    with Client("redis://localhost") as client:
+        with client.lock("orders:42", timeout=5) as lease:      # LockTimeout when somebody else keeps it
+            charge(order, fence=lease.fencing_token)
+
+In asyncio it is `AsyncClient`, with the same names and `await`. A **lock** is a description: kind, name, options. A
+**lease** is one granted hold of it, renewed in the background, by no thread of yours, until it is released or lost.
+`lease.held` tells at any time whether it is still yours, without I/O.
+
+Durations are seconds (`float`, `int`) or `datetime.timedelta`. Everything that onelock raises is an `OnelockError`.
+"""
+
+from __future__ import annotations
+
+from onelock._onelock import (
+    FENCE_GUARD_SCRIPT,
+    Facts,
+    FenceGate,
+    Histogram,
+    Inspection,
+    Owner,
+    OwnerInfo,
+    Stats,
+    __version__,
+)
+from onelock.client import Client
+from onelock.errors import (
+    AuthenticationFailed,
+    ClientClosed,
+    InternalError,
+    InvalidArgument,
+    LeaseForked,
+    LockBusy,
+    LockCancelled,
+    LockLost,
+    LockNotHeld,
+    LockTimeout,
+    NoQuorum,
+    NotAcquired,
+    NotPermitted,
+    OnelockError,
+    ServerReadOnly,
+    ServerRefused,
+    ServerUnavailable,
+    Unsupported,
+    WrongKind,
+)
+from onelock.lease import Lease
+from onelock.lock import Lock
+from onelock.outcomes import Grade, LossReason, Release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from onelock.aclient import AsyncClient
+    from onelock.alease import AsyncLease
+    from onelock.alock import AsyncLock
+
+__all__ = [
+    "FENCE_GUARD_SCRIPT",
+    "AsyncClient",
+    "AsyncLease",
+    "AsyncLock",
+    "AuthenticationFailed",
+    "Client",
+    "ClientClosed",
+    "Facts",
+    "FenceGate",
+    "Grade",
+    "Histogram",
+    "Inspection",
+    "InternalError",
+    "InvalidArgument",
+    "Lease",
+    "LeaseForked",
+    "Lock",
+    "LockBusy",
+    "LockCancelled",
+    "LockLost",
+    "LockNotHeld",
+    "LockTimeout",
+    "LossReason",
+    "NoQuorum",
+    "NotAcquired",
+    "NotPermitted",
+    "OnelockError",
+    "Owner",
+    "OwnerInfo",
+    "Release",
+    "ServerReadOnly",
+    "ServerRefused",
+    "ServerUnavailable",
+    "Stats",
+    "Unsupported",
+    "WrongKind",
+    "__version__",
+]
+
+# asyncio takes longer to import than all the rest, and programs of threads do not need it
+_LAZY = {"AsyncClient": "aclient", "AsyncLease": "alease", "AsyncLock": "alock"}
+
+
+def __getattr__(name: str) -> object:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"onelock.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

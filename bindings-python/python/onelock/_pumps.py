@@ -1,0 +1,61 @@
+"""The way of results into event loops: one pump for each loop."""
+
+from __future__ import annotations
+
+import asyncio
+from weakref import WeakKeyDictionary, ref
+
+from onelock._onelock import Pump
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+    from typing import Any
+
+# The loop owns its pump, as what it watches: when it is closed, the pump goes, and with it what was under way. So
+# neither is held here.
+_pumps: WeakKeyDictionary[AbstractEventLoop, ref[Pump]] = WeakKeyDictionary()
+
+
+def current() -> tuple[Pump, AbstractEventLoop]:
+    """The pump of the running loop, and the loop."""
+    loop = asyncio.get_running_loop()
+    known = _pumps.get(loop)
+    pump = None if known is None else known()
+    if pump is None:
+        pump = Pump()
+        loop.add_reader(pump.fileno(), pump.drain)
+        _pumps[loop] = ref(pump)
+    return pump, loop
+
+
+async def result(pump: Pump, started: tuple[int, Future[Any]]) -> Any:
+    """Waits for what was started; cancelled or destroyed meanwhile, that ends too."""
+    number, future = started
+    try:
+        return await future
+    except BaseException:
+        pump.abandon(number)
+        del future, started
+        raise
+
+
+async def granted(pump: Pump, started: tuple[int, Future[Any]]) -> Any:
+    """The same for a lease: one that came and was not delivered is given back."""
+    number, future = started
+    try:
+        return await future
+    except BaseException:
+        pump.abandon(number)
+        give_back(future)
+        # the error's traceback has this frame, and the future has the error
+        del future, started
+        raise
+
+
+def give_back(future: Future[Any]) -> None:
+    """Nobody will have this result any more: a lease in it is given back."""
+    if future.done() and not future.cancelled() and future.exception() is None:
+        lease = future.result()
+        if lease is not None:
+            lease._release_later()

@@ -1,0 +1,69 @@
+"""The body of an `async with` over a lock: cancelled when the lease is lost, and not confused with other cancellations."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from onelock._onelock import Pump
+    from onelock.alease import AsyncLease
+
+_COUNTS = sys.version_info >= (3, 11)
+"""Whether tasks count who wants them cancelled."""
+
+_BY_US = "onelock: the lease was lost"
+
+
+class Scope:
+    """One entry into a lease by one task."""
+
+    __slots__ = ("_cancelled", "_cancelling", "_inside", "_number", "_pump", "lease", "task")
+
+    def __init__(self, lease: AsyncLease, task: asyncio.Task[object], pump: Pump, cancel_on_loss: bool) -> None:
+        self.lease = lease
+        self.task = task
+        self._pump = pump
+        self._inside = True
+        self._cancelled = False
+        self._cancelling = self._count()
+        self._number = lease._listen_lost(pump, self._hearing()) if cancel_on_loss else None
+
+    def _hearing(self) -> Callable[[str], None]:
+        return self._lost
+
+    def _count(self) -> int:
+        return self.task.cancelling() if sys.version_info >= (3, 11) else 0
+
+    def _lost(self, reason: str) -> None:
+        """The lease was lost: the body ends at its present `await`. Runs on the loop, while the task does not."""
+        if not self._inside or self.task.done():
+            return
+        if not _COUNTS and self._is_being_cancelled():
+            # the caller was first, and one cancellation hides the other there
+            return
+        self._cancelled = True
+        self.task.cancel(_BY_US)
+
+    def _is_being_cancelled(self) -> bool:
+        waiting_for = getattr(self.task, "_fut_waiter", None)
+        return bool(getattr(self.task, "_must_cancel", False)) or (
+            waiting_for is not None and waiting_for.cancelled()
+        )
+
+    def leave(self, error: BaseException | None) -> bool:
+        """The body has ended with `error`. True when that is a cancellation of ours and of nobody else."""
+        self._inside = False
+        if self._number is not None:
+            self._pump.forget(self._number)
+        if not self._cancelled:
+            return False
+        if sys.version_info >= (3, 11):
+            others = self.task.uncancel() > self._cancelling
+        else:
+            # who cancelled last left his message
+            others = getattr(self.task, "_cancel_message", _BY_US) is not _BY_US
+        return isinstance(error, asyncio.CancelledError) and not others

@@ -1,0 +1,67 @@
+"""Types that appear in many signatures. Imported by type checkers only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any, TypeAlias, TypedDict
+
+from onelock.alease import AsyncLease
+from onelock.lease import Lease
+from onelock.outcomes import Grade, LossReason
+
+Seconds: TypeAlias = "float | Decimal | Fraction | timedelta"
+"""A duration: seconds as a number, or a `datetime.timedelta`."""
+
+Name: TypeAlias = "str | bytes"
+"""A lock's name: 1 to 512 bytes, any bytes. A `str` is taken as UTF-8."""
+
+Url: TypeAlias = "str | Sequence[str]"
+
+OnLost: TypeAlias = "Callable[[Lease, LossReason], object]"
+OnJeopardy: TypeAlias = "Callable[[Lease], object]"
+AsyncOnLost: TypeAlias = "Callable[[AsyncLease, LossReason], object]"
+AsyncOnJeopardy: TypeAlias = "Callable[[AsyncLease], object]"
+
+Path: TypeAlias = "str | os.PathLike[str]"
+
+
+class ClientOptions(TypedDict, total=False):
+    """The options of a client, as keyword arguments. `None` means the default."""
+
+    prefix: Name | None
+    ttl: Seconds | None
+    auto_renew: bool | None
+    max_hold: Seconds | None
+    drift_factor: float | None
+    lock_delay: Seconds | None
+    min_validity: Seconds | None
+    fencing: bool | None
+    min_fencing_grade: Grade | str | None
+    connect_timeout: Seconds | None
+    request_timeout: Seconds | None
+    close_timeout: Seconds | None
+    unreachable_limit: Seconds | None
+    label: str | None
+    inspectable: bool | None
+    ca_file: Path | None
+    cert_file: Path | None
+    key_file: Path | None
+    tls_insecure: bool | None
+
+
+class LockOptions(TypedDict, total=False):
+    """The options of a lock, as keyword arguments. `None` means the client's."""
+
+    ttl: Seconds | None
+    auto_renew: bool | None
+    max_hold: Seconds | None
+    lock_delay: Seconds | None
+    min_validity: Seconds | None
+    fencing: bool | None
+
+
+AnyFunction: TypeAlias = "Callable[..., Any]"

@@ -1,0 +1,179 @@
+"""One granted hold, for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+
+from onelock import _logging, _onelock, _pumps
+from onelock._scope import Scope
+from onelock.errors import LeaseForked, LockLost
+from onelock.lease import lost_error, warn_unreleased
+from onelock.outcomes import LOSSES, RELEASES, Grade, LossReason, Release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from onelock._types import AsyncOnJeopardy, AsyncOnLost, Seconds
+
+__all__ = ["AsyncLease"]
+
+_running: set[asyncio.Future[object]] = set()
+"""Callbacks that are coroutines and have not ended: a loop does not keep its tasks alive."""
+
+
+class AsyncLease(_onelock.Lease):
+    """One granted hold of a lock, from `AsyncLock.acquire`. Any task may use and release it.
+
+    It is renewed in the background, whatever the event loop does, until it is released or lost. `held` is the truth;
+    `lost()` and `on_lost` are a courtesy that may come late. Dropping the last reference gives the lock back in the
+    background, with a `ResourceWarning`; `async with lease:` or `await lease.release()` is quicker for the next one.
+    """
+
+    _heard: list[tuple[weakref.ref[_onelock.Pump], int]] | None = None
+    _scope: Scope | None = None
+
+    @property
+    def fencing_grade(self) -> Grade:
+        """How strong the fencing token is, as far as the server's configuration tells."""
+        return Grade(self._fencing_grade)
+
+    @property
+    def loss(self) -> LossReason | None:
+        """Why the lease was lost; `None` while it is held, and when it was released. No I/O."""
+        reason = self._loss
+        return None if reason is None else LOSSES[reason]
+
+    async def release(self) -> Release:
+        """Gives the lock back, wakes a waiter, and tells what the server found. One round trip; calling it again is fine.
+
+        Cancelled, it goes on in the background. The rest is as in `Lease.release`.
+        """
+        pump, loop = _pumps.current()
+        if self._heard is not None and self._loss is None:
+            self._unhear()
+        # cancelled, the server is told all the same, but nobody waits for its answer
+        return RELEASES[await self._start_release(pump, loop)[1]]
+
+    async def extend(self, ttl: Seconds) -> None:
+        """Makes the lease last `ttl` seconds from now, unless it lasts longer already; see `Lease.extend`.
+
+        Cancelled, the extension may or may not reach the server; the deadline here did not move.
+        """
+        pump, loop = _pumps.current()
+        await _pumps.result(pump, self._start_extend(pump, loop, ttl))
+
+    async def lost(self) -> LossReason:
+        """Waits for the loss of the lease. Never ends if it is released instead, so wait for something else too:
+
+        done, _ = await asyncio.wait({work, asyncio.ensure_future(lease.lost())}, return_when=FIRST_COMPLETED)
+        """
+        pump, loop = _pumps.current()
+        return LOSSES[await _pumps.result(pump, self._start_lost(pump, loop))]
+
+    def on_lost(self, callback: AsyncOnLost) -> None:
+        """Calls `callback(lease, reason)` once, on the running loop, when the lease is lost; soon if it is lost already.
+
+        It may be a coroutine function. What it raises is logged. It is not called when the lease is released or dropped.
+        """
+        self._listen(self._listen_lost, lambda lease, reason: callback(lease, LOSSES[reason]), "loss")
+
+    def on_jeopardy(self, callback: AsyncOnJeopardy) -> None:
+        """Calls `callback(lease)` on the running loop whenever a renewal was missed while the lease is still valid."""
+        self._listen(self._listen_jeopardy, lambda lease, _: callback(lease), "jeopardy")
+
+    def _listen(
+        self,
+        register: Callable[[_onelock.Pump, Callable[[str], None]], int],
+        callback: Callable[[AsyncLease, str], object],
+        what: str,
+    ) -> None:
+        pump, _ = _pumps.current()
+        # weak: a lease that nobody has any more must be given back, whoever listens to it
+        weak = weakref.ref(self)
+
+        def hear(event: str) -> None:
+            lease = weak()
+            if lease is not None:
+                _call(callback, lease, event, what)
+
+        if self._heard is None:
+            self._heard = []
+        self._heard.append((weakref.ref(pump), register(pump, hear)))
+
+    def _unhear(self) -> None:
+        heard, self._heard = self._heard, None
+        for weak, number in heard or ():
+            pump = weak()
+            if pump is not None:
+                pump.forget(number)
+
+    async def _leave(self, scope: Scope, error: BaseException | None) -> None:
+        """The end of a scope: gives back, and tells of a loss without hiding the body's own error."""
+        lost_us = scope.leave(error)
+        held_to_the_end = self.held
+        if isinstance(error, GeneratorExit):
+            # the coroutine is being destroyed: it cannot wait for anything
+            self._release_later()
+            return
+        try:
+            await self.release()
+        except LeaseForked:
+            return
+        if held_to_the_end and not lost_us:
+            return
+        lost = lost_error(self)
+        if lost is None:
+            return
+        if error is None or lost_us:
+            raise lost from error
+        if isinstance(error, asyncio.CancelledError):
+            # the caller's own
+            return
+        if error.__cause__ is None and not isinstance(error, LockLost):
+            error.__cause__ = lost
+
+    async def __aenter__(self) -> AsyncLease:
+        pump, _ = _pumps.current()
+        task = asyncio.current_task()
+        assert task is not None
+        self._scope = Scope(self, task, pump, cancel_on_loss=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        scope, self._scope = self._scope, None
+        assert scope is not None
+        await self._leave(scope, error)
+
+    def __del__(self) -> None:
+        if self._heard is not None:
+            self._unhear()
+        if self.held:
+            warn_unreleased(self)
+
+    def __repr__(self) -> str:
+        state = f"held, {self.remaining:.3f} s left" if self.held else self._loss or "not held"
+        return f"<AsyncLease of {self.name!r}: {state}, fencing token {self.fencing_token}>"
+
+
+def _call(callback: Callable[[AsyncLease, str], object], lease: AsyncLease, event: str, what: str) -> None:
+    try:
+        outcome = callback(lease, event)
+        if not hasattr(outcome, "__await__"):
+            return
+        running = asyncio.ensure_future(_guarded(outcome, what))  # type: ignore[arg-type]
+        _running.add(running)
+        running.add_done_callback(_running.discard)
+    except Exception:
+        _logging.callback_failed(what)
+
+
+async def _guarded(awaitable: Awaitable[object], what: str) -> None:
+    try:
+        await awaitable
+    except Exception:
+        _logging.callback_failed(what)

@@ -1,0 +1,224 @@
+"""The client for threads: where the locks are kept."""
+
+from __future__ import annotations
+
+from functools import wraps
+
+from onelock import _clients, _logging
+from onelock.lock import Lock
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import ParamSpec, TypeVar
+
+    from typing_extensions import Unpack
+
+    from onelock._onelock import Facts, Inspection, Owner, Stats
+    from onelock._types import ClientOptions, LockOptions, Name, OnJeopardy, OnLost, Seconds, Url
+
+    P = ParamSpec("P")
+    R = TypeVar("R")
+
+__all__ = ["Client"]
+
+_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
+
+
+class Client:
+    """A client of one lock server, for threads: the way to locks. One for the whole program is enough.
+
+    Making it opens no socket and starts no thread; it connects when it is first used, in a forked child anew.
+    `Client.connect` also looks whether the server is there. Any number of threads may share one. `with client:`, or
+    `close()`, gives back what is still held; so does the end of the program.
+
+    `url` says where the locks are kept; without it, the environment variable `ONELOCK_URL`:
+
+    | address | what |
+    |---|---|
+    | `redis://[user[:password]@]host[:port][/db]` | one Redis or Valkey server; `valkey://` means the same |
+    | `rediss://...`, `valkeys://...` | the same over TLS |
+    | `unix:///path/to/socket` | one server through a socket in the file system; `?db=1` chooses the database |
+    | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
+
+    Options, all by keyword; durations are seconds or `timedelta`:
+
+    | option | default | meaning |
+    |---|---|---|
+    | `prefix` | none | put before every name, once; str or bytes |
+    | `ttl` | 30 | length of a lease: how long others wait after a crash of the holder |
+    | `auto_renew` | True | renew leases in the background until they are released |
+    | `max_hold` | no limit | the longest time a lease may be held: bounds a holder that hangs |
+    | `drift_factor` | 0.01 | the share of the ttl by which clocks may run apart |
+    | `lock_delay` | 0 | how much longer than the lease a key lives after an unclean end |
+    | `min_validity` | 0 | how much of a lease must be left when its grant arrives |
+    | `fencing` | True | grants carry fencing tokens |
+    | `min_fencing_grade` | any | how strong the server's fencing tokens must be, a `Grade` |
+    | `connect_timeout` | 2 | time limit of making a connection |
+    | `request_timeout` | 1 | time limit of one request |
+    | `close_timeout` | 1 | time limit of `close` |
+    | `unreachable_limit` | 30 | how long an unbounded acquire puts up with a server that cannot be reached |
+    | `label` | none | names this client in the server's `CLIENT LIST` and in inspection |
+    | `inspectable` | False | holds tell label, process, host and time to `inspect` |
+    | `ca_file`, `cert_file`, `key_file` | the system's | certificates for `rediss://`, PEM |
+    | `tls_insecure` | False | believe any certificate: for experiments only |
+
+    Raises `InvalidArgument` for a bad address or option, `Unsupported` for a store that this version has not.
+    """
+
+    __slots__ = ("__weakref__", "_native")
+
+    def __init__(self, url: Url | None = None, **options: Unpack[ClientOptions]) -> None:
+        self._native = _clients.make(url, options)
+
+    @classmethod
+    def connect(cls, url: Url | None = None, **options: Unpack[ClientOptions]) -> Client:
+        """A client that is connected and checked. Returns within `connect_timeout + request_timeout`.
+
+        What breaks locks on that server is logged as a warning. Raises what `Client` raises, what the server says
+        (`ServerUnavailable`, `AuthenticationFailed`, `NotPermitted`, ...), and `Unsupported` when its fencing grade is
+        below the demanded one.
+        """
+        client = cls(url, **options)
+        client.check()
+        return client
+
+    def lock(
+        self,
+        name: Name,
+        *,
+        timeout: Seconds | None = None,
+        owner: Owner | None = None,
+        on_lost: OnLost | None = None,
+        on_jeopardy: OnJeopardy | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Lock:
+        """The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name.
+
+        No I/O. Not re-entrant: who acquires it twice waits for himself. On the server it is a string that any
+        `SET NX PX` client respects. `timeout` is how long `acquire` and `with` wait when they are not told otherwise.
+        `ttl`, `auto_renew`, `max_hold`, `lock_delay`, `min_validity` and `fencing` are the client's where they are left
+        out. `on_lost(lease, reason)` and `on_jeopardy(lease)` are set on every lease of it.
+
+        (redis-py calls the ttl `timeout`, and the time-out `blocking_timeout`.)
+        """
+        _logging.refresh()
+        native = self._native.lock(False, "lock", name, **options)
+        return Lock(native, timeout, owner, on_lost, on_jeopardy)
+
+    def reentrant_lock(
+        self,
+        name: Name,
+        *,
+        timeout: Seconds | None = None,
+        owner: Owner | None = None,
+        on_lost: OnLost | None = None,
+        on_jeopardy: OnJeopardy | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Lock:
+        """The reentrant lock of this name: its holder may enter again. No I/O.
+
+        The holder is the thread, or the `owner` that is passed. A name belongs to one kind of lock. On the server it is a
+        hash that Redisson's `RLock` shares. The rest is as in `lock`.
+        """
+        _logging.refresh()
+        native = self._native.lock(False, "reentrant_lock", name, **options)
+        return Lock(native, timeout, owner, on_lost, on_jeopardy)
+
+    def locked(
+        self,
+        name: Name | Callable[..., Name],
+        *,
+        reentrant: bool = False,
+        timeout: Seconds | None = None,
+        owner: Owner | None = None,
+        on_lost: OnLost | None = None,
+        on_jeopardy: OnJeopardy | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """A decorator: the function runs while the lock is held, as in `with client.lock(name, ...)`.
+
+            @client.locked("nightly", timeout=0)
+            def nightly(): ...
+
+            @client.locked(lambda order: f"orders:{order.id}")
+            def charge(order): ...
+
+        `name` may be a function that makes the name of the call's arguments.
+        """
+
+        def decorate(function: Callable[P, R]) -> Callable[P, R]:
+            flags = function_flags(function)
+            if flags & (_COROUTINE | _ASYNC_GENERATOR):
+                raise TypeError(f"{function!r} is async: decorate it with the `locked` of an AsyncClient")
+            if flags & _GENERATOR:
+                raise TypeError(f"{function!r} is a generator: use `with` inside it")
+
+            @wraps(function)
+            def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+                make = self.reentrant_lock if reentrant else self.lock
+                full = name if isinstance(name, (str, bytes)) else name(*args, **kwargs)
+                with make(
+                    full, timeout=timeout, owner=owner, on_lost=on_lost, on_jeopardy=on_jeopardy, **options
+                ):
+                    return function(*args, **kwargs)
+
+            return locked
+
+        return decorate
+
+    def inspect(self, name: Name) -> Inspection | None:
+        """Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip.
+
+        For people and dashboards: when the answer arrives it may be old. Raises `WrongKind` when something that is no lock
+        stands there.
+        """
+        return self._native.inspect(name)
+
+    def force_release(self, name: Name) -> bool:
+        """Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
+
+        The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
+        next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency.
+        """
+        return self._native.force_release(name)
+
+    def check(self) -> Facts:
+        """Looks at the server: its version, its fencing grade, and what breaks locks on it."""
+        _logging.refresh()
+        return self._native.check()
+
+    def stats(self) -> Stats:
+        """What this client has done so far: counters, and histograms of waiting and holding. No I/O."""
+        return self._native.stats()
+
+    def close(self) -> None:
+        """Gives back what is held, waits for clean-up (at most `close_timeout`), and ends background work.
+
+        Waiting acquires end with `ClientClosed`, and so does every later call but `release`. Calling it again is fine.
+        """
+        self._native.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Client: {self.stats().held} held>"
+
+
+def function_flags(function: object) -> int:
+    """What kind of function it is, as its code says."""
+    while True:
+        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
+        if inner is None:
+            break
+        function = inner
+    code = getattr(function, "__code__", None) or getattr(getattr(function, "__call__", None), "__code__", None)
+    flags: int = getattr(code, "co_flags", 0)
+    return flags

@@ -1,0 +1,186 @@
+"""One granted hold, for threads."""
+
+from __future__ import annotations
+
+import weakref
+
+from onelock import _onelock
+from onelock.errors import LeaseForked, LockLost
+from onelock.outcomes import LOSSES, RELEASES, Grade, LossReason, Release
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from onelock._types import OnJeopardy, OnLost, Seconds
+
+__all__ = ["Lease"]
+
+
+def lost_error(lease: _onelock.Lease) -> LockLost | None:
+    """The exception that says that `lease` was lost, if it was."""
+    error = lease._lost_error()
+    if error is not None:
+        error.reason = LOSSES[lease._loss]  # type: ignore[index]
+    return error
+
+
+def warn_unreleased(lease: _onelock.Lease) -> None:
+    """A lease that nobody has any more was never released: it is given back, but later than need be."""
+    try:
+        import warnings
+
+        warnings.warn(
+            f"the lease of {lease.name!r} was neither released nor lost when it was dropped; "
+            "use `with`, or call release()",
+            ResourceWarning,
+            stacklevel=3,
+            source=lease,
+        )
+    except ImportError:
+        # the interpreter is being taken down
+        pass
+
+
+class Lease(_onelock.Lease):
+    """One granted hold of a lock, from `Lock.acquire`. Any thread may use and release it.
+
+    It is renewed in the background until it is released or lost. `held` is the truth; `lost_event` and `on_lost` are a
+    courtesy that may come late. Dropping the last reference gives the lock back in the background, with a
+    `ResourceWarning`; `with lease:` or `release()` is quicker for the next one.
+
+        lease = client.lock("orders:42").acquire(timeout=5)
+        try:
+            charge(order, fence=lease.fencing_token)
+        finally:
+            lease.release()
+    """
+
+    _event_object: threading.Event | None = None
+    _callbacks: dict[int, Callable[[str], object]] | None = None
+
+    @property
+    def fencing_grade(self) -> Grade:
+        """How strong the fencing token is, as far as the server's configuration tells."""
+        return Grade(self._fencing_grade)
+
+    @property
+    def loss(self) -> LossReason | None:
+        """Why the lease was lost; `None` while it is held, and when it was released. No I/O."""
+        reason = self._loss
+        return None if reason is None else LOSSES[reason]
+
+    def release(self) -> Release:
+        """Gives the lock back, wakes a waiter, and tells what the server found. One round trip; calling it again is fine.
+
+        Returns within `request_timeout`. Of a reentrant lock that was entered more than once, this lease's entry is given
+        back; the last one gives back the lock. Raises only `LeaseForked`, in a forked child; everything else is an
+        outcome, see `Release`.
+        """
+        return RELEASES[self._release()]
+
+    def extend(self, ttl: Seconds) -> None:
+        """Makes the lease last `ttl` seconds from now, unless it lasts longer already: sets, never adds, never shortens.
+
+        From 0.01 s to one year. With automatic renewal it goes on with the longer of both lengths. One round trip.
+        Raises `InvalidArgument` before any I/O; `LockLost` or `LockNotHeld` when there is nothing to extend;
+        `ServerUnavailable` when no server answered (the deadline stays where it was).
+        """
+        self._extend(ttl)
+
+    @property
+    def lost_event(self) -> threading.Event:
+        """An event that is set when the lease is lost, and never when it is released. Always the same object.
+
+        It may be set late (`held` is the truth): for threads that wait for the end of the work or of the lease.
+        """
+        event = self._event_object
+        if event is None:
+            import threading
+
+            event = threading.Event()
+            self._event_object = event
+            self._listen(lambda _: event.set(), jeopardy=False)
+        if not event.is_set() and self._loss is not None:
+            event.set()
+        return event
+
+    def wait_lost(self, timeout: Seconds | None = None) -> LossReason | None:
+        """Waits for the loss of the lease, at most `timeout` seconds. `None` when it has not been lost by then.
+
+        Without a time-out it waits for ever when the lease is released instead.
+        """
+        self.lost_event.wait(None if timeout is None else _onelock.seconds(timeout, "timeout", "wait_lost"))
+        return self.loss
+
+    def on_lost(self, callback: OnLost) -> None:
+        """Calls `callback(lease, reason)` once when the lease is lost; at once if it is lost already.
+
+        On a thread kept for callbacks, one after the other, so keep it short. What it raises is logged. It is not called
+        when the lease is released or dropped.
+        """
+        self._listen(lambda reason: callback(self, LOSSES[reason]), jeopardy=False)
+
+    def on_jeopardy(self, callback: OnJeopardy) -> None:
+        """Calls `callback(lease)` whenever a renewal was missed while the lease is still valid: an early sign of loss."""
+        self._listen(lambda _: callback(self), jeopardy=True)
+
+    def _listen(self, callback: Callable[[str], object], *, jeopardy: bool) -> None:
+        # kept here, where the garbage collector sees them; the core has a weak reference
+        if self._callbacks is None:
+            self._callbacks = {}
+        number = len(self._callbacks)
+        self._callbacks[number] = callback
+        if jeopardy:
+            self._on_jeopardy(weakref.ref(self), number)
+        else:
+            self._on_lost(weakref.ref(self), number)
+
+    def _event(self, number: int, what: str) -> None:
+        """The core calls it, on its thread for callbacks."""
+        callback = (self._callbacks or {}).get(number)
+        if callback is None:
+            return
+        try:
+            callback(what)
+        except Exception:
+            from onelock import _logging
+
+            _logging.callback_failed("jeopardy" if what == "jeopardy" else "loss")
+
+    def _leave(self, error: BaseException | None) -> None:
+        """The end of a scope: gives back, and tells of a loss without hiding the body's own error."""
+        held_to_the_end = self.held
+        try:
+            self._release()
+        except LeaseForked:
+            # a forked child leaves the scope of its parent: nothing of it is the child's
+            return
+        if held_to_the_end:
+            return
+        lost = lost_error(self)
+        if lost is None:
+            # the body released it itself
+            return
+        if error is None:
+            raise lost
+        if error.__cause__ is None and not isinstance(error, LockLost):
+            error.__cause__ = lost
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._leave(error)
+
+    def __del__(self) -> None:
+        if self.held:
+            warn_unreleased(self)
+
+    def __repr__(self) -> str:
+        state = f"held, {self.remaining:.3f} s left" if self.held else self._loss or "not held"
+        return f"<Lease of {self.name!r}: {state}, fencing token {self.fencing_token}>"

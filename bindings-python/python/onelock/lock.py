@@ -1,0 +1,142 @@
+"""A lock: a description of what is wanted, for threads."""
+
+from __future__ import annotations
+
+from onelock._owners import DEFAULT, thread_owner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from onelock import _onelock
+    from onelock._onelock import Owner
+    from onelock._owners import _Default
+    from onelock._types import Name, OnJeopardy, OnLost, Seconds
+    from onelock.lease import Lease
+
+__all__ = ["Lock"]
+
+
+class Lock:
+    """A lock by name, from `Client.lock` or `Client.reentrant_lock`. Says what is wanted; holds nothing.
+
+    Cheap, and any number of threads may share one. `with lock as lease:` acquires and releases:
+
+        with client.lock("orders:42", timeout=5) as lease:
+            charge(order, fence=lease.fencing_token)
+
+    What the body raises goes through, whatever becomes of the release; if the lease was lost meanwhile, `LockLost` is its
+    cause. If the body ended well but the lease was lost, `LockLost` is raised.
+    """
+
+    __slots__ = ("__weakref__", "_entered", "_native", "_on_jeopardy", "_on_lost", "_owner", "_timeout")
+
+    def __init__(
+        self,
+        native: _onelock.Lock,
+        timeout: Seconds | None,
+        owner: Owner | None,
+        on_lost: OnLost | None,
+        on_jeopardy: OnJeopardy | None,
+    ) -> None:
+        """Locks are made by `Client.lock` and `Client.reentrant_lock`."""
+        self._native = native
+        self._timeout = timeout
+        self._owner: Owner | _Default | None = owner
+        if owner is None and native.kind == "reentrant_lock":
+            self._owner = DEFAULT
+        self._on_lost = on_lost
+        self._on_jeopardy = on_jeopardy
+        self._entered: list[tuple[Owner, Lease]] = []
+
+    @property
+    def name(self) -> Name:
+        """The name, as it was given."""
+        return self._native.name
+
+    @property
+    def kind(self) -> str:
+        """The kind of lock: `lock` or `reentrant_lock`."""
+        return self._native.kind
+
+    def acquire(self, timeout: Seconds | None | _Default = DEFAULT) -> Lease:
+        """Waits until the lock is held, at most `timeout` seconds. Uncontended it takes one round trip.
+
+        `None` waits as long as it takes, 0 is a single try that raises `LockBusy`. Left out, it is the time-out that the
+        lock was made with. Waiting does not poll, other threads run meanwhile, and Ctrl-C ends it at once; whatever ends
+        it, nothing is left held. Returns within `timeout + connect_timeout + 2 x request_timeout`.
+
+        Raises `LockTimeout` or `LockBusy` (both `NotAcquired`); `InvalidArgument` before any I/O; `ServerUnavailable`,
+        `ServerRefused`, `NotPermitted`, `AuthenticationFailed`; `WrongKind` when something else stands under the name;
+        `LockLost` when a lost hold would be re-entered; `ClientClosed`.
+        """
+        if timeout is DEFAULT:
+            timeout = self._timeout
+        owner = self._owner
+        if owner is DEFAULT:
+            owner = thread_owner()
+        if self._on_lost is None and self._on_jeopardy is None:
+            # no local name for the lease: whatever a signal handler raises now, it is gone and given back
+            return self._native.acquire(timeout, owner)  # type: ignore[arg-type]
+        return self._listening(self._native.acquire(timeout, owner))  # type: ignore[arg-type]
+
+    def try_acquire(self) -> Lease | None:
+        """One try: `None` when somebody else holds the lock. One round trip, no waiting. Otherwise as `acquire`."""
+        lease = self._native.try_acquire(self._who())
+        return None if lease is None else self._listening(lease)
+
+    def attach(self, proof: str) -> Lease:
+        """Goes on with a hold that another process gave away with `Lease.detach`. One round trip.
+
+        The lock's ttl counts from here; name, kind and prefix must be those of the lock that was detached. Raises
+        `InvalidArgument` for a text that is no such proof; `LockLost` when the hold has ended meanwhile.
+        """
+        return self._listening(self._native.attach(proof, self._who()))
+
+    def is_locked(self) -> bool:
+        """Whether anybody holds it, this client included. One round trip.
+
+        When the answer arrives it may be old: to act on it, use `try_acquire`.
+        """
+        return self._native.is_locked()
+
+    def _who(self) -> Owner | None:
+        owner = self._owner
+        return thread_owner() if owner is DEFAULT else owner  # type: ignore[return-value]
+
+    def _listening(self, lease: Lease) -> Lease:
+        try:
+            if self._on_lost is not None:
+                lease.on_lost(self._on_lost)
+            if self._on_jeopardy is not None:
+                lease.on_jeopardy(self._on_jeopardy)
+        except BaseException:
+            lease.release()
+            raise
+        return lease
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        try:
+            self._entered.append((thread_owner(), lease))
+        except BaseException:
+            lease.release()
+            raise
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        take_entered(self._entered, thread_owner())._leave(error)
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name!r}>" if self.kind == "lock" else f"<Lock {self.name!r}, reentrant>"
+
+
+def take_entered(entered: list[tuple[Owner, Lease]], me: Owner) -> Lease:
+    """The lease of the innermost scope of this thread; of another one where a scope is left on another thread."""
+    for entry in reversed(entered):
+        if entry[0] is me:
+            entered.remove(entry)
+            return entry[1]
+    return entered.pop()[1]

@@ -1,0 +1,171 @@
+//! The client: where the locks are kept.
+
+use std::sync::Arc;
+
+use onelock::{Kind, blocking};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::argument::bytes;
+use crate::client_options::{LockOptions, builder, configure};
+use crate::error::raise;
+use crate::exit;
+use crate::lock::{self, Face, Lock};
+use crate::pump::{Pump, Started};
+use crate::queue::Finish;
+use crate::report::{Facts, Inspection, Stats};
+use crate::waiting::{Signals, detached, interruptible};
+
+/// Shared with the end of the interpreter, which gives back what is held.
+pub(crate) struct ClientShare {
+    pub(crate) client: blocking::Client,
+}
+
+impl Drop for ClientShare {
+    fn drop(&mut self) {
+        exit::let_linger(&self.client);
+    }
+}
+
+/// A client of one lock server, for threads and for event loops.
+#[pyclass(frozen, module = "onelock._onelock")]
+pub(crate) struct Client(Arc<ClientShare>);
+
+impl Client {
+    fn client(&self) -> &blocking::Client {
+        &self.0.client
+    }
+}
+
+fn inspected(result: Result<Option<onelock::Inspection>, onelock::Error>) -> Finish {
+    Box::new(move |py| match result {
+        Ok(None) => Ok(py.None()),
+        Ok(Some(found)) => Ok(Py::new(py, Inspection::from(found))?.into_any()),
+        Err(error) => Err(raise(py, &error)),
+    })
+}
+
+#[pymethods]
+impl Client {
+    #[new]
+    fn new(url: &str, options: &Bound<'_, PyDict>) -> PyResult<Client> {
+        let client = builder(options)?.build_blocking(url).map_err(|error| raise(options.py(), &error))?;
+        let share = Arc::new(ClientShare { client });
+        exit::watch(&share);
+        Ok(Client(share))
+    }
+
+    /// A lock, for threads or (`asynchronous`) for event loops.
+    #[pyo3(signature = (
+        asynchronous, kind, name, *, ttl=None, auto_renew=None, max_hold=None, lock_delay=None, min_validity=None, fencing=None
+    ))]
+    #[allow(clippy::too_many_arguments)] // the options of a lock, in the order of the Python signature
+    fn lock(
+        &self,
+        asynchronous: bool,
+        kind: &str,
+        name: &Bound<'_, PyAny>,
+        ttl: Option<&Bound<'_, PyAny>>,
+        auto_renew: Option<bool>,
+        max_hold: Option<&Bound<'_, PyAny>>,
+        lock_delay: Option<&Bound<'_, PyAny>>,
+        min_validity: Option<&Bound<'_, PyAny>>,
+        fencing: Option<bool>,
+    ) -> PyResult<Lock> {
+        let options = LockOptions { ttl, auto_renew, max_hold, lock_delay, min_validity, fencing };
+        let kind = lock::kind(name.py(), kind)?;
+        let given = name.clone().unbind();
+        let name = bytes(name, "name", "make a lock")?;
+        if asynchronous {
+            let client = self.client().to_async();
+            let lock = match kind {
+                Kind::Reentrant => client.reentrant_lock(name),
+                _ => client.lock(name),
+            };
+            return Ok(Lock { face: Face::Async(configure!(lock, options)), name: given });
+        }
+        let lock = match kind {
+            Kind::Reentrant => self.client().reentrant_lock(name),
+            _ => self.client().lock(name),
+        };
+        Ok(Lock { face: Face::Blocking(configure!(lock, options).interrupt(Signals)), name: given })
+    }
+
+    fn stats(&self) -> Stats {
+        self.client().stats().into()
+    }
+
+    // ---- threads ---------------------------------------------------------------------------------------------------
+
+    fn check(&self, py: Python<'_>) -> PyResult<Facts> {
+        Ok(interruptible(py, || self.client().check())?.into())
+    }
+
+    fn inspect(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Inspection>> {
+        let py = name.py();
+        let name = bytes(name, "name", "inspect")?;
+        Ok(interruptible(py, || self.client().inspect(name))?.map(Inspection::from))
+    }
+
+    fn force_release(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = name.py();
+        let name = bytes(name, "name", "force_release")?;
+        interruptible(py, || self.client().force_release(name))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        detached(py, || self.client().close());
+    }
+
+    // ---- event loops -----------------------------------------------------------------------------------------------
+
+    fn start_check<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+        let client = self.client().to_async();
+        pump.get().start(event_loop, async move {
+            let found = client.check().await;
+            let finish: Finish = Box::new(move |py| match found {
+                Ok(facts) => Ok(Py::new(py, Facts::from(facts))?.into_any()),
+                Err(error) => Err(raise(py, &error)),
+            });
+            finish
+        })
+    }
+
+    fn start_inspect<'py>(
+        &self,
+        pump: &Bound<'py, Pump>,
+        event_loop: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyAny>,
+    ) -> PyResult<Started<'py>> {
+        let client = self.client().to_async();
+        let name = bytes(name, "name", "inspect")?;
+        pump.get().start(event_loop, async move { inspected(client.inspect(name).await) })
+    }
+
+    fn start_force_release<'py>(
+        &self,
+        pump: &Bound<'py, Pump>,
+        event_loop: &Bound<'py, PyAny>,
+        name: &Bound<'py, PyAny>,
+    ) -> PyResult<Started<'py>> {
+        let client = self.client().to_async();
+        let name = bytes(name, "name", "force_release")?;
+        pump.get().start(event_loop, async move {
+            let found = client.force_release(name).await;
+            let finish: Finish = Box::new(move |py| match found {
+                Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),
+                Err(error) => Err(raise(py, &error)),
+            });
+            finish
+        })
+    }
+
+    fn start_close<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+        let client = self.client().to_async();
+        pump.get().start(event_loop, async move {
+            client.close().await;
+            let finish: Finish = Box::new(|py| Ok(py.None()));
+            finish
+        })
+    }
+}

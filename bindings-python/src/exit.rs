@@ -1,0 +1,137 @@
+//! The end of the interpreter: what is held is given back, and threads that would come back to find nothing stay away.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+use std::{mem, process, thread};
+
+use arc_swap::ArcSwapOption;
+use onelock::Stats;
+use onelock::blocking::Client;
+use pyo3::prelude::*;
+
+use crate::client::ClientShare;
+
+/// The clients of one process. A forked child makes its own: another thread may have had its parent's locked.
+struct Known {
+    pid: u32,
+    clients: Mutex<Clients>,
+}
+
+#[derive(Default)]
+struct Clients {
+    living: Vec<Weak<ClientShare>>,
+    /// Clients that nobody has any more and that still clean up.
+    lingering: Vec<Client>,
+}
+
+static KNOWN: ArcSwapOption<Known> = ArcSwapOption::const_empty();
+
+/// The process that is about to end.
+static EXITING: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Whether this thread ends the process: it goes on.
+    static ENDS: Cell<bool> = const { Cell::new(false) };
+}
+
+fn known() -> Arc<Known> {
+    loop {
+        let present = KNOWN.load_full();
+        if let Some(known) = &present
+            && known.pid == process::id()
+        {
+            return known.clone();
+        }
+        let inherited =
+            present.as_ref().and_then(|known| known.clients.try_lock().ok().map(|clients| clients.living.clone()));
+        let clients = Clients { living: inherited.unwrap_or_default(), lingering: Vec::new() };
+        let fresh = Arc::new(Known { pid: process::id(), clients: Mutex::new(clients) });
+        let _ = KNOWN.compare_and_swap(&present, Some(fresh));
+        // what was inherited is never dropped here
+        mem::forget(present);
+    }
+}
+
+fn with_clients<T>(work: impl FnOnce(&mut Clients) -> T) -> T {
+    let known = known();
+    let mut clients = known.clients.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    work(&mut clients)
+}
+
+fn is_busy(stats: &Stats) -> bool {
+    stats.held + stats.cleaning + stats.waiting > 0
+}
+
+/// Remembers a client.
+pub(crate) fn watch(share: &Arc<ClientShare>) {
+    with_clients(|clients| {
+        if clients.living.len() == clients.living.capacity() {
+            clients.living.retain(|client| client.strong_count() > 0);
+        }
+        clients.living.push(Arc::downgrade(share));
+    });
+}
+
+/// The last share of a client goes: what it still cleans up is waited for at the end.
+pub(crate) fn let_linger(client: &Client) {
+    if !is_busy(&client.stats()) {
+        return;
+    }
+    let client = client.clone();
+    let gone = with_clients(|clients| {
+        let (busy, gone): (Vec<_>, Vec<_>) =
+            mem::take(&mut clients.lingering).into_iter().partition(|client| is_busy(&client.stats()));
+        clients.lingering = busy;
+        clients.lingering.push(client);
+        gone
+    });
+    drop(gone);
+}
+
+/// Parks a thread whose call was ended by the end of the process: it would come back into an interpreter that is being
+/// taken down, with an error that nobody can do anything about.
+pub(crate) fn stay_out() {
+    if EXITING.load(Ordering::Acquire) == process::id() && !ENDS.get() {
+        loop {
+            thread::park();
+        }
+    }
+}
+
+/// Gives back what is held by every client, within `limit` seconds. For `atexit`.
+#[pyfunction]
+pub(crate) fn give_back(py: Python<'_>, limit: f64) {
+    EXITING.store(process::id(), Ordering::Release);
+    ENDS.set(true);
+    let mut clients = with_clients(|clients| {
+        let mut all = mem::take(&mut clients.lingering);
+        all.extend(clients.living.iter().filter_map(Weak::upgrade).map(|share| share.client.clone()));
+        all
+    });
+    // a client that a forked child did not use itself has done nothing in it
+    clients.retain(|client| is_busy(&client.stats()));
+    if clients.is_empty() {
+        return;
+    }
+    py.detach(|| {
+        let Ok(runtime) = onelock::runtime::handle() else { return };
+        let closings: Vec<_> = clients
+            .iter()
+            .map(|client| {
+                let client = client.to_async();
+                runtime.spawn(async move { client.close().await })
+            })
+            .collect();
+        let all = async {
+            for closing in closings {
+                let _ = closing.await;
+            }
+        };
+        let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::from_secs(1));
+        runtime.block_on(async {
+            let _ = tokio::time::timeout(limit, all).await;
+        });
+    });
+}

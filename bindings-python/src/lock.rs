@@ -1,0 +1,200 @@
+//! A lock: a description of what is wanted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use onelock::{ErrorKind, blocking};
+use pyo3::prelude::*;
+
+use crate::argument::optional_duration;
+use crate::error::raise;
+use crate::lease;
+use crate::owner::Owner;
+use crate::pump::{Pump, Started};
+use crate::queue::Finish;
+use crate::waiting::interruptible;
+
+/// The two faces of a lock: for threads, and for event loops.
+#[derive(Clone)]
+pub(crate) enum Face {
+    Blocking(blocking::Lock),
+    Async(onelock::Lock),
+}
+
+/// A lock by name. Holds nothing.
+#[pyclass(frozen, module = "onelock._onelock")]
+pub(crate) struct Lock {
+    pub(crate) face: Face,
+    /// As the program gave it.
+    pub(crate) name: Py<PyAny>,
+}
+
+fn wrong_face(what: &str) -> PyErr {
+    pyo3::exceptions::PyTypeError::new_err(what.to_owned())
+}
+
+impl Lock {
+    fn blocking(&self) -> PyResult<&blocking::Lock> {
+        match &self.face {
+            Face::Blocking(lock) => Ok(lock),
+            Face::Async(_) => Err(wrong_face("a lock of an AsyncClient does not block")),
+        }
+    }
+
+    fn shared(&self, owner: Option<&Bound<'_, Owner>>) -> PyResult<onelock::Lock> {
+        match &self.face {
+            Face::Async(lock) => {
+                let lock = lock.clone();
+                Ok(match owner {
+                    Some(owner) => lock.owner(&owner.get().owner),
+                    None => lock,
+                })
+            }
+            Face::Blocking(_) => Err(wrong_face("a lock of a Client has no event loop")),
+        }
+    }
+
+    fn lease(&self, py: Python<'_>, lease: blocking::Lease) -> PyResult<Py<PyAny>> {
+        lease::make(py, lease::Face::Blocking(lease), self.name.clone_ref(py))
+    }
+
+    /// A blocking call with the caller's owner.
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        owner: Option<&Bound<'_, Owner>>,
+        call: impl FnOnce(&blocking::Lock) -> Result<T, onelock::Error> + Send,
+    ) -> PyResult<T> {
+        let lock = self.blocking()?;
+        match owner {
+            None => interruptible(py, || call(lock)),
+            Some(owner) => {
+                let lock = lock.clone().owner(&owner.get().owner);
+                interruptible(py, move || call(&lock))
+            }
+        }
+    }
+}
+
+fn granted(result: Result<onelock::Lease, onelock::Error>, name: Py<PyAny>) -> Finish {
+    Box::new(move |py| match result {
+        Ok(lease) => lease::make(py, lease::Face::Async(Arc::new(lease)), name),
+        Err(error) => Err(raise(py, &error)),
+    })
+}
+
+async fn acquired(lock: onelock::Lock, wait: Option<Duration>, name: Py<PyAny>) -> Finish {
+    let result = match wait {
+        None => lock.acquire().await,
+        Some(wait) => lock.acquire_within(wait).await,
+    };
+    granted(result, name)
+}
+
+#[pymethods]
+impl Lock {
+    #[getter]
+    fn name(&self, py: Python<'_>) -> Py<PyAny> {
+        self.name.clone_ref(py)
+    }
+
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match &self.face {
+            Face::Blocking(lock) => lock.kind(),
+            Face::Async(lock) => lock.kind(),
+        }
+        .as_str()
+    }
+
+    // ---- threads ---------------------------------------------------------------------------------------------------
+
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        owner: Option<&Bound<'_, Owner>>,
+    ) -> PyResult<Py<PyAny>> {
+        let wait = optional_duration(timeout, "timeout", "acquire")?;
+        let lease = self.call(py, owner, |lock| match wait {
+            None => lock.acquire(),
+            Some(wait) => lock.acquire_within(wait),
+        })?;
+        self.lease(py, lease)
+    }
+
+    fn try_acquire(&self, py: Python<'_>, owner: Option<&Bound<'_, Owner>>) -> PyResult<Option<Py<PyAny>>> {
+        self.call(py, owner, blocking::Lock::try_acquire)?.map(|lease| self.lease(py, lease)).transpose()
+    }
+
+    fn attach(&self, py: Python<'_>, proof: &str, owner: Option<&Bound<'_, Owner>>) -> PyResult<Py<PyAny>> {
+        let lease = self.call(py, owner, |lock| lock.attach(proof))?;
+        self.lease(py, lease)
+    }
+
+    fn is_locked(&self, py: Python<'_>) -> PyResult<bool> {
+        self.call(py, None, blocking::Lock::is_locked)
+    }
+
+    // ---- event loops -----------------------------------------------------------------------------------------------
+
+    fn start_acquire<'py>(
+        &self,
+        pump: &Bound<'py, Pump>,
+        event_loop: &Bound<'py, PyAny>,
+        timeout: Option<&Bound<'py, PyAny>>,
+        owner: Option<&Bound<'py, Owner>>,
+    ) -> PyResult<Started<'py>> {
+        let wait = optional_duration(timeout, "timeout", "acquire")?;
+        let name = self.name.clone_ref(event_loop.py());
+        pump.get().start(event_loop, acquired(self.shared(owner)?, wait, name))
+    }
+
+    /// The future will have the lease, or `None` when somebody else has the lock.
+    fn start_try_acquire<'py>(
+        &self,
+        pump: &Bound<'py, Pump>,
+        event_loop: &Bound<'py, PyAny>,
+        owner: Option<&Bound<'py, Owner>>,
+    ) -> PyResult<Started<'py>> {
+        let (lock, name) = (self.shared(owner)?, self.name.clone_ref(event_loop.py()));
+        pump.get().start(event_loop, async move {
+            match lock.try_acquire().await {
+                Ok(Some(lease)) => granted(Ok(lease), name),
+                Ok(None) => Box::new(|py: Python<'_>| Ok(py.None())),
+                Err(error) => granted(Err(error), name),
+            }
+        })
+    }
+
+    fn start_attach<'py>(
+        &self,
+        pump: &Bound<'py, Pump>,
+        event_loop: &Bound<'py, PyAny>,
+        proof: String,
+        owner: Option<&Bound<'py, Owner>>,
+    ) -> PyResult<Started<'py>> {
+        let (lock, name) = (self.shared(owner)?, self.name.clone_ref(event_loop.py()));
+        pump.get().start(event_loop, async move { granted(lock.attach(&proof).await, name) })
+    }
+
+    fn start_is_locked<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+        let lock = self.shared(None)?;
+        pump.get().start(event_loop, async move {
+            let found = lock.is_locked().await;
+            let finish: Finish = Box::new(move |py| match found {
+                Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),
+                Err(error) => Err(raise(py, &error)),
+            });
+            finish
+        })
+    }
+}
+
+/// The kind of lock of this name.
+pub(crate) fn kind(py: Python<'_>, name: &str) -> PyResult<onelock::Kind> {
+    [onelock::Kind::Mutex, onelock::Kind::Reentrant].into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
+        let detail = format!("{name} is no kind of lock");
+        crate::error::refused(py, ErrorKind::InvalidArgument, "make a lock", &detail, None)
+    })
+}

@@ -1,0 +1,198 @@
+//! What the core has to say, on its way to `logging`. It is said on any thread, the renewal's too, so it is queued here,
+//! and a thread of its own carries it into the interpreter.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::{mem, process, thread};
+
+use arc_swap::ArcSwapOption;
+use pyo3::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// How many lines wait at most; then the oldest go.
+const ROOM: usize = 4096;
+
+/// A line: Python's number for its level, and the text.
+type Line = (u8, String);
+
+#[derive(Default)]
+struct State {
+    lines: VecDeque<Line>,
+    dropped: u64,
+    carrier: bool,
+}
+
+/// The lines of one process; a forked child has its own.
+struct Log {
+    pid: u32,
+    state: Mutex<State>,
+    filled: Condvar,
+}
+
+static LOG: ArcSwapOption<Log> = ArcSwapOption::const_empty();
+static LEVEL: AtomicU8 = AtomicU8::new(u8::MAX);
+
+/// Python's number for a level.
+fn number(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        Level::DEBUG => 10,
+        Level::TRACE => 5,
+    }
+}
+
+fn filter(level: u8) -> LevelFilter {
+    match level {
+        0..=5 => LevelFilter::TRACE,
+        6..=10 => LevelFilter::DEBUG,
+        11..=20 => LevelFilter::INFO,
+        21..=30 => LevelFilter::WARN,
+        31..=40 => LevelFilter::ERROR,
+        _ => LevelFilter::OFF,
+    }
+}
+
+impl Log {
+    fn here() -> Arc<Log> {
+        loop {
+            let present = LOG.load_full();
+            if let Some(log) = &present
+                && log.pid == process::id()
+            {
+                return log.clone();
+            }
+            let fresh = Arc::new(Log { pid: process::id(), state: Mutex::default(), filled: Condvar::new() });
+            let _ = LOG.compare_and_swap(&present, Some(fresh));
+            // a thread of the parent may have had it locked
+            mem::forget(present);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(self: &Arc<Self>, line: Line) {
+        let mut state = self.lock();
+        if state.lines.len() == ROOM {
+            state.lines.pop_front();
+            state.dropped += 1;
+        }
+        state.lines.push_back(line);
+        let start = !mem::replace(&mut state.carrier, true);
+        drop(state);
+        self.filled.notify_one();
+        if start {
+            let log = self.clone();
+            // without a thread the lines wait for the next call that takes them
+            let _ = thread::Builder::new().name("onelock-log".to_owned()).spawn(move || log.carry());
+        }
+    }
+
+    /// Carries lines into the interpreter until that is gone.
+    fn carry(&self) {
+        loop {
+            let mut state = self.lock();
+            while state.lines.is_empty() {
+                state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(state);
+            let carried = Python::try_attach(|py| {
+                let deliver = py.import("onelock._logging").and_then(|module| module.getattr("deliver"));
+                // taken only now: what could not be carried is delivered at the end
+                if let Err(error) = deliver.and_then(|deliver| deliver.call1((self.take(),))) {
+                    error.write_unraisable(py, None);
+                }
+            });
+            if carried.is_none() {
+                return;
+            }
+        }
+    }
+
+    fn take(&self) -> Vec<Line> {
+        let mut state = self.lock();
+        let mut lines: Vec<Line> = mem::take(&mut state.lines).into();
+        let dropped = mem::take(&mut state.dropped);
+        drop(state);
+        if dropped > 0 {
+            lines.insert(
+                0,
+                (30, format!("{dropped} lines of log were dropped: they came faster than they were handled")),
+            );
+        }
+        lines
+    }
+}
+
+/// Hands the events of the core on. No spans: a line says all that it has to say.
+struct ToPython;
+
+impl Subscriber for ToPython {
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if metadata.is_event() && metadata.target().starts_with("onelock") {
+            Interest::sometimes()
+        } else {
+            Interest::never()
+        }
+    }
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event()
+            && metadata.target().starts_with("onelock")
+            && number(*metadata.level()) >= LEVEL.load(Ordering::Relaxed)
+    }
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(filter(LEVEL.load(Ordering::Relaxed)))
+    }
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn event(&self, event: &Event<'_>) {
+        let mut text = Text::default();
+        event.record(&mut text);
+        Log::here().add((number(*event.metadata().level()), text.message + &text.fields));
+    }
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Text {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Text {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let _ = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+/// From which of Python's levels on lines are wanted.
+#[pyfunction]
+pub(crate) fn set_log_level(level: u8) {
+    if LEVEL.swap(level, Ordering::Relaxed) != level {
+        // only the first time; another subscriber of the same library copy cannot be there
+        let _ = tracing::subscriber::set_global_default(ToPython);
+        tracing_core::callsite::rebuild_interest_cache();
+    }
+}
+
+/// Takes the lines that were not carried yet. For the end of the interpreter.
+#[pyfunction]
+pub(crate) fn take_log() -> Vec<Line> {
+    Log::here().take()
+}

@@ -1,0 +1,75 @@
+//! What background work has to tell one event loop: results and events in order, with a wake-up only when the loop would
+//! not look by itself.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{io, mem};
+
+use pyo3::prelude::*;
+
+use crate::wake::Wake;
+
+/// Makes the Python value of a result, on the loop's thread. Dropping it undoes what it stands for: an undelivered lease
+/// is given back.
+pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
+
+/// To whom, and what.
+pub(crate) type Item = (u64, Finish);
+
+#[derive(Default)]
+struct State {
+    items: Vec<Item>,
+    /// Nobody takes anything out any more.
+    closed: bool,
+}
+
+pub(crate) struct Queue {
+    wake: Wake,
+    state: Mutex<State>,
+}
+
+impl Queue {
+    pub(crate) fn new() -> io::Result<Queue> {
+        Ok(Queue { wake: Wake::new()?, state: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // nothing panics while it is locked
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn fd(&self) -> i32 {
+        self.wake.fd()
+    }
+
+    /// Adds a result; from any thread. What nobody will take is dropped at once.
+    pub(crate) fn push(&self, id: u64, finish: Finish) {
+        let mut state = self.lock();
+        if state.closed {
+            drop(state);
+            drop(finish);
+            return;
+        }
+        let first = state.items.is_empty();
+        state.items.push((id, finish));
+        drop(state);
+        if first {
+            self.wake.raise();
+        }
+    }
+
+    /// Takes out everything that has come.
+    pub(crate) fn take(&self) -> Vec<Item> {
+        // in this order: what comes in between wakes the loop once more
+        self.wake.take();
+        mem::take(&mut self.lock().items)
+    }
+
+    /// The loop has ended. What it did not take is undone.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        let rest = mem::take(&mut state.items);
+        drop(state);
+        drop(rest);
+    }
+}

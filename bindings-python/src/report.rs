@@ -1,0 +1,208 @@
+//! What the library has to tell, as records.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+
+/// What is known about the server.
+#[pyclass(frozen, eq, get_all, module = "onelock")]
+#[derive(PartialEq)]
+pub(crate) struct Facts {
+    /// How strong its fencing tokens are: a member of `Grade`, as its text.
+    grade: &'static str,
+    /// What breaks locks on it, each a sentence for people with the setting to change; empty when nothing was found.
+    warnings: Vec<String>,
+    /// The server's name and version for people.
+    server: String,
+}
+
+impl From<onelock::Facts> for Facts {
+    fn from(facts: onelock::Facts) -> Facts {
+        Facts { grade: facts.grade.as_str(), warnings: facts.warnings, server: facts.server }
+    }
+}
+
+#[pymethods]
+impl Facts {
+    fn __repr__(&self) -> String {
+        format!("Facts(server={:?}, grade={:?}, warnings={:?})", self.server, self.grade, self.warnings)
+    }
+}
+
+/// Who holds a lock, for people.
+#[pyclass(frozen, eq, get_all, module = "onelock")]
+#[derive(Clone, PartialEq)]
+pub(crate) struct OwnerInfo {
+    /// The client's label.
+    label: String,
+    /// The process id.
+    pid: u32,
+    /// The host's name.
+    host: String,
+    /// When it was granted: seconds since 1970, as `time.time()`.
+    since: f64,
+}
+
+#[pymethods]
+impl OwnerInfo {
+    fn __repr__(&self) -> String {
+        format!("OwnerInfo(label={:?}, pid={}, host={:?}, since={})", self.label, self.pid, self.host, self.since)
+    }
+}
+
+/// What stands under a name.
+#[pyclass(frozen, eq, get_all, module = "onelock")]
+#[derive(PartialEq)]
+pub(crate) struct Inspection {
+    /// The kind of lock: `lock` or `reentrant_lock`.
+    kind: &'static str,
+    /// Who holds it, when the holder is an `inspectable` client of this library; else `None`.
+    owner: Option<OwnerInfo>,
+    /// How often the holder has entered.
+    hold_count: u64,
+    /// Seconds that are left of the key on the server; `None` for a foreign key without a time to live.
+    ttl_left: Option<f64>,
+    /// The fencing token of the present hold; `None` for a holder without one.
+    fencing_token: Option<u64>,
+}
+
+impl From<onelock::Inspection> for Inspection {
+    fn from(found: onelock::Inspection) -> Inspection {
+        Inspection {
+            kind: found.kind.as_str(),
+            owner: found.owner.map(|owner| OwnerInfo {
+                label: owner.label,
+                pid: owner.pid,
+                host: owner.host,
+                since: owner.since_ms as f64 / 1e3,
+            }),
+            hold_count: found.hold_count,
+            ttl_left: found.ttl_left.map(|left| left.as_secs_f64()),
+            fencing_token: found.fencing_token,
+        }
+    }
+}
+
+#[pymethods]
+impl Inspection {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let owner = self.owner.clone().map(|owner| Py::new(py, owner)).transpose()?;
+        let shown = |value: &Bound<'_, PyAny>| value.repr().map(|text| text.to_string());
+        Ok(format!(
+            "Inspection(kind={:?}, owner={}, hold_count={}, ttl_left={}, fencing_token={})",
+            self.kind,
+            shown(owner.into_pyobject(py)?.as_any())?,
+            self.hold_count,
+            shown(self.ttl_left.into_pyobject(py)?.as_any())?,
+            shown(self.fencing_token.into_pyobject(py)?.as_any())?,
+        ))
+    }
+}
+
+/// A histogram of durations in powers of two of a microsecond.
+#[pyclass(frozen, eq, module = "onelock")]
+#[derive(PartialEq)]
+pub(crate) struct Histogram(onelock::Histogram);
+
+#[pymethods]
+impl Histogram {
+    /// The counts: bucket `i` has the durations below `2**i` microseconds and not below `2**(i-1)`.
+    #[getter]
+    fn buckets<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.0.buckets)
+    }
+
+    /// How many durations were recorded.
+    #[getter]
+    fn count(&self) -> u64 {
+        self.0.count
+    }
+
+    /// Their sum in seconds.
+    #[getter]
+    fn sum(&self) -> f64 {
+        self.0.sum_us as f64 / 1e6
+    }
+
+    /// An upper bound of the given quantile (0.0 to 1.0) in seconds, at most twice too high; 0 when nothing was recorded.
+    fn quantile(&self, quantile: f64) -> f64 {
+        self.0.quantile(quantile).as_secs_f64()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Histogram(count={}, sum={})", self.0.count, self.sum())
+    }
+}
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A snapshot of what a client has done since it was made.
+        #[pyclass(frozen, eq, module = "onelock")]
+        #[derive(PartialEq)]
+        pub(crate) struct Stats(onelock::Stats);
+
+        #[pymethods]
+        impl Stats {
+            $($(#[$doc])* #[getter] fn $name(&self) -> u64 { self.0.$name })*
+
+            /// Time from the call to the grant.
+            #[getter]
+            fn wait(&self) -> Histogram {
+                Histogram(self.0.wait.clone())
+            }
+
+            /// Time from the grant to the end of the hold.
+            #[getter]
+            fn hold(&self) -> Histogram {
+                Histogram(self.0.hold.clone())
+            }
+
+            /// The counters by name, for a metrics system.
+            fn as_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                let counters = PyDict::new(py);
+                $(counters.set_item(stringify!($name), self.0.$name)?;)*
+                Ok(counters)
+            }
+
+            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+                Ok(format!("Stats({})", self.as_dict(py)?.repr()?))
+            }
+        }
+    };
+}
+
+stats! {
+    /// Leases held now.
+    held,
+    /// Acquires waiting now.
+    waiting,
+    /// Acquires that were granted, re-entries included.
+    acquired,
+    /// Tries that found the lock busy.
+    busy,
+    /// Acquires whose wait was used up.
+    timeouts,
+    /// Acquires that were abandoned by their caller.
+    cancelled,
+    /// Acquires that failed for another reason.
+    failed,
+    /// Leases given back by their holder.
+    released,
+    /// Leases lost.
+    lost,
+    /// Renewals that were confirmed, one per lease and round.
+    renewals,
+    /// Renewal rounds of a lease that were missed.
+    renewals_missed,
+    /// Clean-ups that are not finished yet.
+    cleaning,
+    /// Connections made after the first one.
+    reconnects,
+    /// Requests sent to the server.
+    commands_sent,
+}
+
+impl From<onelock::Stats> for Stats {
+    fn from(stats: onelock::Stats) -> Stats {
+        Stats(stats)
+    }
+}

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# What building and testing the Python package needs: a virtual environment of its own in .tools/python. Prints its folder.
+#
+# $PYTHON chooses the interpreter (3.10 or newer); it is made anew when that or the list of packages changes.
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+venv=$root/.tools/python
+packages=(
+    maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 pyright==1.1.414 ruff==0.17.6 typing_extensions
+    uvloop==0.23.0
+)
+
+newest() {
+    for candidate in python3.13 python3.12 python3.11 python3.10 python3; do
+        "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue
+        echo "$candidate"
+        return
+    done
+    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null; then
+        apt-get update -q >&2 || true
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends python3 python3-venv >&2
+        echo python3
+        return
+    fi
+    echo "Python 3.10 or newer with venv is missing" >&2
+    return 1
+}
+
+python=${PYTHON:-$(newest)}
+wanted="$("$python" -c 'import sys; print(sys.executable, sys.version_info[:3])') ${packages[*]}"
+if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
+    rm -rf "$venv"
+    mkdir -p "$root/.tools"
+    "$python" -m venv "$venv" >&2
+    "$venv/bin/pip" install -q --disable-pip-version-check "${packages[@]}" >&2
+    # the package itself is used where it stands
+    echo "$root/bindings-python/python" >"$("$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/onelock-source.pth"
+    echo "$wanted" >"$venv/made-of"
+fi
+echo "$venv"
