@@ -3,14 +3,13 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 use onelock::ErrorKind;
 
 use crate::error::{Failure, onelock_error};
 use crate::object::{Exposed, Object};
 use crate::status::{ONELOCK_OK, onelock_status};
-use crate::table::{Entry, TABLE};
+use crate::table::{Share, TABLE};
 
 thread_local! {
     /// Whether this thread is inside the program's log callback, which may be called with locks held.
@@ -72,7 +71,7 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Option<T>) -> T {
 
 /// A living object of the wanted kind.
 pub(crate) struct Live<T: Exposed> {
-    entry: Arc<Entry>,
+    share: Share,
     kind: std::marker::PhantomData<T>,
 }
 
@@ -80,7 +79,7 @@ impl<T: Exposed> std::ops::Deref for Live<T> {
     type Target = T;
     #[allow(clippy::expect_used)] // the kind was looked at when this was made, and it never changes
     fn deref(&self) -> &T {
-        T::of(&self.entry.object).expect("checked when made")
+        T::of(&self.share).expect("checked when made")
     }
 }
 
@@ -97,17 +96,15 @@ pub(crate) fn live<T: Exposed>(handle: *const T::Opaque, tried: &str) -> Result<
 
 /// The object behind a handle.
 pub(crate) fn find<T: Exposed>(handle: *const T::Opaque) -> Option<Live<T>> {
-    let guard = TABLE.get(handle as usize)?;
-    let entry = Option::clone(&guard)?;
-    T::of(&entry.object)?;
-    Some(Live { entry, kind: std::marker::PhantomData })
+    let share = TABLE.get(handle as usize)?;
+    T::of(&share)?;
+    Some(Live { share, kind: std::marker::PhantomData })
 }
 
-/// Looks at the object behind a handle without taking a share in it.
+/// Looks at the object behind a handle.
 pub(crate) fn peek<T: Exposed, R>(handle: *const T::Opaque, look: impl FnOnce(&T) -> R) -> Option<R> {
-    let guard = TABLE.get(handle as usize)?;
-    let entry = guard.as_ref()?;
-    Some(look(T::of(&entry.object)?))
+    let share = TABLE.get(handle as usize)?;
+    Some(look(T::of(&share)?))
 }
 
 /// Gives an object a handle.
@@ -121,9 +118,8 @@ pub(crate) fn expose<T: Exposed>(object: T, tried: &str) -> Result<*mut T::Opaqu
 /// Ends a handle: the body of every `*_free`. NULL and dead handles are left alone.
 pub(crate) fn free<T: Exposed>(handle: *mut T::Opaque, end: impl FnOnce(&T)) {
     value((), || {
-        let entry = TABLE.remove(handle as usize, |object| T::of(object).is_some())?;
-        end(T::of(&entry.object)?);
-        drop(entry);
+        let share = TABLE.remove(handle as usize, |object| T::of(object).is_some())?;
+        end(T::of(&share)?);
         Some(())
     });
 }

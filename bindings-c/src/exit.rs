@@ -62,8 +62,8 @@ extern "C" fn at_exit() {
 /// Every client that something is left of.
 fn clients() -> Vec<Client> {
     let mut shares: Vec<Arc<ClientShare>> = Vec::new();
-    for entry in TABLE.all() {
-        let share = match &entry.object {
+    for object in TABLE.all() {
+        let share = match &*object {
             Object::Client(client) => &client.0,
             Object::Lease(lease) => &lease.client,
             Object::Lock(lock) => lock.client(),

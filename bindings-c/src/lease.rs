@@ -24,8 +24,6 @@ pub struct onelock_lease {
 
 pub(crate) struct LeaseObject {
     lease: Lease,
-    /// The process that was granted it.
-    pid: u32,
     /// Made when somebody wants to hear of the loss: most leases end without.
     listeners: OnceLock<Arc<Listeners>>,
     // after the lease: what it owes is handed over before the client is let go
@@ -42,7 +40,7 @@ impl LeaseObject {
         settings: &Settings,
         tried: &str,
     ) -> Result<*mut onelock_lease, Failure> {
-        let handle = expose(LeaseObject { lease, pid: std::process::id(), listeners: OnceLock::new(), client }, tried)?;
+        let handle = expose(LeaseObject { lease, listeners: OnceLock::new(), client }, tried)?;
         if settings.on_lost.is_some() || settings.on_jeopardy.is_some() {
             let object = live::<LeaseObject>(handle, tried)?;
             let listeners = object.listeners(handle);
@@ -53,7 +51,7 @@ impl LeaseObject {
     }
 
     fn listeners(&self, handle: *const onelock_lease) -> &Arc<Listeners> {
-        self.listeners.get_or_init(|| Listeners::new(handle as usize, self.pid))
+        self.listeners.get_or_init(|| Listeners::new(handle as usize, self.lease.process_id()))
     }
 }
 

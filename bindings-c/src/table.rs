@@ -4,11 +4,10 @@
 //! Nothing here blocks: lookups are what `onelock_lease_is_held` does most, and a child forked at any moment goes on
 //! with the same table.
 
+use std::cell::UnsafeCell;
+use std::ops::Deref;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-
-use arc_swap::{ArcSwapOption, Guard};
 
 use crate::object::Object;
 
@@ -26,19 +25,63 @@ const FIRST: usize = 64;
 const SEGMENTS: usize = INDEX_BITS as usize - 5;
 const NONE: u32 = u32::MAX;
 
-/// One living handle.
-pub(crate) struct Entry {
-    pub(crate) handle: usize,
-    pub(crate) object: Object,
-}
+/// The bit of a slot's state that says that its handle is alive.
+const ALIVE: u64 = 1 << 31;
+/// The bits below it count the shares in the object.
+const SHARES: u64 = ALIVE - 1;
+/// The bits above it count the handles that the slot has been; the next one gets this number.
+const GENERATION_AT: u32 = 32;
 
+/// A place for one object, which is there while its handle is alive or anybody has a share in it.
 struct Slot {
-    entry: ArcSwapOption<Entry>,
-    /// Counts the handles that this slot has been; the next one gets it.
-    generation: AtomicU32,
+    /// Generation, [`ALIVE`], shares.
+    state: AtomicU64,
+    object: UnsafeCell<Option<Box<Object>>>,
     next_free: AtomicU32,
     /// A cancel token's handle and whether it was used: see [`Flag`].
     flag: AtomicU64,
+}
+
+// SAFETY: `object` is written in two places only: by the thread that took the slot from the list of free ones, before
+// `state` says that it is alive (Release), and by the one whose decrement left a dead slot without shares (AcqRel), before
+// the slot goes back to that list. It is read under a share, taken by a compare-and-swap that saw it alive (Acquire).
+unsafe impl Sync for Slot where Object: Send + Sync {}
+
+/// A share in the object of a handle that was alive when this was taken.
+pub(crate) struct Share {
+    table: &'static Table,
+    slot: &'static Slot,
+    index: usize,
+}
+
+impl Deref for Share {
+    type Target = Object;
+    fn deref(&self) -> &Object {
+        // SAFETY: nobody writes while there is a share.
+        match unsafe { &*self.slot.object.get() } {
+            Some(object) => object,
+            None => unreachable!("an object stays as long as there is a share in it"),
+        }
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let before = self.slot.state.fetch_sub(1, Ordering::AcqRel);
+        if before & (ALIVE | SHARES) != 1 {
+            return;
+        }
+        // SAFETY: the handle is dead and this was the last share, so nobody else reads or writes.
+        let object = unsafe { (*self.slot.object.get()).take() };
+        let generation = before >> GENERATION_AT;
+        // a slot that has been everything it can be is never used again
+        if generation < u64::from(GENERATION_MAX) {
+            self.slot.state.store((generation + 1) << GENERATION_AT, Ordering::Release);
+            self.table.push_free(self.index, self.slot);
+        }
+        // last: it may take its time, and use the table
+        drop(object);
+    }
 }
 
 /// The slots and the list of those that are free.
@@ -133,12 +176,14 @@ impl Table {
             index
         };
         let slot = self.slot(index)?;
-        let generation = slot.generation.load(Ordering::Acquire) as usize;
-        let handle = MARK | (generation << INDEX_BITS) | index;
+        let dead = slot.state.load(Ordering::Acquire);
+        let handle = MARK | ((dead >> GENERATION_AT) as usize) << INDEX_BITS | index;
         if matches!(object, Object::Cancel) {
             slot.flag.store((handle as u64) << 1, Ordering::Release);
         }
-        slot.entry.store(Some(Arc::new(Entry { handle, object })));
+        // SAFETY: a free slot is nobody's, and this thread took it from the list.
+        unsafe { *slot.object.get() = Some(Box::new(object)) };
+        slot.state.store(dead | ALIVE, Ordering::Release);
         Some(handle)
     }
 
@@ -147,35 +192,42 @@ impl Table {
         if marked && handle != 0 { self.slot(handle & INDEX_MASK) } else { None }
     }
 
-    /// The object of this handle, if it is alive.
-    pub(crate) fn get(&'static self, handle: usize) -> Option<Guard<Option<Arc<Entry>>>> {
-        let guard = self.slot_of(handle)?.entry.load();
-        guard.as_ref().is_some_and(|entry| entry.handle == handle).then_some(guard)
+    /// A share in a living slot, if it is the one that `wanted` means.
+    fn share(&'static self, slot: &'static Slot, index: usize, wanted: impl Fn(usize) -> bool) -> Option<Share> {
+        let mut seen = slot.state.load(Ordering::Acquire);
+        loop {
+            if seen & ALIVE == 0 || seen & SHARES == SHARES || !wanted((seen >> GENERATION_AT) as usize) {
+                return None;
+            }
+            match slot.state.compare_exchange_weak(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(Share { table: self, slot, index }),
+                Err(other) => seen = other,
+            }
+        }
     }
 
-    /// Ends the handle. `None` when it was not alive, or `wanted` refuses it.
-    pub(crate) fn remove(&'static self, handle: usize, wanted: impl Fn(&Object) -> bool) -> Option<Arc<Entry>> {
+    /// The object of this handle, if it is alive.
+    pub(crate) fn get(&'static self, handle: usize) -> Option<Share> {
         let slot = self.slot_of(handle)?;
-        let present = slot.entry.load_full()?;
-        if present.handle != handle || !wanted(&present.object) {
+        let generation = handle >> INDEX_BITS & GENERATION_MAX as usize;
+        self.share(slot, handle & INDEX_MASK, |alive| alive == generation)
+    }
+
+    /// Ends the handle. `None` when it was not alive, or `wanted` refuses it. The object goes with its last share.
+    pub(crate) fn remove(&'static self, handle: usize, wanted: impl Fn(&Object) -> bool) -> Option<Share> {
+        let share = self.get(handle)?;
+        if !wanted(&share) || share.slot.state.fetch_and(!ALIVE, Ordering::AcqRel) & ALIVE == 0 {
             return None;
         }
-        let seen = Guard::into_inner(slot.entry.compare_and_swap(&present, None));
-        if !seen.is_some_and(|seen| Arc::ptr_eq(&seen, &present)) {
-            return None;
-        }
-        slot.flag.store(0, Ordering::Release);
-        // a slot that has been everything it can be is never used again
-        if slot.generation.fetch_add(1, Ordering::AcqRel) < GENERATION_MAX {
-            self.push_free(handle & INDEX_MASK, slot);
-        }
-        Some(present)
+        // before the slot can be another handle: there is a share
+        share.slot.flag.store(0, Ordering::Release);
+        Some(share)
     }
 
     /// Every living object.
-    pub(crate) fn all(&'static self) -> Vec<Arc<Entry>> {
+    pub(crate) fn all(&'static self) -> Vec<Share> {
         let count = self.fresh.load(Ordering::Acquire) as usize;
-        (0..count).filter_map(|index| self.slot(index)?.entry.load_full()).collect()
+        (0..count).filter_map(|index| self.share(self.slot(index)?, index, |_| true)).collect()
     }
 
     /// The flag of this cancel token; another handle's flag can't be set. Async-signal-safe, as all that [`Flag`] does.
@@ -188,8 +240,8 @@ impl Table {
 impl Slot {
     fn new() -> Slot {
         Slot {
-            entry: ArcSwapOption::const_empty(),
-            generation: AtomicU32::new(1),
+            state: AtomicU64::new(1 << GENERATION_AT),
+            object: UnsafeCell::new(None),
             next_free: AtomicU32::new(NONE),
             flag: AtomicU64::new(0),
         }
@@ -265,8 +317,11 @@ mod tests {
     fn a_worn_out_slot_is_retired() {
         let table = fresh();
         let first = table.insert(Object::Cancel).unwrap();
-        table.slot(first & INDEX_MASK).unwrap().generation.store(GENERATION_MAX, Ordering::Relaxed);
-        table.remove(first, |_| true).unwrap();
+        let slot = table.slot(first & INDEX_MASK).unwrap();
+        let last = u64::from(GENERATION_MAX);
+        slot.state.store(last << GENERATION_AT | ALIVE, Ordering::Relaxed);
+        let handle = MARK | (GENERATION_MAX as usize) << INDEX_BITS | first & INDEX_MASK;
+        table.remove(handle, |_| true).unwrap();
         let second = table.insert(Object::Cancel).unwrap();
         assert_ne!(first & INDEX_MASK, second & INDEX_MASK);
     }

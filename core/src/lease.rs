@@ -86,6 +86,10 @@ impl Handle {
         }
     }
 
+    pub(crate) fn process_id(&self) -> u32 {
+        self.engine.stamp.pid()
+    }
+
     fn check_here(&self, tried: &str) -> Result<(), Error> {
         if self.engine.is_here() {
             return Ok(());
@@ -230,6 +234,12 @@ impl Lease {
     /// What is left until the deadline if nothing more is renewed; zero when it is not held. No I/O.
     pub fn remaining(&self) -> Duration {
         self.handle.remaining()
+    }
+
+    /// The number of the process that was granted it. In a forked child this is the parent's, and the lease is not the
+    /// child's to use.
+    pub fn process_id(&self) -> u32 {
+        self.handle.process_id()
     }
 
     /// Why the lease was lost; `None` while it is held, and when it was released. No I/O.

@@ -70,6 +70,11 @@ impl Lease {
         self.handle.remaining()
     }
 
+    /// The number of the process that was granted it; see [`crate::Lease::process_id`].
+    pub fn process_id(&self) -> u32 {
+        self.handle.process_id()
+    }
+
     /// Why the lease was lost, if it was.
     pub fn loss(&self) -> Option<LossReason> {
         self.handle.loss()

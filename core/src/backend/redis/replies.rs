@@ -22,26 +22,36 @@ pub(crate) struct Replies {
     parser: Parser,
     /// What the reply under way has taken so far.
     taken: usize,
+    /// Whether the bytes of the last reply were surely all that was read.
+    exhausted: bool,
 }
 
 impl Replies {
     pub(crate) fn new() -> Replies {
-        Replies { parser: Parser::new(), taken: 0 }
+        Replies { parser: Parser::new(), taken: 0, exhausted: true }
     }
 
     /// The next reply. Pushes are left out: nothing was subscribed to on a connection that is read like this.
     pub(crate) fn next(&mut self, source: &mut impl Read) -> Result<Value, NoReply> {
+        let mut began_empty = std::mem::take(&mut self.exhausted);
         loop {
             let mut guard = Guard { source, taken: &mut self.taken, failed: None };
             let parsed = self.parser.parse_value(&mut guard);
             match (parsed, guard.failed) {
                 (Ok(value), _) => {
-                    self.taken = 0;
+                    let taken = std::mem::take(&mut self.taken);
                     if !matches!(value, Value::Push { .. }) {
+                        self.exhausted = began_empty && length(&value) == Some(taken);
                         return Ok(value);
                     }
+                    // what was read with it may belong to what comes next
+                    began_empty = false;
                 }
-                (Err(_), Some(error)) => return Err(NoReply::Source(error)),
+                (Err(_), Some(error)) => {
+                    // in the middle of a reply, which began where it began
+                    self.exhausted = began_empty;
+                    return Err(NoReply::Source(error));
+                }
                 (Err(_), None) => return Err(NoReply::Garbage),
             }
         }
@@ -49,8 +59,29 @@ impl Replies {
 
     /// Whether nothing is left of what was read. A whole reply that nobody asked for would be taken for the next one.
     pub(crate) fn is_empty(&mut self) -> bool {
-        matches!(self.next(&mut Nothing), Err(NoReply::Source(_)))
+        self.exhausted || matches!(self.next(&mut Nothing), Err(NoReply::Source(_)))
     }
+}
+
+/// How many bytes say `value`, where there is only one way to say it: that goes for what scripts and `HELLO` answer.
+fn length(value: &Value) -> Option<usize> {
+    match value {
+        Value::Int(number) => Some(3 + digits(number.unsigned_abs()) + usize::from(*number < 0)),
+        Value::BulkString(bytes) => Some(5 + digits(bytes.len() as u64) + bytes.len()),
+        Value::Array(values) => {
+            values.iter().try_fold(3 + digits(values.len() as u64), |sum, value| Some(sum + length(value)?))
+        }
+        Value::Map(pairs) => pairs
+            .iter()
+            .try_fold(3 + digits(pairs.len() as u64), |sum, (key, value)| Some(sum + length(key)? + length(value)?)),
+        Value::SimpleString(text) => Some(3 + text.len()),
+        Value::Okay => Some(5),
+        _ => None,
+    }
+}
+
+fn digits(number: u64) -> usize {
+    number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
 /// Hands bytes on, remembers why it could not, and stops a reply without end.
@@ -160,6 +191,36 @@ mod tests {
         let mut replies = Replies::new();
         assert!(replies.next(&mut &b":1\r\n:2\r\n"[..]).is_ok());
         assert!(!replies.is_empty());
+    }
+
+    #[test]
+    fn it_is_known_where_the_usual_replies_end() {
+        let usual = [
+            "*4\r\n:1785000000000000\r\n:0\r\n:-1\r\n$3\r\nabc\r\n",
+            ":0\r\n",
+            ":-9223372036854775808\r\n",
+            ":10\r\n",
+            "*0\r\n",
+            "$0\r\n\r\n",
+            "*10\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n$10\r\n0123456789\r\n",
+        ];
+        for bytes in usual {
+            let mut replies = Replies::new();
+            assert!(replies.next(&mut bytes.as_bytes()).is_ok());
+            assert!(replies.exhausted, "{bytes:?}");
+            // and what is too much is seen, whether it is whole or not, once and ever after
+            for more in [bytes, ":", ">2\r\n+a\r\n+b\r\n:1\r\n"] {
+                let both = format!("{bytes}{more}");
+                let mut replies = Replies::new();
+                assert!(replies.next(&mut both.as_bytes()).is_ok());
+                assert!(!replies.exhausted, "{both:?}");
+            }
+            let twice = bytes.repeat(2);
+            let mut replies = Replies::new();
+            let mut source = twice.as_bytes();
+            assert!(replies.next(&mut source).is_ok() && replies.next(&mut source).is_ok());
+            assert!(!replies.exhausted && replies.is_empty());
+        }
     }
 
     #[test]
