@@ -34,9 +34,9 @@ impl Task {
             scheduled: AtomicBool::new(false),
             runtime,
         });
-        let _entered = task.runtime.enter();
-        task.step();
-        task.clone()
+        let first = task.clone();
+        task.runtime.spawn(async move { first.step() });
+        task
     }
 
     /// Drops what is left of the future; the core undoes what it had begun.

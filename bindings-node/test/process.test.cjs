@@ -1,0 +1,247 @@
+// The process: what keeps it alive, how it ends, what a blocked event loop and a broken server do to it.
+const assert = require('node:assert/strict')
+const test = require('node:test')
+const { setUp } = require('./support/clients.cjs')
+const programs = require('./support/programs.cjs')
+const { start: startServer, until } = require('./support/server.cjs')
+
+const { at, fresh } = setUp(test)
+const STRICT = ['--unhandled-rejections=strict', '--throw-deprecation']
+
+/** Runs a program to its end, which must be a good one. */
+async function well(source, flags = STRICT) {
+  const ended = await programs.run(at.server.url, source, { flags })
+  assert.deepEqual([ended.code, ended.signal, ended.err], [0, null, ''], ended.err)
+  return ended
+}
+
+const exists = (name) => at.server.send('EXISTS', name)
+
+test('loading the package starts nothing', async () => {
+  const { out } = await well(`
+    say(require('node:fs').readdirSync('/proc/self/task').map((id) =>
+      require('node:fs').readFileSync('/proc/self/task/' + id + '/comm', 'utf8').trim()).join())
+    new Client(url)
+    say(require('node:fs').readdirSync('/proc/self/task').map((id) =>
+      require('node:fs').readFileSync('/proc/self/task/' + id + '/comm', 'utf8').trim()).join())`)
+  assert.ok(!out.includes('onelock'), out)
+})
+
+test('a program that forgets to close ends, and gives back what it held', async () => {
+  const name = fresh()
+  const { took } = await well(`
+    new Client(url).lock('${name}').acquire().then((lease) => {
+      globalThis.lease = lease
+      lease.on('lost', () => {})
+      lease.on('jeopardy', () => {})
+      lease.signal
+    })`)
+  assert.equal(await exists(name), 0)
+  assert.ok(took < 5000, `${took} ms`)
+})
+
+test('waiting keeps the process alive', async () => {
+  const name = fresh()
+  await at.server.send('SET', name, 'foreign')
+  const program = programs.start(
+    at.server.url,
+    `
+    new Client(url).lock('${name}').acquire().then((lease) => { say('got it'); return lease.release() })
+    say('waiting')`,
+  )
+  await until(() => program.out.includes('waiting'))
+  await new Promise((resolve) => setTimeout(resolve, 300))
+  assert.equal(program.child.exitCode, null)
+  await at.server.send('DEL', name)
+  const { code, out } = await program.ended
+  assert.equal(code, 0)
+  assert.match(out, /got it/)
+})
+
+test('waiting that was cancelled does not', async () => {
+  const name = fresh()
+  await at.server.send('SET', name, 'foreign')
+  await well(`
+    const controller = new AbortController()
+    const waiting = new Client(url).lock('${name}').acquire({ signal: controller.signal })
+    waiting.catch(() => say('cancelled'))
+    setTimeout(() => controller.abort(), 50)`)
+  await at.server.send('DEL', name)
+})
+
+test('process.exit while holding and while waiting', async () => {
+  const [held, busy] = [fresh(), fresh()]
+  await at.server.send('SET', busy, 'foreign')
+  const { code, took } = await programs.run(
+    at.server.url,
+    `
+    const client = new Client(url)
+    client.lock('${busy}').acquire().catch(() => {})
+    client.lock('${held}').acquire().then(() => process.exit(7))`,
+    { flags: STRICT },
+  )
+  assert.equal(code, 7)
+  assert.ok(took < 5000, `${took} ms`)
+  assert.equal(await exists(held), 0)
+  await at.server.send('DEL', busy)
+})
+
+test('an exception that nobody catches', async () => {
+  const name = fresh()
+  const { code, err } = await programs.run(
+    at.server.url,
+    `
+    new Client(url).lock('${name}').acquire().then(() => { throw new Error('of the program') })`,
+  )
+  assert.equal(code, 1)
+  assert.match(err, /of the program/)
+  assert.equal(await exists(name), 0)
+})
+
+test('a process that is killed: its lock ends with the ttl', async () => {
+  const name = fresh()
+  const program = programs.start(
+    at.server.url,
+    `
+    new Client(url).lock('${name}', { ttl: 400 }).acquire().then(() => { say('held'); setInterval(() => {}, 1000) })`,
+  )
+  await until(() => program.out.includes('held'))
+  program.child.kill('SIGKILL')
+  await program.ended
+  assert.equal(await exists(name), 1)
+  await until(async () => (await exists(name)) === 0)
+})
+
+test('the end does not hang at a server that is silent', async () => {
+  const server = await startServer()
+  try {
+    const program = programs.start(
+      server.url,
+      `
+      new Client(url).lock('x').acquire().then(async () => {
+        say('held')
+        await pause(300)
+        say('exit ' + Date.now())
+        process.exit(3)
+      })`,
+    )
+    await until(() => program.out.includes('held'))
+    server.stop()
+    const { code, out } = await program.ended
+    const took = Date.now() - Number(out.match(/exit (\d+)/)[1])
+    assert.equal(code, 3)
+    assert.ok(took < 2500, `${took} ms`)
+  } finally {
+    server.cont()
+    await server.kill()
+  }
+})
+
+test('an event loop that is blocked for three ttl loses nothing', async () => {
+  const { out } = await well(`
+    new Client(url).lock('${fresh()}', { ttl: 300 }).acquire().then(async (lease) => {
+      lease.on('lost', () => say('lost'))
+      block(900)
+      say(lease.held + ' ' + lease.signal.aborted)
+      await pause(20)
+      say(lease.held + ' ' + (await lease.release()))
+    })`)
+  assert.equal(out, 'true false\ntrue released\n')
+})
+
+test('no rejection is left unhandled when the server is cut and killed during renewal', async () => {
+  const server = await startServer()
+  const program = programs.start(
+    server.url,
+    `
+    const client = new Client(url, { requestTimeout: 100, connectTimeout: 100 })
+    const all = Array.from({ length: 20 }, (_, index) =>
+      client.lock('x' + index, { ttl: 600, renewEvery: 10 }).acquire().then((lease) => {
+        lease.signal
+        lease.on('lost', () => {})
+        return lease
+      }))
+    client.lock('y').acquire()
+    Promise.all(all).then(async (leases) => {
+      say('held')
+      const timer = setInterval(() => {}, 1000)
+      while (leases.some((lease) => lease.held)) await pause(10)
+      await pause(50)
+      say('lost ' + leases.filter((lease) => lease.signal.aborted).length)
+      for (const lease of leases) say(await lease.release())
+      clearInterval(timer)
+    })`,
+    { flags: STRICT },
+  )
+  await until(() => program.out.includes('held'))
+  for (let round = 0; round < 10; round += 1) {
+    await server.cut()
+    await new Promise((resolve) => setTimeout(resolve, 20))
+  }
+  assert.equal(program.child.exitCode, null)
+  await server.kill()
+  const { code, out, err } = await program.ended
+  assert.deepEqual([code, err], [0, ''])
+  assert.match(out, /lost 20/)
+})
+
+test('a lease that nobody has any more is given back, with a warning', async () => {
+  const name = fresh()
+  const ended = await programs.run(
+    at.server.url,
+    `
+    const client = new Client(url)
+    process.on('warning', (warning) => say(warning.name + ' ' + warning.code + ' ' + warning.message))
+    async function leak() {
+      const lease = await client.lock('${name}').acquire()
+      lease.on('lost', () => {})
+    }
+    async function main() {
+      await leak()
+      while (await client.lock('${name}').isLocked()) { gc(); await pause(5) }
+      say('free')
+      // one that was released, one that is kept by its signal, and one that is in use are no leaks
+      await (await client.lock('a').acquire()).release()
+      const { signal } = await client.lock('b').acquire()
+      const kept = await client.lock('c').acquire()
+      for (let round = 0; round < 20; round += 1) { gc(); await pause(5) }
+      say('b ' + (await client.lock('b').isLocked()) + ' ' + signal.aborted)
+      say('c ' + kept.held)
+    }
+    main()`,
+    { flags: ['--expose-gc', ...STRICT] },
+  )
+  assert.equal(ended.code, 0, ended.err)
+  const lines = ended.out.trim().split('\n')
+  assert.match(
+    lines[0],
+    /^OnelockWarning ONELOCK_LEASE_LEAKED a lease of "name-.*" was garbage-collected while it was held/,
+  )
+  assert.deepEqual(lines.slice(1), ['free', 'b true false', 'c true'])
+})
+
+test('many leases leave no memory behind', async () => {
+  const { out } = await well(
+    `
+    const client = new Client('memory://')
+    async function cycles(count) {
+      for (let round = 0; round < count; round += 1) {
+        const lease = await client.lock('x').acquire()
+        lease.signal
+        await lease.release()
+        if (round % 3 === 0) await client.lock('y').tryAcquire().then((lease) => lease.release())
+      }
+      for (let round = 0; round < 5; round += 1) { gc(); await pause(1) }
+      return process.memoryUsage().rss
+    }
+    async function main() {
+      await cycles(20000)
+      const before = await cycles(1000)
+      const after = await cycles(60000)
+      say(String((after - before) / 2 ** 20))
+    }
+    main()`,
+    ['--expose-gc', ...STRICT],
+  )
+  assert.ok(Number(out) < 16, `${out} MiB`)
+})
