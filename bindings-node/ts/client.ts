@@ -57,10 +57,15 @@ export interface Inspection {
 
 /** How long things took, in milliseconds. Quantiles are upper bounds, at most twice too high. */
 export interface Durations {
+  /** How many there were. */
   count: number
+  /** All of them together. */
   sum: number
+  /** Half of them took no longer. */
   p50: number
+  /** Nine of ten took no longer. */
   p90: number
+  /** 99 of 100 took no longer. */
   p99: number
 }
 

@@ -67,7 +67,8 @@ export interface Native {
   fenceGuardScript(): string
 }
 
-const VERSION: string = require('../package.json').version
+/** The version of this package. */
+export const VERSION: string = require('../package.json').version
 
 /** The package of this platform, a file that was built here, or an error that says what to do. */
 function load(): Native {
@@ -97,4 +98,3 @@ function checked(native: Native): Native {
 }
 
 export const native: Native = checked(load())
-export { VERSION }

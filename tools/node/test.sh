@@ -2,14 +2,15 @@
 # Everything about the Node package, in the order in which it fails fastest. `make test-node` runs it.
 #
 #   tools/node/test.sh           all
-#   tools/node/test.sh PART...   only these parts: lint unit types
+#   tools/node/test.sh PART...   only these parts: lint types docs unit versions
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint types unit)
+[ ${#parts[@]} -gt 0 ] || parts=(lint types docs unit versions)
 started=$SECONDS
+fail() { echo "failed: $*" >&2; exit 1; }
 step() { printf '\n== Node: %s\n' "$*"; }
 
 check_lint() {
@@ -22,11 +23,41 @@ check_types() {
     (cd bindings-node && npx --no-install tsc --project test/types/tsconfig.json)
 }
 
+check_docs() {
+    step "every public item is documented, and links lead somewhere"
+    (cd bindings-node && npx --no-install typedoc --emit none --logLevel Warn)
+}
+
 check_unit() {
     step "tests, on real servers"
+    run_tests node
+}
+
+check_versions() {
+    for major in 18 22; do
+        step "the same on Node.js $major"
+        run_tests "$(tools/node/version.sh $major)"
+    done
+}
+
+# run_tests NODE: only what failed is shown, and the counts
+run_tests() {
+    tools/servers.sh
     export ONELOCK_SERVERS=${ONELOCK_SERVERS:-$root/.tools/bin}
-    [ -n "$(ls -A "$ONELOCK_SERVERS" 2>/dev/null)" ] || tools/servers.sh
-    (cd bindings-node && node --test test/*.test.cjs test/*.test.mjs)
+    local log; log=$(mktemp)
+    if (cd bindings-node && "$1" --test test/*.test.cjs test/*.test.mjs) >"$log" 2>&1; then
+        grep -E '^. (tests|pass|fail|skipped|todo) [0-9]|^# (tests|pass|fail|skipped|todo)' "$log" | tr '\n' ' '
+        echo
+        # a run that leaves something out must not look like a good one
+        if grep -Eq '(skipped|todo|cancelled) [1-9]' "$log" || grep -Eq '^[^0-9]*tests 0$' "$log"; then
+            fail "tests were left out"
+        fi
+        rm -f "$log"
+    else
+        cat "$log"
+        rm -f "$log"
+        fail "tests"
+    fi
 }
 
 tools/node/build.sh
