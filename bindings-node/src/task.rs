@@ -34,9 +34,9 @@ impl Task {
             scheduled: AtomicBool::new(false),
             runtime,
         });
-        let first = task.clone();
-        task.runtime.spawn(async move { first.step() });
-        task
+        let _entered = task.runtime.enter();
+        task.step();
+        task.clone()
     }
 
     /// Drops what is left of the future; the core undoes what it had begun.

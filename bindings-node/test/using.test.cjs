@@ -158,6 +158,10 @@ test('concurrent branches, other names, other clients and plain locks do not re-
     entered = true
     assert.equal(await client.reentrantLock(fresh()).using(async (_, lease) => lease.holdCount), 1)
     assert.equal(await connect().reentrantLock(name).tryAcquire(), null, 'another client')
+    const other = fresh()
+    const first = await client.reentrantLock(other).acquire()
+    assert.equal(await client.reentrantLock(other).tryAcquire(), null, 'another name has its own owner')
+    await first.release()
     const plain = fresh()
     await client.lock(plain).using(async () => assert.equal(await client.lock(plain).tryAcquire(), null))
     await pause(30)

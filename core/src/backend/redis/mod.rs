@@ -9,6 +9,7 @@
 //! | `handshake` | the first words on a connection |
 //! | `dial`, `pipe`, `link` | async: make a connection, share it between tasks, replace it when it breaks |
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
+//! | `background`, `pace` | the work of a shared connection, of which callers may do a step themselves; its timers |
 //! | `parked` | many blocking callers at once: a thread waits for the connection that tasks share |
 //! | `subscriber`, `listen` | subscriptions: how they are made, and who wants which |
 //! | `facts` | what the server says about itself |
@@ -17,6 +18,7 @@
 //! Wire format and multiplexing are redis-rs'. Connections are made here, because the time limits, the order of addresses
 //! and what is known after a failure matter to a lock.
 
+mod background;
 mod dial;
 mod endpoint;
 mod facts;
@@ -25,6 +27,7 @@ mod line;
 mod lines;
 mod link;
 mod listen;
+mod pace;
 mod parked;
 mod pipe;
 mod refusal;

@@ -1,9 +1,9 @@
 //! One connection shared by many tasks. The multiplexing is redis-rs'; what is added here is what a lock must know: when
 //! the connection is gone, whether it has fallen silent, and whether its replies can still be believed.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -14,13 +14,13 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
+use super::background::Background;
 use super::dial::{Dialled, Stream};
 use super::endpoint::Endpoint;
 use super::line::Patience;
+use super::pace::Pace;
 use super::parked;
 use super::replies::MAX_REPLY;
 use super::socket::{NO_REPLY, NO_RESP, broken};
@@ -37,46 +37,6 @@ pub(crate) trait Ear: Send + Sync + 'static {
     fn heard(&self, channel: &[u8]);
 }
 
-/// A background task of a connection: it ends with this handle, and its end is noticed.
-pub(crate) struct Background {
-    task: AbortHandle,
-    gone: watch::Receiver<()>,
-    /// The task is as good as gone: it ends when the runtime gets to it.
-    stopped: AtomicBool,
-}
-
-impl Background {
-    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Background {
-        let (alive, gone) = watch::channel(());
-        let task = tokio::spawn(async move {
-            // dropped with the task, however that ends
-            let _alive = alive;
-            work.await;
-        });
-        Background { task: task.abort_handle(), gone, stopped: AtomicBool::new(false) }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stopped.store(true, Ordering::Release);
-        self.task.abort();
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.stopped.load(Ordering::Acquire) || self.gone.has_changed().is_err()
-    }
-
-    pub(crate) async fn gone(&self) {
-        // nothing is ever sent: this ends when the sender does
-        let _ = self.gone.clone().changed().await;
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 /// What the connection's task and its callers know in common.
 #[derive(Default)]
 pub(crate) struct Health {
@@ -88,6 +48,7 @@ pub(crate) struct Health {
     disordered: AtomicBool,
     /// Since when requests have been waiting without any reply; 0 if none does.
     silent_since: AtomicU64,
+    pace: Pace,
 }
 
 impl Health {
@@ -110,6 +71,7 @@ impl Health {
 pub(crate) struct Pipe {
     connection: MultiplexedConnection,
     background: Background,
+    _pacemaker: Background,
     health: Arc<Health>,
     endpoint: Arc<Endpoint>,
     request_timeout: Duration,
@@ -144,17 +106,29 @@ impl Pipe {
             .await
             .map_err(|error| broken(&endpoint, &why(&error)))?;
         let background = Background::spawn(driver);
-        Ok(Pipe { connection, background, health, endpoint, request_timeout, number, resp3 })
+        let pacing = health.clone();
+        let pacemaker = Background::spawn(async move { pacing.pace.keep().await });
+        Ok(Pipe { connection, background, _pacemaker: pacemaker, health, endpoint, request_timeout, number, resp3 })
     }
 
     /// Sends a request at `sent_at`, and waits for its reply until `until`, but no longer than a request may take.
     pub(crate) async fn request(&self, command: &Cmd, sent_at: Time, until: Time) -> Outcome<Value> {
-        if let Some(refused) = self.begin(sent_at) {
-            return refused;
-        }
+        let mut alone = match self.begin(sent_at) {
+            Ok(alone) => alone,
+            Err(refused) => return refused,
+        };
         let limit = until.since(sent_at).min(self.request_timeout);
         let mut connection = self.connection.clone();
-        match timeout(limit, connection.send_packed_command(command)).await {
+        let mut request = pin!(connection.send_packed_command(command));
+        // the first of several leaves from here; those that come while it is under way leave together
+        let sent = poll_fn(|context| {
+            if std::mem::take(&mut alone) {
+                self.background.assisted(|| request.as_mut().poll(context))
+            } else {
+                request.as_mut().poll(context)
+            }
+        });
+        match timeout(limit, sent).await {
             Ok(replied) => self.replied(replied),
             Err(_) => self.unanswered(sent_at, NO_REPLY),
         }
@@ -162,7 +136,7 @@ impl Pipe {
 
     /// The same for a thread without a runtime, which sleeps meanwhile.
     pub(crate) fn request_on_thread(&self, command: &Cmd, sent_at: Time, patience: Patience<'_>) -> Outcome<Value> {
-        if let Some(refused) = self.begin(sent_at) {
+        if let Err(refused) = self.begin(sent_at) {
             return refused;
         }
         let until = patience.until.min(sent_at + self.request_timeout);
@@ -173,14 +147,15 @@ impl Pipe {
         }
     }
 
-    /// What is to be said of a request before it is sent; `None` when it may be.
-    fn begin(&self, sent_at: Time) -> Option<Outcome<Value>> {
+    /// Whether a request that is about to be sent is the only one under way; or what is to be said of it if it must not
+    /// be sent.
+    fn begin(&self, sent_at: Time) -> Result<bool, Outcome<Value>> {
         if self.is_gone() {
-            return Some(Outcome::NotApplied(broken(&self.endpoint, "the connection is gone")));
+            return Err(Outcome::NotApplied(broken(&self.endpoint, "the connection is gone")));
         }
+        self.health.pace.quicken();
         let silent = &self.health.silent_since;
-        let _ = silent.compare_exchange(0, sent_at.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
-        None
+        Ok(silent.compare_exchange(0, sent_at.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok())
     }
 
     fn replied(&self, replied: Result<Value, RedisError>) -> Outcome<Value> {

@@ -9,9 +9,10 @@ use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
 use redis::{ErrorKind, RedisError};
 use tokio::time::timeout;
 
+use super::background::Background;
 use super::dial::Dialled;
 use super::endpoint::Endpoint;
-use super::pipe::{Background, Ear, Health, Pipe, introduced, why};
+use super::pipe::{Ear, Health, Pipe, introduced, why};
 use super::socket::broken;
 use crate::machine::Failure;
 
