@@ -151,7 +151,11 @@ export class Client {
   static connect(options: ClientOptions): Promise<Client>
   static async connect(first?: Address | ClientOptions, second?: ClientOptions): Promise<Client> {
     const client = new Client(first as Address, second)
-    const { server, warnings } = await client.check()
+    const { server, warnings } = await client.check().catch(async (error) => {
+      // nobody gets this client: its connection goes now, not when it is collected
+      await client.close()
+      throw error
+    })
     for (const warning of warnings) warnOnce(`${server}: ${warning}`)
     return client
   }
