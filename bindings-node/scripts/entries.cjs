@@ -7,10 +7,18 @@ const dist = join(__dirname, '..', 'dist')
 const entries = Object.values(require('../package.json').exports).filter((entry) => entry.import)
 for (const entry of entries) {
   const name = entry.require.default.replace('./dist/', '').replace(/\.js$/, '')
-  const names = Object.keys(require(join(dist, `${name}.js`)))
+  const cjs = require(join(dist, `${name}.js`))
+  const names = Object.keys(cjs).filter((each) => each !== 'default')
   const lines = [`import cjs from './${name}.js'`, '', ...names.map((each) => `export const ${each} = cjs.${each}`), '']
+  const types = [`export * from './${name}.js'`, '']
+  if (cjs.default !== undefined) {
+    // the default is one of the others, so that its type can be named from an ES module
+    const main = names.find((each) => cjs[each] === cjs.default)
+    lines.splice(-1, 0, `export default ${main}`)
+    types.splice(-1, 0, `export { ${main} as default } from './${name}.js'`)
+  }
   writeFileSync(join(dist, `${name}.mjs`), lines.join('\n'))
   // the types are those of the CommonJS entry
-  writeFileSync(join(dist, `${name}.d.mts`), `export * from './${name}.js'\n`)
+  writeFileSync(join(dist, `${name}.d.mts`), types.join('\n'))
   if (!readFileSync(join(dist, `${name}.d.ts`), 'utf8')) throw new Error(`${name}.d.ts is empty`)
 }

@@ -1,0 +1,387 @@
+/**
+ * The class and the methods of the package `redlock` (version 5) over this package's locks: a migration is one import.
+ *
+ * ```ts
+ * import Redlock from 'onelock/redlock' // was: from 'redlock'
+ *
+ * const redlock = new Redlock([new Redis('redis://localhost')])
+ * await redlock.using(['orders:42'], 5_000, async (signal) => {
+ *   await charge(order)
+ *   if (signal.aborted) throw signal.error
+ * })
+ * ```
+ *
+ * Both packages respect each other's locks on one server, so processes can be moved one after the other. What differs:
+ *
+ * - Waiting does not poll: `retryCount`, `retryDelay` and `retryJitter` say how long to wait, and a release wakes.
+ * - The clients are only asked for their options; this package makes connections of its own.
+ * - `using` extends from a thread that a blocked event loop does not stop, every third of the duration;
+ *   `automaticExtensionThreshold` is checked and otherwise not needed.
+ * - `extend` never shortens a lock.
+ * - `release` and `extend` of a lock that has expired fail at once, without trying again.
+ * - One resource for one lock; custom scripts are not taken.
+ *
+ * @packageDocumentation
+ */
+
+import './polyfill'
+
+import { EventEmitter } from 'node:events'
+import { Client } from './client'
+import { invalid, LockLostError, LockNotAcquiredError, OnelockError, UnsupportedError, worded } from './errors'
+import { type IoRedis, placeOf } from './ioredis'
+import type { Lease } from './lease'
+import type { Lock as CoreLock } from './lock'
+import type { ClientOptions, LockName, LockOptions } from './options'
+
+/** A client of ioredis: `Redis` or `Cluster`. */
+export type RedlockClient = IoRedis
+
+/** How one client voted. */
+export type ClientExecutionResult =
+  | { client: RedlockClient; vote: 'for'; value: number }
+  | { client: RedlockClient; vote: 'against'; error: Error }
+
+/** How the clients voted. They are one store here, and vote together. */
+export interface ExecutionStats {
+  readonly membershipSize: number
+  readonly quorumSize: number
+  readonly votesFor: Set<RedlockClient>
+  readonly votesAgainst: Map<RedlockClient, Error>
+}
+
+/** What an operation that succeeded tells. */
+export interface ExecutionResult {
+  attempts: readonly Promise<ExecutionStats>[]
+}
+
+/** How an operation is carried out. */
+export interface Settings {
+  /** The share of the duration by which clocks may run apart. Default: 0.01. */
+  readonly driftFactor: number
+  /** How often to try again, -1 for ever. Times the delay and its jitter, this is how long to wait. Default: 10. */
+  readonly retryCount: number
+  /** Milliseconds between two tries. Default: 200. */
+  readonly retryDelay: number
+  /** Milliseconds by which the delay varies. Default: 100. */
+  readonly retryJitter: number
+  /** Checked as ever: at least 100 less than a duration given to `using`. Default: 500. */
+  readonly automaticExtensionThreshold: number
+}
+
+/** Settings of a {@link Redlock}. */
+export interface RedlockSettings extends Settings {
+  /** Options of this package's client, above those that the ioredis objects have: `label`, `caFile` ... */
+  readonly client: ClientOptions
+}
+
+/** A signal that aborts when the lock is lost, and says why. */
+export type RedlockAbortSignal = AbortSignal & { error?: Error }
+
+const DEFAULTS: Settings = Object.freeze({
+  driftFactor: 0.01,
+  retryCount: 10,
+  retryDelay: 200,
+  retryJitter: 100,
+  automaticExtensionThreshold: 500,
+})
+
+/** Somebody else holds the resource, or nobody holds it any more. */
+export class ResourceLockedError extends Error {
+  override readonly name = 'ResourceLockedError'
+}
+
+/** An operation did not succeed. Its `cause` is this package's own error, where there is one. */
+export class ExecutionError extends Error {
+  override readonly name = 'ExecutionError'
+  readonly attempts: readonly Promise<ExecutionStats>[]
+
+  constructor(message: string, attempts: readonly Promise<ExecutionStats>[], cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause })
+    this.attempts = attempts
+  }
+}
+
+/**
+ * Locks of {@link Redlock.acquire}. They last as long as they were made for, whether or not somebody keeps them, and
+ * beyond the end of this process.
+ */
+const kept = new Set<Lease>()
+
+function keep(lease: Lease): void {
+  if (kept.size === 0 && !watching) {
+    watching = true
+    // before the client's own listener, which gives back what is held
+    process.prependListener('exit', () => [...kept].forEach(leave))
+  }
+  kept.add(lease)
+  lease.once('lost', () => kept.delete(lease))
+}
+
+let watching = false
+
+/** Lets go of a lease without giving the lock back. */
+function leave(lease: Lease): void {
+  kept.delete(lease)
+  try {
+    lease.detach()
+  } catch {
+    // it has ended by itself
+  }
+}
+
+/** A locked resource. */
+export class Lock {
+  readonly redlock: Redlock
+  readonly resources: LockName[]
+  /** Unlike any other lock's of the resource: the fencing token as text. The secret of the hold is not told. */
+  readonly value: string
+  readonly attempts: readonly Promise<ExecutionStats>[]
+  /** Until when it may be relied on, on the clock of `Date.now()`; 0 when it was released or replaced. */
+  expiration: number
+  /** The lease under it, with its fencing token and whether it is still held. */
+  readonly lease: Lease
+
+  /** @internal */
+  constructor(redlock: Redlock, resources: LockName[], lease: Lease, attempts: readonly Promise<ExecutionStats>[]) {
+    this.redlock = redlock
+    this.resources = resources
+    this.lease = lease
+    this.value = String(lease.fencingToken ?? '')
+    this.attempts = attempts
+    this.expiration = Date.now() + Math.floor(lease.remaining)
+  }
+
+  /** Gives it back, as {@link Redlock.release}. */
+  async release(): Promise<ExecutionResult> {
+    return await this.redlock.release(this)
+  }
+
+  /** Makes it last longer, as {@link Redlock.extend}. */
+  async extend(duration: number): Promise<Lock> {
+    return await this.redlock.extend(this, duration)
+  }
+}
+
+/** Locks on the server that ioredis objects connect to. Emits `error` for every operation that does not succeed. */
+export class Redlock extends EventEmitter {
+  readonly clients: Set<RedlockClient>
+  readonly settings: Settings
+  readonly #client: Client
+
+  /**
+   * @param clients one ioredis object, or one for each of several independent servers
+   * @throws {UnsupportedError} for what cannot be taken over: custom scripts, a store that this version has not
+   */
+  constructor(clients: Iterable<RedlockClient>, settings: Partial<RedlockSettings> = {}, scripts: object = {}) {
+    super()
+    // operations tell their errors themselves; without a listener an event of this name would end the process
+    this.on('error', () => {})
+    this.clients = new Set(clients)
+    if (this.clients.size === 0) {
+      throw invalid('make a Redlock', 'Redlock must be instantiated with at least one redis client.')
+    }
+    if (Object.keys(scripts).length > 0) {
+      throw new UnsupportedError(worded('Unsupported', 'make a Redlock', 'custom scripts cannot be used', undefined))
+    }
+    const { client = {}, ...own } = settings
+    this.settings = merged(DEFAULTS, own)
+    this.#client = connected(this.clients, { ...client, driftFactor: this.settings.driftFactor })
+  }
+
+  /** Ends this package's connections and those of the clients. Locks that were acquired last until they expire. */
+  async quit(): Promise<void> {
+    for (const lease of kept) if (owners.get(lease) === this) leave(lease)
+    await Promise.all([this.#client.close(), ...[...this.clients].map((client) => client.quit?.())])
+  }
+
+  /**
+   * Locks one resource for `duration` milliseconds. It is not extended by itself, and lasts until it is released or
+   * expires.
+   *
+   * @throws {ExecutionError} when it is locked by somebody else all the time, or no server can say so
+   */
+  async acquire(resources: LockName[], duration: number, settings?: Partial<Settings>): Promise<Lock> {
+    const lock = this.#describe('acquire', resources, duration, { autoRenew: false })
+    const timeout = patience(merged(this.settings, settings))
+    try {
+      const lease = await lock.acquire({ timeout })
+      owners.set(lease, this)
+      keep(lease)
+      return new Lock(this, [...resources], lease, this.#inFavour())
+    } catch (error) {
+      throw this.#failed(error)
+    }
+  }
+
+  /**
+   * Gives a lock back.
+   *
+   * @throws {ExecutionError} when it was not held any more, or no server confirmed it in time
+   */
+  async release(lock: Lock, _settings?: Partial<Settings>): Promise<ExecutionResult> {
+    const { lease } = own(lock, 'release')
+    lock.expiration = 0
+    kept.delete(lease)
+    const found = await lease.release()
+    if (found === 'released') return { attempts: this.#inFavour() }
+    if (found !== 'unconfirmed') throw this.#against(applied(0))
+    throw this.#against(new Error('no server confirmed the release in time; it goes on in the background'))
+  }
+
+  /**
+   * Makes a lock last `duration` milliseconds from now, unless it lasts longer already. The lock that is returned takes
+   * the place of the given one.
+   *
+   * @throws {ExecutionError} when it is not held any more, or no server answered
+   */
+  async extend(existing: Lock, duration: number, _settings?: Partial<Settings>): Promise<Lock> {
+    const { lease, resources } = own(existing, 'extend')
+    whole('extend', duration)
+    if (existing.expiration < Date.now()) throw new ExecutionError('Cannot extend an already-expired lock.', [])
+    try {
+      await lease.extend(duration)
+    } catch (error) {
+      throw this.#failed(error)
+    }
+    existing.expiration = 0
+    return new Lock(this, resources, lease, this.#inFavour())
+  }
+
+  /**
+   * Runs the routine while the resource is locked, extends the lock meanwhile, and releases it at the end. The signal
+   * aborts when the lock is lost; `signal.error` says why.
+   *
+   * @throws what the routine throws; {@link ExecutionError} when the lock was not acquired, or was lost meanwhile
+   */
+  using<T>(
+    resources: LockName[],
+    duration: number,
+    settings: Partial<Settings>,
+    routine?: (signal: RedlockAbortSignal) => Promise<T>,
+  ): Promise<T>
+  using<T>(resources: LockName[], duration: number, routine: (signal: RedlockAbortSignal) => Promise<T>): Promise<T>
+  async using<T>(
+    resources: LockName[],
+    duration: number,
+    first: Partial<Settings> | ((signal: RedlockAbortSignal) => Promise<T>),
+    second?: (signal: RedlockAbortSignal) => Promise<T>,
+  ): Promise<T> {
+    const [given, routine] = typeof first === 'function' ? [undefined, first] : [first, second]
+    if (typeof routine !== 'function')
+      throw invalid('using', 'the routine must be a function such as async (signal) => ...')
+    const lock = this.#describe('using', resources, duration, { autoRenew: true })
+    const settings = merged(this.settings, given)
+    if (settings.automaticExtensionThreshold > duration - 100) {
+      const detail = 'A lock `duration` must be at least 100ms greater than the `automaticExtensionThreshold` setting.'
+      throw invalid('using', detail)
+    }
+    let told: ExecutionError | undefined
+    let failed = false
+    const lost = (reason: unknown) => {
+      told ??= this.#failed(reason) as ExecutionError
+      return told
+    }
+    try {
+      return await lock.using({ timeout: patience(settings) }, async (signal) => {
+        const get = () => (signal.aborted ? lost(signal.reason) : undefined)
+        Object.defineProperty(signal, 'error', { get, configurable: true, enumerable: true })
+        try {
+          return await routine(signal as RedlockAbortSignal)
+        } catch (error) {
+          failed = true
+          throw error
+        }
+      })
+    } catch (error) {
+      if (failed) throw error
+      throw error instanceof LockLostError ? lost(error) : this.#failed(error)
+    }
+  }
+
+  #describe(tried: string, resources: LockName[], duration: number, options: LockOptions): CoreLock {
+    if (!Array.isArray(resources)) throw invalid(tried, "the resources must be an array such as ['orders:42']")
+    if (resources.length === 0) throw invalid(tried, 'there is no resource to lock')
+    if (resources.length > 1) {
+      const detail = `several resources in one lock (${resources.length}); lock them one after the other, in a fixed order`
+      throw new UnsupportedError(worded('Unsupported', tried, detail, undefined))
+    }
+    return this.#client.lock(resources[0]!, { ...options, ttl: whole(tried, duration) })
+  }
+
+  #stats(): ExecutionStats {
+    const membershipSize = this.clients.size
+    const quorumSize = Math.floor(membershipSize / 2) + 1
+    return { membershipSize, quorumSize, votesFor: new Set(), votesAgainst: new Map() }
+  }
+
+  #inFavour(): Promise<ExecutionStats>[] {
+    return [Promise.resolve({ ...this.#stats(), votesFor: new Set(this.clients) })]
+  }
+
+  /** The error of an operation, from what this package says of it. Mistakes of the caller stay what they are. */
+  #failed(error: unknown): unknown {
+    if (error instanceof LockNotAcquiredError || error instanceof LockLostError) return this.#against(applied(0), error)
+    const mistake = !(error instanceof OnelockError) || MISTAKES.includes(error.kind)
+    return mistake ? error : this.#against(error, error)
+  }
+
+  #against(vote: Error, cause?: unknown): ExecutionError {
+    this.emit('error', vote)
+    const votesAgainst = new Map([...this.clients].map((client) => [client, vote]))
+    const attempts = [Promise.resolve({ ...this.#stats(), votesAgainst })]
+    return new ExecutionError('The operation was unable to achieve a quorum during its retry window.', attempts, cause)
+  }
+}
+
+export { Redlock as default }
+
+const MISTAKES = ['InvalidArgument', 'Unsupported', 'Closed', 'Internal']
+
+/** Which Redlock a kept lease belongs to. */
+const owners = new WeakMap<Lease, Redlock>()
+
+function applied(count: number): ResourceLockedError {
+  return new ResourceLockedError(`The operation was applied to: ${count} of the 1 requested resources.`)
+}
+
+function connected(clients: Set<RedlockClient>, own: ClientOptions): Client {
+  const places = [...clients].map((client) => placeOf(client, own))
+  const [first, ...others] = places.map(({ options }) => JSON.stringify(options))
+  if (others.some((other) => other !== first)) {
+    throw invalid('make a Redlock', 'the clients differ in keyPrefix, tls or time limits; they must be alike')
+  }
+  return new Client(
+    places.map(({ address }) => address),
+    places[0]!.options,
+  )
+}
+
+function merged(base: Settings, given: Partial<Settings> | undefined): Settings {
+  const settings: Record<string, number> = { ...base }
+  for (const [setting, value] of Object.entries(given ?? {})) {
+    if (value === undefined) continue
+    if (!Object.hasOwn(DEFAULTS, setting)) {
+      throw invalid('read settings', `there is no setting "${setting}"; there are: ${Object.keys(DEFAULTS).join(', ')}`)
+    }
+    if (typeof value !== 'number' || Number.isNaN(value)) throw invalid('read settings', `${setting} must be a number`)
+    settings[setting] = value
+  }
+  return settings as unknown as Settings
+}
+
+/** How long the retries would go on at most. */
+function patience({ retryCount, retryDelay, retryJitter }: Settings): number {
+  if (retryCount < 0) return Number.POSITIVE_INFINITY
+  return retryCount === 0 ? 0 : retryCount * Math.max(0, retryDelay + retryJitter)
+}
+
+function whole(tried: string, duration: unknown): number {
+  if (!Number.isInteger(duration)) throw invalid(tried, 'Duration must be an integer value in milliseconds.')
+  return duration as number
+}
+
+function own(lock: unknown, tried: string): Lock {
+  if (lock instanceof Lock) return lock
+  throw invalid(tried, 'the lock must be one that acquire or extend returned')
+}
