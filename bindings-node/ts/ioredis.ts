@@ -95,7 +95,7 @@ function sentinelAddress(from: Single): string {
   if (from.enableTLSForSentinelMode) query.set('sentinel_tls', 'true')
   const hosts = from.sentinels!.map((sentinel) => hostPort({ port: 26379, ...sentinel })).join(',')
   const path = `${encodeURIComponent(from.name)}/${from.db ?? 0}`
-  const rest = query.size === 0 ? '' : `?${query}`
+  const rest = String(query) === '' ? '' : `?${query}`
   return `${scheme('redis+sentinel', from.tls)}://${userInfo(from)}${hosts}/${path}${rest}`
 }
 

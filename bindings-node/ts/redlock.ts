@@ -34,24 +34,23 @@ import type { Lease } from './lease'
 import type { Lock as CoreLock } from './lock'
 import type { ClientOptions, LockName, LockOptions } from './options'
 
-/** A client of ioredis: `Redis` or `Cluster`. */
-export type RedlockClient = IoRedis
-
-/** How one client voted. */
-export type ClientExecutionResult =
-  | { client: RedlockClient; vote: 'for'; value: number }
-  | { client: RedlockClient; vote: 'against'; error: Error }
+export type { IoRedis } from './ioredis'
 
 /** How the clients voted. They are one store here, and vote together. */
 export interface ExecutionStats {
+  /** How many clients there are. */
   readonly membershipSize: number
+  /** How many of them must agree. */
   readonly quorumSize: number
-  readonly votesFor: Set<RedlockClient>
-  readonly votesAgainst: Map<RedlockClient, Error>
+  /** Those with the operation. */
+  readonly votesFor: Set<IoRedis>
+  /** Those against it, and why. */
+  readonly votesAgainst: Map<IoRedis, Error>
 }
 
 /** What an operation that succeeded tells. */
 export interface ExecutionResult {
+  /** How it went, one entry. */
   attempts: readonly Promise<ExecutionStats>[]
 }
 
@@ -76,7 +75,10 @@ export interface RedlockSettings extends Settings {
 }
 
 /** A signal that aborts when the lock is lost, and says why. */
-export type RedlockAbortSignal = AbortSignal & { error?: Error }
+export interface RedlockAbortSignal extends AbortSignal {
+  /** Why the lock was lost, once it is. */
+  error?: Error
+}
 
 const DEFAULTS: Settings = Object.freeze({
   driftFactor: 0.01,
@@ -88,12 +90,15 @@ const DEFAULTS: Settings = Object.freeze({
 
 /** Somebody else holds the resource, or nobody holds it any more. */
 export class ResourceLockedError extends Error {
+  /** `ResourceLockedError` */
   override readonly name = 'ResourceLockedError'
 }
 
 /** An operation did not succeed. Its `cause` is this package's own error, where there is one. */
 export class ExecutionError extends Error {
+  /** `ExecutionError` */
   override readonly name = 'ExecutionError'
+  /** How it went, at most one entry. */
   readonly attempts: readonly Promise<ExecutionStats>[]
 
   constructor(message: string, attempts: readonly Promise<ExecutionStats>[], cause?: unknown) {
@@ -132,10 +137,13 @@ function leave(lease: Lease): void {
 
 /** A locked resource. */
 export class Lock {
+  /** Where it comes from. */
   readonly redlock: Redlock
+  /** What is locked, one entry. */
   readonly resources: LockName[]
   /** Unlike any other lock's of the resource: the fencing token as text. The secret of the hold is not told. */
   readonly value: string
+  /** How acquiring or extending it went, one entry. */
   readonly attempts: readonly Promise<ExecutionStats>[]
   /** Until when it may be relied on, on the clock of `Date.now()`; 0 when it was released or replaced. */
   expiration: number
@@ -165,7 +173,9 @@ export class Lock {
 
 /** Locks on the server that ioredis objects connect to. Emits `error` for every operation that does not succeed. */
 export class Redlock extends EventEmitter {
-  readonly clients: Set<RedlockClient>
+  /** The objects of ioredis that it was made with. */
+  readonly clients: Set<IoRedis>
+  /** How operations are carried out that do not say so themselves. */
   readonly settings: Settings
   readonly #client: Client
 
@@ -173,7 +183,7 @@ export class Redlock extends EventEmitter {
    * @param clients one ioredis object, or one for each of several independent servers
    * @throws {UnsupportedError} for what cannot be taken over: custom scripts, a store that this version has not
    */
-  constructor(clients: Iterable<RedlockClient>, settings: Partial<RedlockSettings> = {}, scripts: object = {}) {
+  constructor(clients: Iterable<IoRedis>, settings: Partial<RedlockSettings> = {}, scripts: object = {}) {
     super()
     // operations tell their errors themselves; without a listener an event of this name would end the process
     this.on('error', () => {})
@@ -345,7 +355,7 @@ function applied(count: number): ResourceLockedError {
   return new ResourceLockedError(`The operation was applied to: ${count} of the 1 requested resources.`)
 }
 
-function connected(clients: Set<RedlockClient>, own: ClientOptions): Client {
+function connected(clients: Set<IoRedis>, own: ClientOptions): Client {
   const places = [...clients].map((client) => placeOf(client, own))
   const [first, ...others] = places.map(({ options }) => JSON.stringify(options))
   if (others.some((other) => other !== first)) {
