@@ -27,7 +27,7 @@ check_types() {
     step "mypy --strict, pyright, and the stub against the module"
     mypy --strict python/onelock
     pyright
-    python -m mypy.stubtest onelock
+    python -m mypy.stubtest onelock._onelock
 }
 
 check_tests() {

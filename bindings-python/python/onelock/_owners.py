@@ -16,14 +16,14 @@ _local = threading.local()
 _tasks: WeakKeyDictionary[asyncio.Task[object], Owner] | None = None
 
 
-class _Default:
+class Default:
     """Stands for an argument that was left out, where `None` means something."""
 
     def __repr__(self) -> str:
         return "DEFAULT"
 
 
-DEFAULT = _Default()
+DEFAULT = Default()
 
 
 def thread_owner() -> Owner:

@@ -1,4 +1,4 @@
-"""The body of an `async with` over a lock: cancelled when the lease is lost, and not confused with other cancellations."""
+"""The body of an `async with` over a lock: cancelled when the lease is lost, and other cancellations told apart."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from onelock._onelock import Pump
     from onelock.alease import AsyncLease
 
@@ -30,13 +28,12 @@ class Scope:
         self._inside = True
         self._cancelled = False
         self._cancelling = self._count()
-        self._number = lease._listen_lost(pump, self._hearing()) if cancel_on_loss else None
-
-    def _hearing(self) -> Callable[[str], None]:
-        return self._lost
+        self._number = lease._listen_lost(pump, self._lost) if cancel_on_loss else None
 
     def _count(self) -> int:
-        return self.task.cancelling() if sys.version_info >= (3, 11) else 0
+        if sys.version_info >= (3, 11):
+            return self.task.cancelling()
+        return 0
 
     def _lost(self, reason: str) -> None:
         """The lease was lost: the body ends at its present `await`. Runs on the loop, while the task does not."""
@@ -50,9 +47,7 @@ class Scope:
 
     def _is_being_cancelled(self) -> bool:
         waiting_for = getattr(self.task, "_fut_waiter", None)
-        return bool(getattr(self.task, "_must_cancel", False)) or (
-            waiting_for is not None and waiting_for.cancelled()
-        )
+        return bool(getattr(self.task, "_must_cancel", False)) or (waiting_for is not None and waiting_for.cancelled())
 
     def leave(self, error: BaseException | None) -> bool:
         """The body has ended with `error`. True when that is a cancellation of ours and of nobody else."""

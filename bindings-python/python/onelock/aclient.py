@@ -6,7 +6,7 @@ from functools import wraps
 
 from onelock import _clients, _logging, _pumps
 from onelock.alock import AsyncLock
-from onelock.client import _COROUTINE, function_flags
+from onelock.client import COROUTINE, function_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class AsyncClient:
         """A decorator for `async def`: the function runs while the lock is held; see `Client.locked`."""
 
         def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
-            if not function_flags(function) & _COROUTINE:
+            if not function_flags(function) & COROUTINE:
                 raise TypeError(f"{function!r} is no `async def`: decorate it with the `locked` of a Client")
 
             @wraps(function)

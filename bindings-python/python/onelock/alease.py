@@ -15,12 +15,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
+    from typing import Any
 
     from onelock._types import AsyncOnJeopardy, AsyncOnLost, Seconds
 
 __all__ = ["AsyncLease"]
 
-_running: set[asyncio.Future[object]] = set()
+_running: set[asyncio.Future[None]] = set()
 """Callbacks that are coroutines and have not ended: a loop does not keep its tasks alive."""
 
 
@@ -162,10 +163,10 @@ class AsyncLease(_onelock.Lease):
 
 def _call(callback: Callable[[AsyncLease, str], object], lease: AsyncLease, event: str, what: str) -> None:
     try:
-        outcome = callback(lease, event)
+        outcome: Any = callback(lease, event)
         if not hasattr(outcome, "__await__"):
             return
-        running = asyncio.ensure_future(_guarded(outcome, what))  # type: ignore[arg-type]
+        running = asyncio.ensure_future(_guarded(outcome, what))
         _running.add(running)
         running.add_done_callback(_running.discard)
     except Exception:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from onelock import _onelock
     from onelock._onelock import Owner
-    from onelock._owners import _Default
+    from onelock._owners import Default
     from onelock._types import AsyncOnJeopardy, AsyncOnLost, Name, Seconds
     from onelock.alease import AsyncLease
 
@@ -58,7 +58,7 @@ class AsyncLock:
         """Locks are made by `AsyncClient.lock` and `AsyncClient.reentrant_lock`."""
         self._native = native
         self._timeout = timeout
-        self._owner: Owner | _Default | None = owner
+        self._owner: Owner | Default | None = owner
         if owner is None and native.kind == "reentrant_lock":
             self._owner = DEFAULT
         self._on_lost = on_lost
@@ -76,7 +76,7 @@ class AsyncLock:
         """The kind of lock: `lock` or `reentrant_lock`."""
         return self._native.kind
 
-    async def acquire(self, timeout: Seconds | None | _Default = DEFAULT) -> AsyncLease:
+    async def acquire(self, timeout: Seconds | Default | None = DEFAULT) -> AsyncLease:
         """Waits until the lock is held, at most `timeout` seconds. Uncontended it takes one round trip.
 
         `None` waits as long as it takes, 0 is a single try that raises `LockBusy`. Left out, it is the time-out that the

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
-_GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
+GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x20, 0x80, 0x200
 
 
 class Client:
@@ -150,18 +150,16 @@ class Client:
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
             flags = function_flags(function)
-            if flags & (_COROUTINE | _ASYNC_GENERATOR):
+            if flags & (COROUTINE | ASYNC_GENERATOR):
                 raise TypeError(f"{function!r} is async: decorate it with the `locked` of an AsyncClient")
-            if flags & _GENERATOR:
+            if flags & GENERATOR:
                 raise TypeError(f"{function!r} is a generator: use `with` inside it")
 
             @wraps(function)
             def locked(*args: P.args, **kwargs: P.kwargs) -> R:
                 make = self.reentrant_lock if reentrant else self.lock
                 full = name if isinstance(name, (str, bytes)) else name(*args, **kwargs)
-                with make(
-                    full, timeout=timeout, owner=owner, on_lost=on_lost, on_jeopardy=on_jeopardy, **options
-                ):
+                with make(full, timeout=timeout, owner=owner, on_lost=on_lost, on_jeopardy=on_jeopardy, **options):
                     return function(*args, **kwargs)
 
             return locked
@@ -219,6 +217,9 @@ def function_flags(function: object) -> int:
         if inner is None:
             break
         function = inner
-    code = getattr(function, "__code__", None) or getattr(getattr(function, "__call__", None), "__code__", None)
+    if not hasattr(function, "__code__"):
+        # an object that is called has the code in its class
+        function = vars(type(function)).get("__call__")
+    code = getattr(function, "__code__", None)
     flags: int = getattr(code, "co_flags", 0)
     return flags

@@ -178,6 +178,8 @@ class Lease(_onelock.Lease):
         self._leave(error)
 
     def __del__(self) -> None:
+        # they mention the lease: without them it goes at once, also where something still looked at it just now
+        self._callbacks = None
         if self.held:
             warn_unreleased(self)
 

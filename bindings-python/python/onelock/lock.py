@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from onelock import _onelock
     from onelock._onelock import Owner
-    from onelock._owners import _Default
+    from onelock._owners import Default
     from onelock._types import Name, OnJeopardy, OnLost, Seconds
     from onelock.lease import Lease
 
@@ -42,7 +42,7 @@ class Lock:
         """Locks are made by `Client.lock` and `Client.reentrant_lock`."""
         self._native = native
         self._timeout = timeout
-        self._owner: Owner | _Default | None = owner
+        self._owner: Owner | Default | None = owner
         if owner is None and native.kind == "reentrant_lock":
             self._owner = DEFAULT
         self._on_lost = on_lost
@@ -59,7 +59,7 @@ class Lock:
         """The kind of lock: `lock` or `reentrant_lock`."""
         return self._native.kind
 
-    def acquire(self, timeout: Seconds | None | _Default = DEFAULT) -> Lease:
+    def acquire(self, timeout: Seconds | Default | None = DEFAULT) -> Lease:
         """Waits until the lock is held, at most `timeout` seconds. Uncontended it takes one round trip.
 
         `None` waits as long as it takes, 0 is a single try that raises `LockBusy`. Left out, it is the time-out that the

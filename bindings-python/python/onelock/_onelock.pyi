@@ -1,0 +1,368 @@
+# The native module, as `src/` makes it. stubtest holds the two together.
+from asyncio import AbstractEventLoop, Future
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, final
+from weakref import ref
+
+from typing_extensions import disjoint_base
+
+from onelock._types import ClientOptions, Name, Seconds
+from onelock.alease import AsyncLease
+from onelock.errors import LockLost
+from onelock.lease import Lease as BlockingLease
+
+__all__ = [
+    "FENCE_GUARD_SCRIPT",
+    "URL_VARIABLE",
+    "Client",
+    "Facts",
+    "FenceGate",
+    "Granted",
+    "Histogram",
+    "Inspection",
+    "Lease",
+    "Lock",
+    "Owner",
+    "OwnerInfo",
+    "Pump",
+    "Stats",
+    "__version__",
+    "error_kinds",
+    "give_back",
+    "seconds",
+    "set_log_level",
+    "take_log",
+]
+
+__version__: Final[str]
+FENCE_GUARD_SCRIPT: Final[str]
+URL_VARIABLE: Final[str]
+
+_Started: TypeAlias = tuple[int, Future[Any]]
+
+@final
+class Client:
+    def __new__(cls, url: str, options: ClientOptions | dict[str, Any]) -> Client: ...
+    def lock(
+        self,
+        asynchronous: bool,
+        kind: str,
+        name: Name,
+        *,
+        ttl: Seconds | None = None,
+        auto_renew: bool | None = None,
+        max_hold: Seconds | None = None,
+        lock_delay: Seconds | None = None,
+        min_validity: Seconds | None = None,
+        fencing: bool | None = None,
+    ) -> Lock: ...
+    def stats(self) -> Stats: ...
+    def check(self) -> Facts: ...
+    def inspect(self, name: Name) -> Inspection | None: ...
+    def force_release(self, name: Name) -> bool: ...
+    def close(self) -> None: ...
+    def start_check(self, pump: Pump, event_loop: AbstractEventLoop) -> _Started: ...
+    def start_inspect(self, pump: Pump, event_loop: AbstractEventLoop, name: Name) -> _Started: ...
+    def start_force_release(self, pump: Pump, event_loop: AbstractEventLoop, name: Name) -> _Started: ...
+    def start_close(self, pump: Pump, event_loop: AbstractEventLoop) -> _Started: ...
+
+@final
+class Lock:
+    @property
+    def name(self) -> Name: ...
+    @property
+    def kind(self) -> str: ...
+    def acquire(self, timeout: Seconds | None, owner: Owner | None) -> BlockingLease: ...
+    def try_acquire(self, owner: Owner | None) -> BlockingLease | None: ...
+    def attach(self, proof: str, owner: Owner | None) -> BlockingLease: ...
+    def is_locked(self) -> bool: ...
+    def start_acquire(
+        self, pump: Pump, event_loop: AbstractEventLoop, timeout: Seconds | None, owner: Owner | None
+    ) -> tuple[int, Future[AsyncLease]]: ...
+    def start_try_acquire(
+        self, pump: Pump, event_loop: AbstractEventLoop, owner: Owner | None
+    ) -> tuple[int, Future[AsyncLease | None]]: ...
+    def start_attach(
+        self, pump: Pump, event_loop: AbstractEventLoop, proof: str, owner: Owner | None
+    ) -> tuple[int, Future[AsyncLease]]: ...
+    def start_is_locked(self, pump: Pump, event_loop: AbstractEventLoop) -> tuple[int, Future[bool]]: ...
+
+@final
+class Granted: ...
+
+@disjoint_base
+class Lease:
+    def __new__(cls, granted: Granted) -> Lease: ...
+    @property
+    def name(self) -> Name:
+        """The name that is locked, as it was given (without the prefix)."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of lock: `lock` or `reentrant_lock`."""
+
+    @property
+    def fencing_token(self) -> int | None:
+        """A number for the protected resource, which refuses a lower one than it has seen; `None` when fencing is off.
+
+        Grows with every grant of the name, but not by one; below 2**53. Stays the same for as long as the lease is held,
+        and is still readable after.
+        """
+
+    @property
+    def token(self) -> str:
+        """The owner token: the proof of this hold, as it stands on the server. Whoever has it can end the hold."""
+
+    @property
+    def held(self) -> bool:
+        """Whether this lease holds the lock right now: not released, not lost, same process, deadline ahead. No I/O.
+
+        This is the truth; events of loss are a courtesy that may come late. A process that was stopped sees `False` on its
+        first look after waking.
+        """
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the deadline if nothing more is renewed; 0 when it is not held. No I/O."""
+
+    @property
+    def hold_count(self) -> int:
+        """How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held. No I/O."""
+
+    def detach(self) -> str:
+        """Hands the lease to another process: the returned text is the proof for `Lock.attach`, and this lease holds
+        nothing from now on. No I/O.
+
+        Attach within what is left of the ttl; nobody renews meanwhile. Whoever has the text has the lock: keep it secret.
+        Raises `LockLost` or `LockNotHeld` when there is nothing to hand over, `InvalidArgument` when it was entered more
+        than once.
+        """
+
+    @property
+    def _fencing_grade(self) -> str: ...
+    @property
+    def _loss(self) -> str | None: ...
+    def _lost_error(self) -> LockLost | None: ...
+    def _release(self) -> str: ...
+    def _extend(self, ttl: Seconds) -> None: ...
+    def _on_lost(self, weak: ref[Any], number: int) -> None: ...
+    def _on_jeopardy(self, weak: ref[Any], number: int) -> None: ...
+    def _start_release(self, pump: Pump, event_loop: AbstractEventLoop) -> tuple[int, Future[str]]: ...
+    def _release_later(self) -> None: ...
+    def _start_extend(self, pump: Pump, event_loop: AbstractEventLoop, ttl: Seconds) -> _Started: ...
+    def _start_lost(self, pump: Pump, event_loop: AbstractEventLoop) -> tuple[int, Future[str]]: ...
+    def _listen_lost(self, pump: Pump, callback: Callable[[str], None]) -> int: ...
+    def _listen_jeopardy(self, pump: Pump, callback: Callable[[str], None]) -> int: ...
+
+@final
+class Owner:
+    """Who re-enters a reentrant lock: acquires with equal owners, through one client, share one hold.
+
+    `Owner()` is equal to nothing but itself; `Owner("name")` to every owner of that name. Pass it as `owner=` where the
+    default (the thread, or in asyncio the task) is not who holds the lock: a request, a job, a group of tasks.
+    """
+
+    def __new__(cls, name: Name | None = None, /) -> Owner: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+
+@final
+class FenceGate:
+    """The resource's half of fencing, for a resource inside this process: remembers the highest token seen and turns away
+    every lower one. An equal token is the same holder and passes.
+
+    One gate guards one lock name: tokens of different names don't compare. Any number of threads may use it.
+    """
+
+    def __new__(cls, highest: int = 0) -> FenceGate: ...
+    def admit(self, token: int) -> bool:
+        """Whether a write with this token may go through. False: a later holder has been here already, so the caller has
+        lost its lock and must stop.
+        """
+
+    @property
+    def highest(self) -> int:
+        """The highest token seen, 0 for none: to be stored beside the resource."""
+
+@final
+class Pump:
+    def __new__(cls) -> Pump: ...
+    def fileno(self) -> int: ...
+    def drain(self) -> None: ...
+    def abandon(self, id: int) -> None: ...
+    def forget(self, id: int) -> None: ...
+    def pending(self) -> tuple[int, int]: ...
+
+@final
+class Facts:
+    """What is known about the server, from `Client.check`."""
+
+    @property
+    def grade(self) -> str:
+        """How strong its fencing tokens are: the text of a `Grade`."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """What breaks locks on it, each a sentence for people with the setting to change; empty when nothing was found."""
+
+    @property
+    def server(self) -> str:
+        """The server's name and version for people."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class OwnerInfo:
+    """Who holds a lock, for people; from `Client.inspect`."""
+
+    @property
+    def label(self) -> str:
+        """The client's label."""
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+
+    @property
+    def host(self) -> str:
+        """The host's name."""
+
+    @property
+    def since(self) -> float:
+        """When it was granted: seconds since 1970, as `time.time()`."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Inspection:
+    """What stands under a name, from `Client.inspect`."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of lock: `lock` or `reentrant_lock`."""
+
+    @property
+    def owner(self) -> OwnerInfo | None:
+        """Who holds it, when the holder is an `inspectable` client of this library."""
+
+    @property
+    def hold_count(self) -> int:
+        """How often the holder has entered."""
+
+    @property
+    def ttl_left(self) -> float | None:
+        """Seconds that are left of the key on the server; `None` for a foreign key without a time to live."""
+
+    @property
+    def fencing_token(self) -> int | None:
+        """The fencing token of the present hold; `None` for a holder without one."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Histogram:
+    """A histogram of durations in powers of two of a microsecond."""
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The counts: bucket `i` has the durations below `2**i` microseconds and not below `2**(i-1)`."""
+
+    @property
+    def count(self) -> int:
+        """How many durations were recorded."""
+
+    @property
+    def sum(self) -> float:
+        """Their sum in seconds."""
+
+    def quantile(self, quantile: float) -> float:
+        """An upper bound of the given quantile (0.0 to 1.0) in seconds, at most twice too high; 0 when nothing was
+        recorded.
+        """
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Stats:
+    """A snapshot of what a client has done since it was made, from `Client.stats`."""
+
+    @property
+    def held(self) -> int:
+        """Leases held now."""
+
+    @property
+    def waiting(self) -> int:
+        """Acquires waiting now."""
+
+    @property
+    def acquired(self) -> int:
+        """Acquires that were granted, re-entries included."""
+
+    @property
+    def busy(self) -> int:
+        """Tries that found the lock busy."""
+
+    @property
+    def timeouts(self) -> int:
+        """Acquires whose wait was used up."""
+
+    @property
+    def cancelled(self) -> int:
+        """Acquires that were abandoned by their caller."""
+
+    @property
+    def failed(self) -> int:
+        """Acquires that failed for another reason."""
+
+    @property
+    def released(self) -> int:
+        """Leases given back by their holder."""
+
+    @property
+    def lost(self) -> int:
+        """Leases lost."""
+
+    @property
+    def renewals(self) -> int:
+        """Renewals that were confirmed, one per lease and round."""
+
+    @property
+    def renewals_missed(self) -> int:
+        """Renewal rounds of a lease that were missed."""
+
+    @property
+    def cleaning(self) -> int:
+        """Clean-ups that are not finished yet."""
+
+    @property
+    def reconnects(self) -> int:
+        """Connections made after the first one."""
+
+    @property
+    def commands_sent(self) -> int:
+        """Requests sent to the server."""
+
+    @property
+    def wait(self) -> Histogram:
+        """Time from the call to the grant."""
+
+    @property
+    def hold(self) -> Histogram:
+        """Time from the grant to the end of the hold."""
+
+    def as_dict(self) -> dict[str, int]:
+        """The counters by name, for a metrics system."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+def seconds(value: Seconds, what: str, tried: str) -> float: ...
+def error_kinds() -> list[tuple[str, int, bool, bool]]: ...
+def give_back(limit: float) -> None: ...
+def set_log_level(level: int) -> None: ...
+def take_log() -> list[tuple[int, str]]: ...

@@ -1,0 +1,111 @@
+"""A real server for all tests, and what they share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from onelock import Client
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVERS = Path(os.environ.get("ONELOCK_SERVERS") or ROOT / ".tools" / "bin")
+
+
+class Server:
+    """A server of our own on a free port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for _ in range(20):
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", 0))
+                self.port = probe.getsockname()[1]
+            program = SERVERS / os.environ.get("ONELOCK_TEST_SERVER", "valkey-server-9.1")
+            options = ["--save", "", "--logfile", "log", "--dir", str(folder)]
+            self.process = subprocess.Popen(
+                [str(program), "--port", str(self.port), "--bind", "127.0.0.1", *options], stdout=subprocess.DEVNULL
+            )
+            # a port can be taken between the choice and the start
+            while self.process.poll() is None:
+                try:
+                    self.command("PING")
+                    return
+                except OSError:
+                    time.sleep(0.005)
+        raise RuntimeError("the server did not start")
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self.port}/"
+
+    def command(self, *words: str | bytes) -> object:
+        """One command on a connection of its own; the answer is a text, a number or a list of them."""
+        with socket.create_connection(("127.0.0.1", self.port)) as connection:
+            raw = [word if isinstance(word, bytes) else word.encode() for word in words]
+            connection.sendall(b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in raw))
+            with connection.makefile("rb") as stream:
+                return _read(stream)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def _read(stream: object) -> object:
+    line: bytes = stream.readline().rstrip(b"\r\n")  # type: ignore[attr-defined]
+    kind, rest = line[:1], line[1:]
+    if kind in b"+-":
+        return rest.decode()
+    if kind == b":":
+        return int(rest)
+    if kind == b"$":
+        return None if rest == b"-1" else stream.read(int(rest) + 2)[:-2].decode("latin-1")  # type: ignore[attr-defined]
+    return [_read(stream) for _ in range(int(rest))]
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server(tmp_path_factory.mktemp("server"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def url(server: Server) -> str:
+    return server.url
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def name() -> str:
+    """A lock name that no other test uses."""
+    return f"test:{os.getpid()}:{next(_numbers)}"
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as client:
+        yield client
+
+
+def until(condition: Callable[[], object], limit: float = 10.0) -> None:
+    """Waits for a condition; a bound that is never reached unless something is wrong."""
+    end = time.monotonic() + limit
+    while not condition():
+        assert time.monotonic() < end, "it did not come about in time"
+        time.sleep(0.005)
+
+
+def is_free(url: str, name: str) -> bool:
+    """Whether nobody holds the lock, as a client of its own sees it."""
+    with Client(url) as other:
+        return other.inspect(name) is None
