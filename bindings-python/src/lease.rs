@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 use crate::argument::duration;
 use crate::error::{raise, refused};
 use crate::listener::{send, tell};
-use crate::pump::{Pump, Started};
+use crate::pump::{Pump, Started, begin};
 use crate::queue::Finish;
 use crate::waiting::{detached, interruptible};
 
@@ -200,11 +200,13 @@ impl Lease {
         })
     }
 
-    /// `release` in the background, and nobody waits for it.
+    /// `release` in the background, and nobody waits for it. Not held from here on.
     fn _release_later(&self, py: Python<'_>) -> PyResult<()> {
         let lease = self.shared()?;
         let runtime = onelock::runtime::handle().map_err(|error| raise(py, &error))?;
-        runtime.spawn(async move { lease.release().await });
+        begin(&runtime, async move {
+            let _ = lease.release().await;
+        });
         Ok(())
     }
 

@@ -49,6 +49,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<owner::Owner>()?;
     module.add_class::<gate::FenceGate>()?;
     module.add_class::<pump::Pump>()?;
+    module.add_class::<pump::Reader>()?;
     module.add_class::<report::Facts>()?;
     module.add_class::<report::Inspection>()?;
     module.add_class::<report::OwnerInfo>()?;

@@ -1,12 +1,14 @@
 //! One event loop's share of background work: starts it, and delivers its results in batches on the loop's own thread.
 //!
-//! The loop owns the pump (through `add_reader`) and nobody else does. When the loop is closed it lets go of the pump, and
-//! what is still under way is cancelled, what was not delivered undone.
+//! The loop owns the reader of the pump (through `add_reader`) and nobody else does. When the loop is closed it lets go of
+//! the reader, and with that what is still under way is cancelled, and what was not delivered is undone, whoever keeps
+//! tasks or the pump.
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::{mem, process, thread};
 
 use onelock::ErrorKind;
@@ -14,6 +16,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
+use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::error::{raise, refused};
@@ -88,12 +91,12 @@ impl Pump {
         let id = self.number();
         let runtime = onelock::runtime::handle().map_err(|error| raise(py, &error))?;
         let queue = self.queue.clone();
-        let task = runtime.spawn(async move {
+        let task = begin(&runtime, async move {
             let report = Report { queue, id };
             let finish = work.await;
             report.done(finish);
         });
-        let waiter = Waiter { future: future.clone().unbind(), task: task.abort_handle() };
+        let waiter = Waiter { future: future.clone().unbind(), task };
         self.waiters().results.insert(id, waiter);
         Ok((id, future))
     }
@@ -106,6 +109,21 @@ impl Pump {
     }
 }
 
+/// Begins `work` on this thread, up to where it has to wait, and has it go on in the background. So a request is on its
+/// way before anybody else has to wake up.
+pub(crate) fn begin(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+    let mut work = Box::pin(work);
+    let begun = {
+        let _context = runtime.enter();
+        work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    };
+    match begun {
+        // the task looks once more, now with somebody to wake
+        Poll::Pending => runtime.spawn(work).abort_handle(),
+        Poll::Ready(()) => runtime.spawn(async {}).abort_handle(),
+    }
+}
+
 #[pymethods]
 impl Pump {
     #[new]
@@ -115,12 +133,7 @@ impl Pump {
         Ok(Pump { queue: Arc::new(queue), waiters, next, pid: process::id() })
     }
 
-    /// What the loop is to watch.
-    fn fileno(&self) -> i32 {
-        self.queue.fd()
-    }
-
-    /// Delivers what has come. The loop calls it when `fileno()` is readable.
+    /// Delivers what has come.
     fn drain(&self, py: Python<'_>) {
         for (id, finish) in self.queue.take() {
             let waiter = self.waiters().results.remove(&id);
@@ -192,6 +205,38 @@ impl Pump {
 impl Drop for Pump {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// What a loop watches, and by which it owns its pump.
+#[pyclass(frozen, module = "onelock._onelock")]
+pub(crate) struct Reader(Py<Pump>);
+
+#[pymethods]
+impl Reader {
+    #[new]
+    fn new(pump: Py<Pump>) -> Reader {
+        Reader(pump)
+    }
+
+    /// What the loop is to watch.
+    fn fileno(&self) -> i32 {
+        self.0.get().queue.fd()
+    }
+
+    /// Delivers what has come. The loop calls it when `fileno()` is readable.
+    fn drain(&self, py: Python<'_>) {
+        self.0.get().drain(py);
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.0)
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.0.get().end();
     }
 }
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from weakref import WeakKeyDictionary, ref
 
-from onelock._onelock import Pump
+from onelock._onelock import Pump, Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from typing import Any
 
-# The loop owns its pump, as what it watches: when it is closed, the pump goes, and with it what was under way. So
-# neither is held here.
+# The loop owns the reader of its pump, and the reader the pump. When the loop is closed they go, and with them what was
+# under way. So neither loop nor pump is held here.
 _pumps: WeakKeyDictionary[AbstractEventLoop, ref[Pump]] = WeakKeyDictionary()
 
 
@@ -24,7 +24,8 @@ def current() -> tuple[Pump, AbstractEventLoop]:
     pump = None if known is None else known()
     if pump is None:
         pump = Pump()
-        loop.add_reader(pump.fileno(), pump.drain)
+        reader = Reader(pump)
+        loop.add_reader(reader.fileno(), reader.drain)
         _pumps[loop] = ref(pump)
     return pump, loop
 
