@@ -1,9 +1,9 @@
 //! The end of the interpreter: what is held is given back, and threads that would come back to find nothing stay away.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{mem, process, thread};
 
 use arc_swap::ArcSwapOption;
@@ -30,6 +30,9 @@ static KNOWN: ArcSwapOption<Known> = ArcSwapOption::const_empty();
 
 /// The process that is about to end.
 static EXITING: AtomicU32 = AtomicU32::new(0);
+
+/// The process, and how many threads of ours are in its interpreter or on their way in. A forked child begins at 0.
+static INSIDE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Whether this thread ends the process: it goes on.
@@ -90,6 +93,38 @@ pub(crate) fn let_linger(client: &Client) {
     drop(gone);
 }
 
+fn count_inside(change: impl Fn(u32) -> u32) -> u32 {
+    let pid = process::id();
+    let counted = |packed: u64| if (packed >> 32) as u32 == pid { packed as u32 } else { 0 };
+    let next = |packed| Some(u64::from(pid) << 32 | u64::from(change(counted(packed))));
+    INSIDE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).map_or(0, counted)
+}
+
+/// Goes into the interpreter from a thread that waits or that is not Python's; `None` once the end has begun. A thread
+/// that came too late would be ended by the interpreter, in the middle of code that cannot be ended like that.
+pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    struct Inside;
+    impl Drop for Inside {
+        fn drop(&mut self) {
+            count_inside(|inside| inside.saturating_sub(1));
+        }
+    }
+    count_inside(|inside| inside + 1);
+    let _inside = Inside;
+    if EXITING.load(Ordering::SeqCst) == process::id() && !ENDS.get() {
+        return None;
+    }
+    Python::try_attach(work)
+}
+
+/// Waits until no thread of ours is in the interpreter; none goes in any more.
+fn empty(limit: Duration) {
+    let end = Instant::now() + limit;
+    while count_inside(|inside| inside) > 0 && Instant::now() < end {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Parks a thread whose call was ended by the end of the process: it would come back into an interpreter that is being
 /// taken down, with an error that nobody can do anything about.
 pub(crate) fn stay_out() {
@@ -103,8 +138,10 @@ pub(crate) fn stay_out() {
 /// Gives back what is held by every client, within `limit` seconds. For `atexit`.
 #[pyfunction]
 pub(crate) fn give_back(py: Python<'_>, limit: f64) {
-    EXITING.store(process::id(), Ordering::Release);
+    EXITING.store(process::id(), Ordering::SeqCst);
     ENDS.set(true);
+    let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::from_secs(1));
+    py.detach(|| empty(limit));
     let mut clients = with_clients(|clients| {
         let mut all = mem::take(&mut clients.lingering);
         all.extend(clients.living.iter().filter_map(Weak::upgrade).map(|share| share.client.clone()));
@@ -129,7 +166,6 @@ pub(crate) fn give_back(py: Python<'_>, limit: f64) {
                 let _ = closing.await;
             }
         };
-        let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::from_secs(1));
         runtime.block_on(async {
             let _ = tokio::time::timeout(limit, all).await;
         });

@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use crate::exit;
 use crate::queue::Queue;
 
 /// Calls `weak()._event(number, what)` if the lease behind `weak` is still there. For threads that are not Python's.
 pub(crate) fn tell(weak: &Py<PyAny>, number: u64, what: &'static str) {
     // at the end of the interpreter there is nobody to tell
-    let _ = Python::try_attach(|py| {
+    let _ = exit::attached(|py| {
         let told = weak.call0(py).and_then(|lease| {
             if lease.is_none(py) {
                 return Ok(());

@@ -15,6 +15,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use crate::exit;
+
 /// How many lines wait at most; then the oldest go.
 const ROOM: usize = 4096;
 
@@ -105,7 +107,7 @@ impl Log {
                 state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
             drop(state);
-            let carried = Python::try_attach(|py| {
+            let carried = exit::attached(|py| {
                 let deliver = py.import("onelock._logging").and_then(|module| module.getattr("deliver"));
                 // taken only now: what could not be carried is delivered at the end
                 if let Err(error) = deliver.and_then(|deliver| deliver.call1((self.take(),))) {

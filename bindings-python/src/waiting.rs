@@ -42,7 +42,7 @@ impl Interrupt for Signals {
         // the handlers may call us in turn, so nothing is borrowed while they run
         let outer = WATCH.take();
         // asking for the thread runs code of Python, where a handler may be called and raise as well
-        let looked = Python::try_attach(|py| py.check_signals().and_then(|()| is_main_thread(py)));
+        let looked = exit::attached(|py| py.check_signals().and_then(|()| is_main_thread(py)));
         let (main, raised) = match looked {
             None => (false, None),
             Some(Ok(main)) => (main, None),

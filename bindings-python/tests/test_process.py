@@ -33,6 +33,11 @@ def python(url: str, code: str, *args: str, **more: str) -> subprocess.Completed
     )
 
 
+def said(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """What it wrote to standard error, but for the core's remark about the configuration of the test's server."""
+    return [line for line in done.stderr.splitlines() if not line.startswith("appendonly is off")]
+
+
 # ---- the interpreter lock ---------------------------------------------------------------------------------------------
 
 
@@ -121,7 +126,8 @@ def test_ctrl_c_ends_a_wait_at_once(client: Client, url: str, name: str) -> None
 
 
 def test_a_signal_ends_a_request_to_a_silent_server(server: Server, name: str, knocking: list[float]) -> None:
-    with Client(server.url, request_timeout=20) as client:
+    # clean-up goes on for a ttl, since the request may still arrive
+    with Client(server.url, request_timeout=20, ttl=2) as client:
         lock = client.lock(name)
         lock.acquire().release()
         sent = client.stats().commands_sent
@@ -142,8 +148,8 @@ def test_a_signal_ends_a_request_to_a_silent_server(server: Server, name: str, k
             thread.join()
         finally:
             server.process.send_signal(signal.SIGCONT)
-        # the server has executed the request by now, and its undo too
-        until(lambda: client.stats().cleaning == 0 and is_free(server.url, name))
+        # the server executes the request now, and its undo after it
+        until(lambda: is_free(server.url, name))
 
 
 def test_a_handler_that_does_not_raise_runs_while_waiting(client: Client, name: str) -> None:
@@ -335,7 +341,7 @@ def test_a_process_of_multiprocessing_gives_back_at_its_end(url: str, name: str)
         """,
         name,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, said(done)) == (0, [])
     assert is_free(url, name)
 
 
@@ -374,7 +380,7 @@ def test_a_daemon_thread_that_waits_does_not_disturb_the_end(url: str, name: str
             """,
             name,
         )
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.returncode, said(done)) == (0, [])
         assert time.monotonic() - start < 10
 
 
@@ -424,18 +430,14 @@ def test_the_end_does_not_wait_for_a_server_that_is_gone(server: Server, name: s
 def test_logging(url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "onelock")
     with Client(url) as client:
-        with client.lock(name, ttl=0.3) as lease:
-            lease.lost_event  # noqa: B018
-            client.force_release(name)
-            until(lambda: lease.loss)
-            until(lambda: any("lost" in record.message and name in record.message for record in caplog.records))
-            lease.release()
+        lease = client.lock(name, ttl=0.3).acquire()
+        client.force_release(name)
+        until(lambda: lease.loss)
+        until(lambda: any("lost" in record.message and name in record.message for record in caplog.records))
+        lease.release()
     levels = {record.levelno for record in caplog.records if record.name == "onelock"}
     assert logging.WARNING in levels
     assert logging.DEBUG in levels
-
-
-test_logging = pytest.mark.xfail(raises=onelock.LockLost, strict=True)(test_logging)
 
 
 def test_the_level_is_followed(url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -466,7 +468,7 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
         assert "AsyncClient" in dir(onelock)
         """,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, said(done)) == (0, [])
 
 
 def test_importing_is_quick() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import atexit
+import os
+import sys
 
 from onelock import _logging, _onelock
 
@@ -23,24 +25,27 @@ def _at_exit() -> None:
         _logging.deliver(lines)
 
 
-def _after_fork(_: object) -> None:
+def _end_of_child(_: object) -> None:
     from multiprocessing import util
 
-    # a process of multiprocessing ends without atexit; this runs after the finalizers of the program's own objects
+    # after the finalizers of the program's own objects
     util.Finalize(None, _at_exit, exitpriority=-100)
 
 
+def _in_child() -> None:
+    """A process forked by multiprocessing ends without atexit, and forgets what its parent wanted done at the end."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(_in_child, _end_of_child)
+
+
 def _watch() -> None:
-    """Sees to it that what is held is given back when the process ends, also in processes forked by multiprocessing."""
+    """Sees to it that what is held is given back when the process ends."""
     global _watching
     if not _watching:
         _watching = True
         atexit.register(_at_exit)
-        import sys
-
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None:
-            util.register_after_fork(_watch, _after_fork)
+        os.register_at_fork(after_in_child=_in_child)
 
 
 def make(url: Url | None, options: ClientOptions) -> _onelock.Client:
