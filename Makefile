@@ -3,10 +3,10 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-c test-node demo lint bench servers header dist install clean
+.PHONY: help test test-c test-node test-python demo lint bench servers header dist install clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## everything that must pass before a change goes in
 	@tools/test.sh
@@ -16,6 +16,9 @@ test-c: ## the part of it that is about the C library
 
 test-node: ## the part of it that is about the Node package
 	@tools/node/test.sh
+
+test-python: ## the part of it that is about the Python package
+	@tools/python/test.sh
 
 demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_URL, or a server of its own
 	@tools/demo.sh

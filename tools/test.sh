@@ -18,11 +18,12 @@ RUSTDOCFLAGS='-D warnings' step cargo doc --quiet --workspace --no-deps --docume
 
 step tools/c/test.sh
 step tools/node/test.sh
+step tools/python/test.sh
 
 awk -v seconds=$((SECONDS - started)) '
     /^test result:/ { passed += $4; failed += $6; ignored += $8 }
     END {
-        printf "\ntest: fmt, clippy, no-default-features, %d tests (%d failed, %d ignored), docs, C library, Node package: all passed in %d s\n",
+        printf "\ntest: fmt, clippy, no-default-features, %d tests (%d failed, %d ignored), docs, C library, Node and Python packages: all passed in %d s\n",
             passed, failed, ignored, seconds
         # A build that silently runs nothing must not look like a success; nor may a test be switched off.
         exit passed == 0 || failed > 0 || ignored > 0

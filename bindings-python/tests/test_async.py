@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import onelock
 import pytest
 import uvloop
+
+import onelock
 from conftest import Server, is_free, until
 from onelock import (
     AsyncClient,
@@ -128,7 +129,8 @@ def test_bad_arguments(run: Run, url: str) -> None:
 def test_many_tasks(run: Run, url: str, name: str) -> None:
     async def work() -> None:
         async with AsyncClient(url) as client:
-            lock, inside, tokens = client.lock(name, timeout=30), 0, []
+            lock, inside = client.lock(name, timeout=30), 0
+            tokens: list[int] = []
 
             async def one() -> None:
                 nonlocal inside
@@ -137,6 +139,7 @@ def test_many_tasks(run: Run, url: str, name: str) -> None:
                         inside += 1
                         assert inside == 1
                         await asyncio.sleep(0)
+                        assert lease.fencing_token is not None
                         tokens.append(lease.fencing_token)
                         inside -= 1
 
@@ -450,10 +453,9 @@ def test_jeopardy(run: Run, server: Server, name: str) -> None:
 
 def test_a_blocked_loop_loses_no_lease(run: Run, url: str, name: str) -> None:
     async def work() -> None:
-        async with AsyncClient(url) as client:
-            async with client.lock(name, ttl=0.3) as lease:
-                time.sleep(1)
-                assert lease.held
+        async with AsyncClient(url) as client, client.lock(name, ttl=0.3) as lease:
+            time.sleep(1)
+            assert lease.held
 
     run(work())
 
@@ -521,7 +523,7 @@ def test_a_coroutine_that_is_destroyed_gives_back(run: Run, url: str, name: str)
             await asyncio.sleep(0.01)
             coroutine = scope()
             del coroutine
-            task.get_coro().close()  # type: ignore[union-attr]
+            task.get_coro().close()
             await _nothing_left(client, url, name)
             task.cancel()
             await asyncio.wait({task})

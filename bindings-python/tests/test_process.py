@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator
 from types import FrameType
 
-import onelock
 import pytest
+
+import onelock
 from conftest import Server, is_free, until
 from onelock import Client, LeaseForked, Release
 

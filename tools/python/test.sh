@@ -25,7 +25,7 @@ check_lint() {
 
 check_types() {
     step "mypy --strict, pyright, and the stub against the module"
-    mypy --strict python/onelock
+    mypy --strict python/onelock tests
     pyright
     python -m mypy.stubtest onelock._onelock
 }
