@@ -15,6 +15,7 @@ mod client;
 mod data;
 mod exit;
 mod fence;
+mod log;
 mod options;
 mod pump;
 mod session;

@@ -29,11 +29,15 @@ pub(crate) enum Outcome {
     Failed(Box<Failure>),
 }
 
+/// With so much queued, an event loop that is blocked hears of no more log lines.
+const TALK: usize = 4096;
+
 /// Something to tell JavaScript.
 pub(crate) enum Message {
     Outcome { call: u32, outcome: Outcome },
     Lost { lease: u64, reason: LossReason },
     Jeopardy { lease: u64 },
+    Said { level: u32, text: String },
 }
 
 pub(crate) struct Pump {
@@ -55,7 +59,13 @@ impl Pump {
         if self.closed.load(Ordering::SeqCst) {
             return;
         }
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(message);
+        {
+            let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+            if queue.len() >= TALK && matches!(message, Message::Said { .. }) {
+                return;
+            }
+            queue.push_back(message);
+        }
         if !self.rung.swap(true, Ordering::SeqCst) {
             self.bell.call((), ThreadsafeFunctionCallMode::NonBlocking);
         }

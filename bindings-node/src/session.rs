@@ -5,7 +5,7 @@
 //! thread, so neither can overtake the other.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use onelock::{ErrorKind, Lease, Release, runtime};
 use crate::client::{Name, NativeClient, bytes};
 use crate::data::{Failure, Seen, ServerFacts, loss_code, release_code};
 use crate::exit::Clients;
+use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
 use crate::pump::{Message, Outcome, Pump};
 use crate::task::Task;
@@ -36,6 +37,7 @@ mod code {
     pub(super) const FAILED: u32 = 7;
     pub(super) const LOST: u32 = 8;
     pub(super) const JEOPARDY: u32 = 9;
+    pub(super) const SAID: u32 = 10;
 }
 
 /// `wait` of an acquire: for ever.
@@ -63,6 +65,8 @@ struct State {
     next_lease: u64,
     parcels: HashMap<u32, Parcel>,
     fetched: Vec<Message>,
+    /// The texts of log lines, in the order of their records.
+    said: VecDeque<String>,
 }
 
 #[napi]
@@ -319,6 +323,18 @@ impl Session {
         handle.on_jeopardy(move || pump.tell(Message::Jeopardy { lease }));
     }
 
+    /// Tells what the core has to say as records, up to this level: 1 is errors only, 5 is everything, 0 is nothing.
+    #[napi]
+    pub fn listen(&self, level: u32) {
+        log::listen(&self.pump, level);
+    }
+
+    /// The text of the oldest log line that was told.
+    #[napi]
+    pub fn take_line(&self) -> Option<String> {
+        self.state.borrow_mut().said.pop_front()
+    }
+
     #[napi]
     pub fn take_failure(&self, parcel: u32) -> Option<Failure> {
         match self.state.borrow_mut().parcels.remove(&parcel)? {
@@ -391,6 +407,10 @@ impl State {
             Message::Outcome { call, outcome } => (call, outcome),
             Message::Lost { lease, reason } => {
                 return Some([lease as f64, f64::from(code::LOST), f64::from(loss_code(Some(reason))), 0.0]);
+            }
+            Message::Said { level, text } => {
+                self.said.push_back(text);
+                return Some([0.0, f64::from(code::SAID), f64::from(level), 0.0]);
             }
             Message::Jeopardy { lease } => return Some([lease as f64, f64::from(code::JEOPARDY), 0.0, 0.0]),
         };

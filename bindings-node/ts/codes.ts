@@ -13,6 +13,7 @@ export const CHECKED = 6
 export const FAILED = 7
 export const LOST = 8
 export const JEOPARDY = 9
+export const SAID = 10
 
 /** `wait` of an acquire. */
 export const FOR_EVER = -1

@@ -53,6 +53,8 @@ export interface Session {
   fencingGrade(lease: number): string
   watchLoss(lease: number): void
   watchJeopardy(lease: number): void
+  listen(level: number): void
+  takeLine(): string | null
   takeFailure(parcel: number): Failure | null
   takeSeen(parcel: number): NativeSeen | null
   takeFacts(parcel: number): { grade: string; warnings: string[]; server: string } | null

@@ -1,7 +1,7 @@
 // The way of every call to the native module and back: a call gets a number, and what became of it is fetched in batches
 // when the native module rings.
 
-import { FAILED, GRANTED, JEOPARDY, LOST, RECORD } from './codes'
+import { FAILED, GRANTED, JEOPARDY, LOST, RECORD, SAID } from './codes'
 import { type OnelockError, toError } from './errors'
 import { type Failure, native, type Session } from './native'
 
@@ -28,6 +28,9 @@ export interface Listener {
   heardJeopardy(): void
 }
 
+/** Takes a log line: its level as a number, and its text. */
+type Logger = (level: number, text: string) => void
+
 type Read<T> = (code: number, first: number, second: number, call: number) => T
 type Settle = (code: number, first: number, second: number, call: number) => void
 
@@ -42,6 +45,7 @@ class Pump {
   readonly #listeners = new Map<number, WeakRef<Listener>>()
   readonly #records = new Float64Array(RECORD * BATCH)
   #last = 0
+  #logger: Logger | undefined
 
   constructor() {
     this.session = new native.Session(() => this.#fetch())
@@ -103,6 +107,12 @@ class Pump {
     this.#listeners.delete(lease)
   }
 
+  /** Where log lines go, up to this level. */
+  log(level: number, logger: Logger | undefined): void {
+    this.#logger = logger
+    this.session.listen(logger === undefined ? 0 : level)
+  }
+
   #fetch(): void {
     const records = this.#records
     for (;;) {
@@ -119,6 +129,8 @@ class Pump {
       this.#listeners.get(about)?.deref()?.heardLoss(first)
     } else if (code === JEOPARDY) {
       this.#listeners.get(about)?.deref()?.heardJeopardy()
+    } else if (code === SAID) {
+      this.#logger?.(first, this.session.takeLine() ?? '')
     } else {
       const settle = this.#calls.get(about)
       if (settle === undefined) {

@@ -45,7 +45,7 @@ run_tests() {
     tools/servers.sh
     export ONELOCK_SERVERS=${ONELOCK_SERVERS:-$root/.tools/bin}
     local log; log=$(mktemp)
-    if (cd bindings-node && "$1" --test test/*.test.cjs test/*.test.mjs) >"$log" 2>&1; then
+    if (cd bindings-node && timeout --kill-after=5 300 "$1" --test test/*.test.cjs test/*.test.mjs) >"$log" 2>&1; then
         grep -E '^. (tests|pass|fail|skipped|todo) [0-9]|^# (tests|pass|fail|skipped|todo)' "$log" | tr '\n' ' '
         echo
         # a run that leaves something out must not look like a good one
