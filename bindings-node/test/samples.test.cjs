@@ -1,0 +1,34 @@
+// Every sample runs to a good end.
+const assert = require('node:assert/strict')
+const { spawn } = require('node:child_process')
+const { readdirSync } = require('node:fs')
+const { join } = require('node:path')
+const test = require('node:test')
+const { forTests } = require('./support/server.cjs')
+
+const at = forTests(test)
+const folder = join(__dirname, '..', 'samples')
+
+for (const sample of readdirSync(folder)) {
+  test(sample, async () => {
+    const env = { ...process.env, ONELOCK_URL: at.server.url }
+    const child = spawn(process.execPath, ['--no-warnings', join(folder, sample)], { env, timeout: 60_000 })
+    let [out, err] = ['', '']
+    child.stdout.on('data', (text) => {
+      out += text
+    })
+    child.stderr.on('data', (text) => {
+      err += text
+    })
+    const code = await new Promise((resolve) => child.on('close', resolve))
+    assert.equal(code, 0, `${out}\n${err}`)
+    assert.equal(err, '')
+    assert.notEqual(out, '')
+    // nothing is left locked, but what is meant to stay for a while
+    const left = await at.server.send('KEYS', 'sample:*')
+    assert.deepEqual(
+      left.filter((key) => !key.startsWith('sample:report:')),
+      [],
+    )
+  })
+}
