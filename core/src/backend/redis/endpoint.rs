@@ -120,7 +120,15 @@ impl Endpoint {
             "key_file" | "ssl_keyfile" => self.files(word)?.key_file = Some(value.into()),
             "tls_insecure" => self.files(word)?.insecure = switch(word, value)?,
             "ssl_cert_reqs" => self.files(word)?.insecure = value.eq_ignore_ascii_case("none"),
-            _ => return Err(wrong(&format!("\"{word}\" is no option of an address; there are: {QUERY_WORDS}"))),
+            // it may be the end of a password that has a ? in it; then it is no word, and not shown
+            _ if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') => {
+                return Err(wrong(&format!("\"{word}\" is no option of an address; there are: {QUERY_WORDS}")));
+            }
+            _ => {
+                return Err(wrong(&format!(
+                    "what follows the ? is no option of an address; there are: {QUERY_WORDS}; write a ? in a password as %3F"
+                )));
+            }
         }
         Ok(())
     }
@@ -354,6 +362,7 @@ mod tests {
             ("redis://u:hunter2@h?db=x", "database must be a number"),
             ("redis://u:hunter2@h?protocol=4", "resp2 or resp3"),
             ("redis://u:hunter2@h?tls_insecure=1", "rediss://"),
+            ("redis://?:hunter2@h", "write a ? in a password as %3F"),
             ("redis://u:hunter2@h?ca_file=x", "rediss://"),
             ("redis://u:hunter2@h#insecure", "rediss://"),
             ("rediss://u:hunter2@h#x", "%23"),
