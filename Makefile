@@ -39,8 +39,9 @@ header: ## write bindings-c/include/onelock.h anew from the source
 	@tools/cargo.sh
 	@cargo run --quiet --package onelock-c-header
 
-dist: ## the C library as an archive, in dist/
+dist: ## what is given away, in dist/: the C library as an archive, the Node package as tarballs
 	@tools/c/dist.sh
+	@tools/node/dist.sh
 
 PREFIX ?= /usr/local
 install: ## the C library into $(DESTDIR)$(PREFIX)

@@ -9,21 +9,12 @@ cd "$root"
 tools/cargo.sh
 PATH=$PATH:$HOME/.cargo/bin
 glibc=2.28
-zig=$root/.tools/zig
 target=${CARGO_TARGET_DIR:-$root/target}
 triple=$(rustc -vV | sed -n 's/^host: //p')
 
-has_zig() {
-    [ -x "$zig/bin/cargo-zigbuild" ] && return
-    [ "$(uname -s)" = Linux ] || return 1
-    mkdir -p "$root/.tools"
-    { python3 -m venv "$zig" && "$zig/bin/pip" install -q --disable-pip-version-check ziglang==0.17.1 cargo-zigbuild==0.24.1; } >&2 ||
-        { rm -rf "$zig"; return 1; }
-}
-
-if has_zig; then
+if zig=$(tools/zig.sh); then
     # the wrapper looks for `python -m ziglang` on the path
-    PATH=$zig/bin:$PATH cargo zigbuild --quiet --release --locked --package onelock-c --target "$triple.$glibc" >&2
+    PATH=$zig:$PATH cargo zigbuild --quiet --release --locked --package onelock-c --target "$triple.$glibc" >&2
     built=$target/$triple/release
 else
     echo "zig cannot be had here: building against this machine's glibc" >&2

@@ -2,13 +2,13 @@
 # Everything about the Node package, in the order in which it fails fastest. `make test-node` runs it.
 #
 #   tools/node/test.sh           all
-#   tools/node/test.sh PART...   only these parts: lint types docs unit versions
+#   tools/node/test.sh PART...   only these parts: lint types docs unit versions outside
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint types docs unit versions)
+[ ${#parts[@]} -gt 0 ] || parts=(lint types docs unit versions outside)
 started=$SECONDS
 fail() { echo "failed: $*" >&2; exit 1; }
 step() { printf '\n== Node: %s\n' "$*"; }
@@ -38,6 +38,11 @@ check_versions() {
         step "the same on Node.js $major"
         run_tests "$(tools/node/version.sh $major)"
     done
+}
+
+check_outside() {
+    step "the tarballs, installed in an empty folder"
+    tools/with-server.sh "$root/tools/node/outside.sh" node "$(tools/node/version.sh 18)" "$(tools/node/version.sh 22)"
 }
 
 # run_tests NODE: only what failed is shown, and the counts
