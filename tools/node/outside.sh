@@ -73,3 +73,4 @@ ln -s "$package/node_modules/@types" "$out/outside/node_modules/@types"
 install "$out/without" "$root/${tarballs[0]}"
 (cd "$out/without" && node -e 'require("onelock")' >"$out/log" 2>&1) && fail "it loads without a native module"
 grep -q "the package @onelock/$platform is not installed. It is an optional dependency" "$out/log" || { cat "$out/log"; fail "no help"; }
+echo "installed and tried: ${tarballs[*]}"
