@@ -8,6 +8,7 @@ use napi_derive::napi;
 use onelock::{Client, Lock};
 
 use crate::data::Counters;
+use crate::exit::Clients;
 use crate::options::LockOptions;
 
 /// A name as it comes from JavaScript.
@@ -24,8 +25,24 @@ pub(crate) fn bytes<'a>(name: &'a Name<'_>) -> &'a [u8] {
 #[napi]
 pub struct NativeClient {
     pub(crate) client: Client,
+    clients: Arc<Clients>,
     /// Gone when JavaScript has let go of the client.
-    pub(crate) _alive: Arc<()>,
+    alive: Option<Arc<()>>,
+}
+
+impl NativeClient {
+    pub(crate) fn new(client: Client, clients: Arc<Clients>) -> NativeClient {
+        let alive = Arc::new(());
+        clients.remember(&client, &alive);
+        NativeClient { client, clients, alive: Some(alive) }
+    }
+}
+
+impl Drop for NativeClient {
+    fn drop(&mut self) {
+        self.alive = None;
+        self.clients.sweep();
+    }
 }
 
 #[napi]

@@ -1,6 +1,6 @@
 //! The end of a thread of JavaScript, or of the process: what is held is given back, within one second.
 
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use onelock::{Client, Stats};
@@ -25,16 +25,27 @@ impl Clients {
         Clients { pump, known: Mutex::default() }
     }
 
-    /// Remembers a client. Those that JavaScript let go of, and that have nothing left to do, are forgotten.
+    /// Remembers a client, for as long as `alive` lives or something is left of it.
     pub(crate) fn remember(&self, client: &Client, alive: &Arc<()>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(client, alive)| alive.strong_count() > 0 || is_busy(&client.stats()));
-        known.push((client.clone(), Arc::downgrade(alive)));
+        self.sweep();
+        self.known().push((client.clone(), Arc::downgrade(alive)));
+    }
+
+    /// Forgets clients that JavaScript let go of and that have nothing left to do: their connections end.
+    pub(crate) fn sweep(&self) {
+        let done = |(client, alive): &mut (Client, Weak<()>)| alive.strong_count() == 0 && !is_busy(&client.stats());
+        let gone: Vec<_> = self.known().extract_if(.., done).collect();
+        // outside the lock
+        drop(gone);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Vec<(Client, Weak<()>)>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back everything and waits for it. Idempotent, and quick when there is nothing.
     pub(crate) fn close(&self) {
-        let known = std::mem::take(&mut *self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        let known = std::mem::take(&mut *self.known());
         self.pump.close();
         let busy: Vec<Client> =
             known.into_iter().map(|(client, _)| client).filter(|client| is_busy(&client.stats())).collect();

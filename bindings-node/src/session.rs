@@ -126,11 +126,7 @@ impl Session {
             return self.refused(Failure::new(ErrorKind::InvalidArgument, "make a client", detail));
         }
         match options.builder().build(&url) {
-            Ok(client) => {
-                let alive = Arc::new(());
-                self.clients.remember(&client, &alive);
-                Some(NativeClient { client, _alive: alive })
-            }
+            Ok(client) => Some(NativeClient::new(client, self.clients.clone())),
             Err(error) => self.refused(error.into()),
         }
     }
@@ -278,7 +274,9 @@ impl Session {
     #[napi]
     pub fn forget(&self, lease: f64) -> bool {
         let lease = self.state.borrow_mut().leases.remove(&(lease as u64));
-        lease.is_some_and(|lease| lease.is_held())
+        let was_held = lease.is_some_and(|lease| lease.is_held());
+        self.clients.sweep();
+        was_held
     }
 
     #[napi]

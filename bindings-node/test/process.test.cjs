@@ -220,6 +220,29 @@ test('a lease that nobody has any more is given back, with a warning', async () 
   assert.deepEqual(lines.slice(1), ['free', 'b true false', 'c true'])
 })
 
+test('a client that nobody has any more ends its connection', async () => {
+  const connections = async () => (await at.server.send('CLIENT', 'LIST')).split('lib-name=onelock').length - 1
+  await until(async () => (await connections()) === 0, 'the end of earlier ones')
+  const program = programs.start(
+    at.server.url,
+    `
+    async function use() {
+      const client = new Client(url)
+      await (await client.lock('${fresh()}').acquire()).release()
+    }
+    use().then(() => {
+      say('used')
+      setInterval(gc, 10)
+    })`,
+    { flags: ['--expose-gc', ...STRICT] },
+  )
+  await until(() => program.out.includes('used'))
+  await until(async () => (await connections()) === 0, 'the end of the connection')
+  assert.equal(program.child.exitCode, null)
+  program.child.kill()
+  await program.ended
+})
+
 test('many leases leave no memory behind', async () => {
   const { out } = await well(
     `

@@ -1,5 +1,7 @@
 // The client: where the locks are kept, and the defaults of every lock made from it.
 
+import './polyfill'
+
 import { invalid, toError } from './errors'
 import type { Kind } from './lease'
 import { Lock } from './lock'

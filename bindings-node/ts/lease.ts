@@ -1,5 +1,7 @@
 // A lease: one granted hold. Release, extend and loss belong to it, never to the lock.
 
+import './polyfill'
+
 import { AsyncResource } from 'node:async_hooks'
 import { EventEmitter } from 'node:events'
 import { codeOfLoss, type LossReason, lossOf, type Release, releaseOf } from './codes'
