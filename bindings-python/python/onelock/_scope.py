@@ -44,6 +44,9 @@ class Scope:
             return
         self._cancelled = True
         self.task.cancel(_BY_US)
+        if not _COUNTS:
+            # whoever cancels once more before the task runs leaves another message
+            setattr(self.task, "_cancel_message", _BY_US)  # noqa: B010
 
     def _is_being_cancelled(self) -> bool:
         waiting_for = getattr(self.task, "_fut_waiter", None)
