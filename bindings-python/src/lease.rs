@@ -10,9 +10,10 @@ use pyo3::sync::PyOnceLock;
 use crate::argument::duration;
 use crate::error::{raise, refused};
 use crate::listener::{send, tell};
-use crate::pump::{Pump, Started, begin};
+use crate::pump::{Pump, Started};
 use crate::queue::Finish;
 use crate::waiting::{detached, interruptible};
+use crate::work::Work;
 
 /// The two faces of a hold: for threads, and for event loops.
 pub(crate) enum Face {
@@ -204,7 +205,7 @@ impl Lease {
     fn _release_later(&self, py: Python<'_>) -> PyResult<()> {
         let lease = self.shared()?;
         let runtime = onelock::runtime::handle().map_err(|error| raise(py, &error))?;
-        begin(&runtime, async move {
+        Work::begin(runtime, async move {
             let _ = lease.release().await;
         });
         Ok(())

@@ -4,7 +4,7 @@
 //! | file | is |
 //! |---|---|
 //! | `client`, `client_options`, `lock`, `lease`, `owner`, `gate` | the core's objects |
-//! | `pump`, `queue`, `wake` | the way of results into an event loop |
+//! | `pump`, `queue`, `wake`, `work` | the way of results into an event loop |
 //! | `waiting` | calls that wait: without the interpreter lock, and ended by Ctrl-C |
 //! | `listener` | loss and jeopardy, told to Python |
 //! | `argument`, `error`, `report` | values, failures and records across the boundary |
@@ -32,6 +32,7 @@ mod queue;
 mod report;
 mod waiting;
 mod wake;
+mod work;
 
 use pyo3::prelude::*;
 

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::{mem, process, thread};
 
 use onelock::ErrorKind;
@@ -16,16 +15,15 @@ use pyo3::exceptions::PyOSError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
 
 use crate::error::{raise, refused};
 use crate::queue::{Finish, Queue};
+use crate::work::Work;
 
 /// Who waits for a result.
 struct Waiter {
     future: Py<PyAny>,
-    task: AbortHandle,
+    work: Arc<Work>,
 }
 
 #[derive(Default)]
@@ -91,12 +89,12 @@ impl Pump {
         let id = self.number();
         let runtime = onelock::runtime::handle().map_err(|error| raise(py, &error))?;
         let queue = self.queue.clone();
-        let task = begin(&runtime, async move {
+        let work = Work::begin(runtime, async move {
             let report = Report { queue, id };
             let finish = work.await;
             report.done(finish);
         });
-        let waiter = Waiter { future: future.clone().unbind(), task };
+        let waiter = Waiter { future: future.clone().unbind(), work };
         self.waiters().results.insert(id, waiter);
         Ok((id, future))
     }
@@ -106,21 +104,6 @@ impl Pump {
         let id = self.number();
         self.waiters().events.insert(id, callback);
         (id, self.queue.clone())
-    }
-}
-
-/// Begins `work` on this thread, up to where it has to wait, and has it go on in the background. So a request is on its
-/// way before anybody else has to wake up.
-pub(crate) fn begin(runtime: &Handle, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-    let mut work = Box::pin(work);
-    let begun = {
-        let _context = runtime.enter();
-        work.as_mut().poll(&mut Context::from_waker(Waker::noop()))
-    };
-    match begun {
-        // the task looks once more, now with somebody to wake
-        Poll::Pending => runtime.spawn(work).abort_handle(),
-        Poll::Ready(()) => runtime.spawn(async {}).abort_handle(),
     }
 }
 
@@ -155,7 +138,7 @@ impl Pump {
     fn abandon(&self, id: u64) {
         let waiter = self.waiters().results.remove(&id);
         if let Some(waiter) = waiter {
-            waiter.task.abort();
+            waiter.work.abort();
         }
     }
 
@@ -197,7 +180,7 @@ impl Pump {
         self.queue.close();
         let waiters = mem::take(&mut *self.waiters());
         for waiter in waiters.results.values() {
-            waiter.task.abort();
+            waiter.work.abort();
         }
     }
 }
