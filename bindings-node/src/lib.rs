@@ -1,8 +1,9 @@
 //! The native module under the npm package `onelock`. Private: the API that people read is in `ts/`, and both are released
 //! together. No lock logic lives here: calls are handed to the crate `onelock`, and their results are carried back.
 //!
-//! `session` is what one JavaScript thread has, and the way in; `task` runs a call, beginning on the calling thread;
-//! `pump` is the way back: results are queued and fetched in batches, with one wake-up of the event loop per batch.
+//! `session` is what one JavaScript thread has, and the way in; `task` runs a call, beginning on the calling thread; `pump`
+//! is the way back: results are queued and fetched in batches, with one wake-up of the event loop per batch; `records` is
+//! how they are written down.
 
 // The N-API functions that napi has no safe face for. Each unsafe block says why it is sound.
 #![allow(unsafe_code)]
@@ -18,5 +19,6 @@ mod fence;
 mod log;
 mod options;
 mod pump;
+mod records;
 mod session;
 mod task;

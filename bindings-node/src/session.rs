@@ -5,7 +5,6 @@
 //! thread, so neither can overtake the other.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::sync::Arc;
 
@@ -15,59 +14,18 @@ use napi_derive::napi;
 use onelock::{ErrorKind, Lease, Release, runtime};
 
 use crate::client::{Name, NativeClient, bytes};
-use crate::data::{Failure, Seen, ServerFacts, loss_code, release_code};
+use crate::data::{Failure, Seen, ServerFacts, loss_code};
 use crate::exit::Clients;
 use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
 use crate::pump::{Message, Outcome, Pump};
+use crate::records::{Call, Parcel, RECORD, State};
 use crate::task::Task;
-
-/// Numbers that a record takes: what it is about, what it is, two values. `ts/codes.ts` reads them.
-const RECORD: usize = 4;
-
-/// The second number of a record.
-mod code {
-    pub(super) const GRANTED: u32 = 0;
-    pub(super) const NOTHING: u32 = 1;
-    pub(super) const DONE: u32 = 2;
-    pub(super) const FLAG: u32 = 3;
-    pub(super) const RELEASED: u32 = 4;
-    pub(super) const INSPECTED: u32 = 5;
-    pub(super) const CHECKED: u32 = 6;
-    pub(super) const FAILED: u32 = 7;
-    pub(super) const LOST: u32 = 8;
-    pub(super) const JEOPARDY: u32 = 9;
-    pub(super) const SAID: u32 = 10;
-}
 
 /// `wait` of an acquire: for ever.
 const FOR_EVER: f64 = -1.0;
 /// `wait` of an acquire: one try.
 const ONE_TRY: f64 = -2.0;
-
-/// An object that is fetched by itself.
-enum Parcel {
-    Failure(Box<Failure>),
-    Seen(Seen),
-    Facts(ServerFacts),
-}
-
-struct Call {
-    task: Arc<Task>,
-    /// The lease that is released, which is forgotten once it has been.
-    releases: Option<u64>,
-}
-
-#[derive(Default)]
-struct State {
-    calls: HashMap<u32, Call>,
-    leases: HashMap<u64, Arc<Lease>>,
-    next_lease: u64,
-    parcels: HashMap<u32, Parcel>,
-    fetched: Vec<Message>,
-    /// The texts of log lines, in the order of their records.
-    said: VecDeque<String>,
-}
 
 #[napi]
 pub struct Session {
@@ -396,52 +354,4 @@ impl Session {
 
 fn not_held(tried: &str) -> Failure {
     Failure::new(ErrorKind::NotHeld, tried, "this lease was released or handed away")
-}
-
-impl State {
-    /// The record of a message; `None` when nobody waits for it any more: what it brought is dropped.
-    fn line(&mut self, message: Message) -> Option<[f64; RECORD]> {
-        let (call, outcome) = match message {
-            Message::Outcome { call, outcome } => (call, outcome),
-            Message::Lost { lease, reason } => {
-                return Some([lease as f64, f64::from(code::LOST), f64::from(loss_code(Some(reason))), 0.0]);
-            }
-            Message::Said { level, text } => {
-                self.said.push_back(text);
-                return Some([0.0, f64::from(code::SAID), f64::from(level), 0.0]);
-            }
-            Message::Jeopardy { lease } => return Some([lease as f64, f64::from(code::JEOPARDY), 0.0, 0.0]),
-        };
-        let ended = self.calls.remove(&call)?;
-        let (code, first, second) = match outcome {
-            Outcome::Granted(lease) => {
-                let fence = lease.fencing_token().map_or(-1.0, |token| token as f64);
-                (code::GRANTED, self.keep(lease), fence)
-            }
-            Outcome::Nothing => (code::NOTHING, 0.0, 0.0),
-            Outcome::Done => (code::DONE, 0.0, 0.0),
-            Outcome::Flag(flag) => (code::FLAG, f64::from(u8::from(flag)), 0.0),
-            Outcome::Released { outcome, loss } => {
-                if let Some(lease) = ended.releases {
-                    self.leases.remove(&lease);
-                }
-                (code::RELEASED, f64::from(release_code(outcome)), f64::from(loss_code(loss)))
-            }
-            Outcome::Inspected(seen) => self.parcel(call, Parcel::Seen((*seen).into()), code::INSPECTED),
-            Outcome::Checked(facts) => self.parcel(call, Parcel::Facts(facts.into()), code::CHECKED),
-            Outcome::Failed(failure) => self.parcel(call, Parcel::Failure(failure), code::FAILED),
-        };
-        Some([f64::from(call), f64::from(code), first, second])
-    }
-
-    fn keep(&mut self, lease: Lease) -> f64 {
-        self.next_lease += 1;
-        self.leases.insert(self.next_lease, Arc::new(lease));
-        self.next_lease as f64
-    }
-
-    fn parcel(&mut self, call: u32, parcel: Parcel, code: u32) -> (u32, f64, f64) {
-        self.parcels.insert(call, parcel);
-        (code, 0.0, 0.0)
-    }
 }

@@ -1,4 +1,4 @@
-// What the numbers of the native module mean. `src/session.rs` and `src/data.rs` write them.
+// What the numbers of the native module mean. `src/records.rs` and `src/data.rs` write them.
 
 /** Numbers in one record: what it is about, what it is, two values. */
 export const RECORD = 4
