@@ -561,9 +561,11 @@ def test_a_closed_loop_gives_back_what_was_under_way(
 
     # granted to a loop that never looks again
     loop = new_loop()
+    lease = holder.lock(name).acquire()
     task2 = loop.create_task(lock.acquire())
-    loop.call_soon(loop.stop)
-    loop.run_forever()
+    loop.run_until_complete(asyncio.sleep(0.05))
+    until(lambda: client.stats().waiting == 1)
+    lease.release()
     until(lambda: client.stats().held == 1)
     loop.close()
     until(lambda: is_free(url, name))
