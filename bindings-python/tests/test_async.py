@@ -337,6 +337,8 @@ def test_cancelled_while_waiting(run: Run, url: str, name: str) -> None:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 assert all(task.cancelled() for task in tasks)
+                # out of the line while it is still held
+                until(lambda: client.stats().waiting == 0)
             await _nothing_left(client, url, name)
 
     run(work())
