@@ -578,13 +578,3 @@ def test_gate() -> None:
 def test_memory_store(name: str) -> None:
     with Client("memory://") as client, client.lock(name), pytest.raises(LockBusy):
         client.lock(name).acquire(0)
-
-
-def test_docs_are_there() -> None:
-    for thing in onelock.__all__:
-        value = getattr(onelock, thing)
-        if isinstance(value, type):
-            assert value.__doc__, thing
-            for member, part in vars(value).items():
-                if not member.startswith("_") and (callable(part) or isinstance(part, property)):
-                    assert getattr(part, "__doc__", None), f"{thing}.{member}"
