@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::backend::SharedStore;
 use crate::backend::memory::MemoryStore;
-use crate::backend::redis::RedisStore;
+use crate::backend::redis::{ClusterStore, RedisStore, Seeds, Sentinels};
 use crate::options::{Options, invalid};
 
 /// The environment variable whose address is used when an empty one is given: `ONELOCK_URL`.
@@ -16,6 +16,8 @@ const EXAMPLE: &str = "redis://127.0.0.1:6379";
 #[derive(Clone)]
 pub(crate) enum Address {
     Redis(Box<crate::backend::redis::Endpoint>),
+    Sentinel(Box<Sentinels>),
+    Cluster(Seeds),
     Memory(String),
 }
 
@@ -46,12 +48,19 @@ impl Address {
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
                 Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis(false))?)))
             }
+            "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
+                Ok(Address::Sentinel(Box::new(Sentinels::parse(url, &options.redis(false))?)))
+            }
+            "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster" => {
+                Ok(Address::Cluster(Seeds::parse(url, &options.redis(false))?))
+            }
             "memory" => Ok(Address::Memory(rest.trim_end_matches('/').to_owned())),
-            "redis+sentinel" | "redis+cluster" | "redlock" | "file" => Err(unsupported(&format!("{scheme}://"))),
+            "redlock" | "file" => Err(unsupported(&format!("{scheme}://"))),
             other => Err(invalid(
                 "make a client",
                 format!(
-                    "the scheme {other}:// is not known; use redis://, rediss://, valkey://, valkeys://, unix:// or memory://"
+                    "the scheme {other}:// is not known; use redis://, rediss://, valkey://, valkeys://, unix://, \
+                     redis+sentinel://, redis+cluster:// or memory://"
                 ),
             )),
         }
@@ -61,6 +70,8 @@ impl Address {
     pub(crate) fn open(&self, options: &Options, background: bool) -> SharedStore {
         match self {
             Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis(background))),
+            Address::Sentinel(group) => Arc::new(RedisStore::watched((**group).clone(), options.redis(background))),
+            Address::Cluster(seeds) => Arc::new(ClusterStore::at(seeds.clone(), options.redis(background))),
             Address::Memory(name) if name.is_empty() => Arc::new(MemoryStore::private()),
             Address::Memory(name) => Arc::new(MemoryStore::named(name)),
         }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::{Notify, Secret};
 use crate::client::{Client, Shared};
 use crate::machine::Grade;
 use crate::options::{Options, TlsOptions};
@@ -167,6 +168,47 @@ impl ClientBuilder {
     /// warning. Default: false.
     pub fn tls_insecure(mut self, insecure: bool) -> Self {
         self.options.tls.insecure = insecure;
+        self
+    }
+
+    /// How many replicas must confirm a grant before it counts, with `WAIT`. Default: 0, none.
+    ///
+    /// A grant that fewer confirm within [`replica_timeout`](Self::replica_timeout) is given back, and waiting goes on. It
+    /// makes the loss of a lock in a failover less likely and does not exclude it; each grant takes one more round trip.
+    /// Without effect on a server that has no `WAIT`, which is said in a warning.
+    pub fn min_replicas(mut self, count: u32) -> Self {
+        self.options.min_replicas = count;
+        self
+    }
+
+    /// How long replicas may take to confirm a grant. At least 1 ms. Default: 1 s.
+    pub fn replica_timeout(mut self, timeout: Duration) -> Self {
+        self.options.replica_timeout = timeout;
+        self
+    }
+
+    /// How releases of locks in a cluster are announced and heard. Default: [`Notify::Auto`].
+    pub fn notify(mut self, notify: Notify) -> Self {
+        self.options.notify = notify;
+        self
+    }
+
+    /// The user that Sentinels know, if they have users of their own. Default: their default user.
+    pub fn sentinel_username(mut self, username: impl Into<String>) -> Self {
+        self.options.sentinel.username = Some(username.into());
+        self
+    }
+
+    /// The password that Sentinels ask for; the one in the address is the master's. Default: none.
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.options.sentinel.password = Some(Secret::new(password));
+        self
+    }
+
+    /// Whether Sentinels are spoken to over TLS, with the same certificate files; `rediss+sentinel://` is about the
+    /// master. Default: false.
+    pub fn sentinel_tls(mut self, tls: bool) -> Self {
+        self.options.sentinel.tls = tls;
         self
     }
 

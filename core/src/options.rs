@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::redis;
+use crate::backend::{Notify, Secret, redis};
 use crate::machine::{Grade, Terms, terms};
 use crate::{Error, ErrorKind};
 
@@ -29,6 +29,18 @@ pub(crate) struct Options {
     pub(crate) label: Option<String>,
     pub(crate) inspectable: bool,
     pub(crate) tls: TlsOptions,
+    pub(crate) notify: Notify,
+    pub(crate) min_replicas: u32,
+    pub(crate) replica_timeout: Duration,
+    pub(crate) sentinel: SentinelOptions,
+}
+
+/// How to speak to Sentinels.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SentinelOptions {
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<Secret>,
+    pub(crate) tls: bool,
 }
 
 /// Certificates for `rediss://`.
@@ -54,6 +66,10 @@ impl Default for Options {
             label: None,
             inspectable: false,
             tls: TlsOptions::default(),
+            notify: Notify::default(),
+            min_replicas: 0,
+            replica_timeout: Duration::from_secs(1),
+            sentinel: SentinelOptions::default(),
         }
     }
 }
@@ -79,6 +95,7 @@ impl Options {
             ("request_timeout", self.request_timeout),
             ("close_timeout", self.close_timeout),
             ("unreachable_limit", self.unreachable_limit),
+            ("replica_timeout", self.replica_timeout),
         ] {
             if span < Duration::from_millis(1) || span > terms::SPAN_MAX {
                 return refuse(format!("{name} is {span:?}; it must be between 1 ms and one year"));
@@ -104,6 +121,12 @@ impl Options {
             key_file: self.tls.key_file.clone(),
             tls_insecure: self.tls.insecure,
             share_from: if background { redis::SHARE_FROM } else { usize::MAX },
+            notify: self.notify,
+            min_replicas: self.min_replicas,
+            replica_timeout: self.replica_timeout,
+            sentinel_username: self.sentinel.username.clone(),
+            sentinel_password: self.sentinel.password.clone(),
+            sentinel_tls: self.sentinel.tls,
         }
     }
 }
@@ -149,6 +172,9 @@ mod tests {
         assert_eq!((options.terms.max_hold, ms("max_hold_ms")), (None, Duration::ZERO));
         assert_eq!(options.fencing, table["fencing"].as_bool().unwrap());
         assert_eq!(options.min_fencing_grade.as_str(), table["min_fencing_grade"].as_str().unwrap());
+        assert_eq!(options.notify.as_str(), table["notify"].as_str().unwrap());
+        assert_eq!(options.replica_timeout, ms("replica_timeout_ms"));
+        assert_eq!(i64::from(options.min_replicas), table["min_replicas"].as_integer().unwrap());
         assert_eq!(options.inspectable, table["inspectable"].as_bool().unwrap());
         let limits = table["limits"].as_table().unwrap();
         assert_eq!(limits["name_bytes"].as_integer().unwrap() as usize, NAME_MAX);

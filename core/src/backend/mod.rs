@@ -80,6 +80,60 @@ impl Interrupt for Uninterrupted {
     }
 }
 
+/// How the releases of locks in a cluster are announced to those who wait, and heard.
+///
+/// All clients of a lock must have the same way in common; otherwise waiters find out by polling. Anywhere but in a
+/// cluster releases are always announced on classic channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notify {
+    /// Sharded channels where the cluster has them (7.0 and newer), else classic ones; as Redisson 3.22 and newer do.
+    #[default]
+    Auto,
+    /// Classic channels, which every node repeats to every other.
+    Classic,
+    /// Sharded channels, which stay on the nodes of their slot.
+    Sharded,
+    /// Both at once: for a while in which some clients know the one way and some the other.
+    Both,
+}
+
+impl Notify {
+    /// Every way, in the order of the documentation.
+    pub const ALL: [Notify; 4] = [Notify::Auto, Notify::Classic, Notify::Sharded, Notify::Both];
+
+    /// The word for options in every language: `auto`, `classic`, `sharded` or `both`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Notify::Auto => "auto",
+            Notify::Classic => "classic",
+            Notify::Sharded => "sharded",
+            Notify::Both => "both",
+        }
+    }
+}
+
+/// A text that is never shown: not in messages, not by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text`.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
 /// Counters that a store keeps for `client.stats()`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreStats {
@@ -104,6 +158,12 @@ pub trait Store: Send + Sync + 'static {
     /// next one if there is none; 0 for a store without. While it stays the same, whatever was called meanwhile has gone
     /// down that connection or nowhere.
     fn connection(&self) -> u64;
+
+    /// Which requests can travel together: holds whose keys have the same number are renewed in one call.
+    fn shard(&self, key: &Key) -> u32 {
+        let _ = key;
+        0
+    }
 
     /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped.
     /// Needs a runtime context for its background work, but does not wait.

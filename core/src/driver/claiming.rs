@@ -66,7 +66,7 @@ impl Claiming {
     pub(crate) fn answered(&mut self, answer: &Answer) {
         self.sending_on = None;
         match &answer.outcome {
-            Outcome::Applied(Reply::Granted { .. }) => {
+            Outcome::Applied(Reply::Granted { .. } | Reply::Unconfirmed(_)) => {
                 self.doubt = Some(self.doubt.unwrap_or(Doubt::Confirmed));
             }
             // refused: this copy took nothing

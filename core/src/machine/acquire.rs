@@ -248,6 +248,10 @@ impl Acquire {
                 self.denied(now, *ttl_left_ms, *announces, jitter);
                 Token::Keep
             }
+            Outcome::Applied(Reply::Unconfirmed(failure)) => {
+                self.failed(now, failure, false, jitter);
+                Token::Retire
+            }
             Outcome::Applied(Reply::WrongKind { found }) => {
                 let detail = format!("a {found} stands under this name; it was left untouched");
                 self.over(Verdict::Failed(Failure::lasting(ErrorKind::WrongKind, detail)));

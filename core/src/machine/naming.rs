@@ -48,6 +48,36 @@ pub fn channel(kind: Kind, key: &[u8]) -> Vec<u8> {
     }
 }
 
+/// How many slots a cluster has.
+pub const SLOTS: u16 = 16384;
+
+/// The slot of a cluster in which `key` lives: that of what stands between its first pair of braces, if anything does.
+pub fn slot(key: &[u8]) -> u16 {
+    let crc = tag(key).iter().fold(0u16, |crc, byte| {
+        let mut crc = crc ^ (u16::from(*byte) << 8);
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
+        crc
+    });
+    crc % SLOTS
+}
+
+fn tag(key: &[u8]) -> &[u8] {
+    let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
+    let inside = &key[open + 1..];
+    match inside.iter().position(|byte| *byte == b'}') {
+        Some(length) if length > 0 => &inside[..length],
+        _ => key,
+    }
+}
+
+/// Whether the companions of the lock at `key` live in its slot. They do not when its braces enclose nothing, or when
+/// it has only one of the two.
+pub fn shares_slot(key: &[u8]) -> bool {
+    tag(key) == tag(&fence_key(key))
+}
+
 /// The fencing counter's time to live: the larger of seven days and twice the lock's own.
 pub fn fence_ttl_ms(server_ttl_ms: u64) -> u64 {
     FENCE_TTL_MIN_MS.max(server_ttl_ms.saturating_mul(2))
@@ -56,6 +86,28 @@ pub fn fence_ttl_ms(server_ttl_ms: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_cluster_specification() {
+        // 0x31C3 is the check value of this checksum
+        assert_eq!(slot(b"123456789"), 0x31C3);
+        assert_eq!(slot(b""), 0);
+        assert_eq!(slot(b"{user1000}.following"), slot(b"user1000"));
+        assert_eq!(slot(b"foo{{bar}}zap"), slot(b"{bar"));
+        assert_eq!(slot(b"foo{bar}{zap}"), slot(b"bar"));
+        assert_ne!(slot(b"foo{}{bar}"), slot(b"bar"));
+    }
+
+    #[test]
+    fn names_whose_companions_go_astray_are_known() {
+        for good in ["a", "orders:42", "{orders}:42", "a{b}c", "{a}{", "{a}}", ""] {
+            assert!(shares_slot(good.as_bytes()) || good.is_empty(), "{good}");
+            assert!(good.is_empty() || slot(good.as_bytes()) == slot(&fence_key(good.as_bytes())), "{good}");
+        }
+        for bad in ["a{b", "a}b", "{}", "a{}b", "}", "{", "}{"] {
+            assert!(!shares_slot(bad.as_bytes()), "{bad}");
+        }
+    }
 
     #[test]
     fn companions_share_the_slot_of_their_lock() {

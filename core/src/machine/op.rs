@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use crate::machine::Failure;
+
 /// A key as it stands on the server: the client's prefix, then the lock's name. Any bytes.
 pub type Key = Arc<[u8]>;
 
@@ -110,6 +112,9 @@ pub enum Reply {
         /// It was held by this token before: a resent request.
         again: bool,
     },
+    /// To [`Op::Acquire`]: granted, but not confirmed by as many servers as was asked for. Not to be believed: the token is
+    /// dead and has to be given back; the failure says what was missing.
+    Unconfirmed(Failure),
     /// To [`Op::Acquire`]: somebody else holds it.
     Denied {
         /// What is left of the holder's time to live, in milliseconds; `None` when the key has none.

@@ -1,6 +1,7 @@
 //! Making an async connection: resolve, connect, encrypt, shake hands. Nothing of a caller's is sent here.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -13,10 +14,11 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use super::RedisOptions;
 use super::endpoint::{Endpoint, Place};
 use super::handshake::{Handshake, Step, Terms};
 use super::replies::{Arrived, NoReply, Replies};
-use super::shared::Shared;
+use super::shared::{Common, Shared};
 use super::socket::{NO_RESP, Tries, broken, literal, no_connection_in_time, not_connected, reason, tune};
 use super::tls;
 use crate::driver::clock;
@@ -28,36 +30,51 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// A connection after its handshake, with nothing left to read.
 pub(crate) struct Dialled {
+    pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) stream: Box<dyn Stream>,
     pub(crate) terms: Terms,
 }
 
-/// Makes a connection within the store's connect limit.
+/// Makes a connection to the node's server within the store's connect limit, finding the server included.
 pub(crate) async fn dial(shared: &Shared) -> Result<Dialled, Failure> {
     let limit = shared.options.connect_timeout;
-    match timeout(limit, open(shared, limit)).await {
-        Ok(dialled) => dialled,
-        Err(_) => Err(no_connection_in_time(&shared.endpoint)),
+    let made = timeout(limit, async {
+        let endpoint = shared.locate().await?;
+        open(&shared.common, &shared.options, endpoint, limit).await
+    });
+    let made = made.await.unwrap_or_else(|_| Err(no_connection_in_time(&shared.name)));
+    if made.is_err() {
+        shared.missed();
     }
+    made
 }
 
-async fn open(shared: &Shared, limit: Duration) -> Result<Dialled, Failure> {
-    let endpoint = &*shared.endpoint;
-    let stream: Box<dyn Stream> = match &endpoint.place {
-        Place::Unix(path) => unix(path).await.map_err(|error| not_connected(endpoint, &error))?,
+/// Makes a connection to this very server. The caller watches the clock; `limit` is what each of its addresses shares.
+pub(crate) async fn open(
+    common: &Common,
+    options: &RedisOptions,
+    endpoint: Arc<Endpoint>,
+    limit: Duration,
+) -> Result<Dialled, Failure> {
+    let (stream, name) = (connect(common, &endpoint, limit).await?, options.client_name.as_deref());
+    introduce(endpoint, name, stream).await
+}
+
+async fn connect(common: &Common, endpoint: &Endpoint, limit: Duration) -> Result<Box<dyn Stream>, Failure> {
+    match &endpoint.place {
+        Place::Unix(path) => unix(path).await.map_err(|error| not_connected(endpoint, &error)),
         Place::Tcp { host, port } => {
             let stream = tcp(host, *port, limit).await.map_err(|error| not_connected(endpoint, &error))?;
-            match shared.tls()? {
-                None => Box::new(stream),
+            match common.tls(endpoint.tls.as_ref())? {
+                None => Ok(Box::new(stream)),
                 Some(config) => {
                     let name: ServerName<'static> = tls::server_name(host)?;
                     let tls = TlsConnector::from(config).connect(name, stream).await;
-                    Box::new(tls.map_err(|error| tls::handshake_failure(endpoint, &error))?)
+                    Ok(Box::new(tls.map_err(|error| tls::handshake_failure(endpoint, &error))?))
                 }
             }
         }
-    };
-    introduce(shared, stream).await
+    }
 }
 
 #[cfg(unix)]
@@ -90,15 +107,20 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
     Err(tries.give_up())
 }
 
-async fn introduce(shared: &Shared, mut stream: Box<dyn Stream>) -> Result<Dialled, Failure> {
-    let endpoint: &Endpoint = &shared.endpoint;
-    let mut handshake = Handshake::new(endpoint, shared.options.client_name.as_deref());
+async fn introduce(
+    endpoint: Arc<Endpoint>,
+    client_name: Option<&str>,
+    mut stream: Box<dyn Stream>,
+) -> Result<Dialled, Failure> {
+    let mut handshake = Handshake::new(&endpoint, client_name);
     let (mut replies_in, mut arrived) = (Replies::new(), Arrived::default());
     let mut step = handshake.begin();
     loop {
         match step {
-            Step::Done(terms) if replies_in.is_empty() && arrived.0.is_empty() => return Ok(Dialled { stream, terms }),
-            Step::Done(_) => return Err(broken(endpoint, NO_RESP)),
+            Step::Done(terms) if replies_in.is_empty() && arrived.0.is_empty() => {
+                return Ok(Dialled { endpoint, stream, terms });
+            }
+            Step::Done(_) => return Err(broken(&endpoint, NO_RESP)),
             Step::Send(bytes, expected) => {
                 // a peer that hangs up at once may have said why; so what can be read counts before what could not be sent
                 let unsent = send(&mut stream, &bytes).await.err();
@@ -108,7 +130,7 @@ async fn introduce(shared: &Shared, mut stream: Box<dyn Stream>) -> Result<Diall
                         Ok(reply) => replies.push(reply),
                         Err(why) => {
                             let why = unsent.as_ref().map_or(why, reason);
-                            return Err(Handshake::last_words(&replies).unwrap_or_else(|| broken(endpoint, &why)));
+                            return Err(Handshake::last_words(&replies).unwrap_or_else(|| broken(&endpoint, &why)));
                         }
                     }
                 }
@@ -118,13 +140,17 @@ async fn introduce(shared: &Shared, mut stream: Box<dyn Stream>) -> Result<Diall
     }
 }
 
-async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
 }
 
 /// The next reply, or in words why there is none.
-async fn receive(stream: &mut Box<dyn Stream>, replies: &mut Replies, arrived: &mut Arrived) -> Result<Value, String> {
+pub(crate) async fn receive(
+    stream: &mut Box<dyn Stream>,
+    replies: &mut Replies,
+    arrived: &mut Arrived,
+) -> Result<Value, String> {
     loop {
         match replies.next(arrived) {
             Ok(value) => return Ok(value),

@@ -29,6 +29,8 @@ pub struct Endpoint {
     pub db: u32,
     /// Which protocol to speak.
     pub protocol: Protocol,
+    /// Whether a server of any role will do: for questions, not for locks.
+    pub(crate) any_role: bool,
 }
 
 /// Where a server listens.
@@ -99,8 +101,23 @@ impl Endpoint {
         self.username.is_some() || self.password.is_some()
     }
 
+    /// The same user, encryption and protocol at another place.
+    pub(crate) fn moved_to(&self, host: &str, port: u16) -> Endpoint {
+        Endpoint { place: Place::Tcp { host: host.to_owned(), port }, ..self.clone() }
+    }
+
+    /// The same server, to be asked something whatever its role.
+    pub(crate) fn for_questions(&self) -> Endpoint {
+        Endpoint { db: 0, protocol: Protocol::Resp2, any_role: true, ..self.clone() }
+    }
+
+    /// Where nothing is.
+    pub(crate) fn nowhere() -> Endpoint {
+        Endpoint::at(Place::Tcp { host: String::new(), port: 0 })
+    }
+
     fn at(place: Place) -> Endpoint {
-        Endpoint { place, tls: None, username: None, password: None, db: 0, protocol: Protocol::Auto }
+        Endpoint { place, tls: None, username: None, password: None, db: 0, protocol: Protocol::Auto, any_role: false }
     }
 
     fn set(&mut self, word: &str, value: &str) -> Result<(), Error> {

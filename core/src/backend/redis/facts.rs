@@ -2,36 +2,23 @@
 
 use std::collections::HashMap;
 
-use redis::{Cmd, Value};
-
-use super::Inner;
+use super::node::Node;
 use super::value::{entry, text};
 use crate::backend::Facts;
-use crate::machine::{Failure, Grade, Outcome, Time};
+use crate::machine::{Failure, Grade, Time};
 
 /// Asks the server. What it won't tell counts as not there.
-pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
-    let info = ask(inner, &["INFO"], until).await?;
-    let fsync = setting(inner, "appendfsync", until).await?;
-    let replicas = setting(inner, "min-replicas-to-write", until).await?;
+pub(super) async fn look(node: &Node, until: Time) -> Result<Facts, Failure> {
+    let info = node.ask(&["INFO"], until).await?;
+    let fsync = setting(node, "appendfsync", until).await?;
+    let replicas = setting(node, "min-replicas-to-write", until).await?;
     Ok(judge(text(&info), fsync.as_deref(), replicas.as_deref()))
 }
 
 /// A line of the server's configuration; `None` if it doesn't tell.
-async fn setting(inner: &Inner, name: &str, until: Time) -> Result<Option<Vec<u8>>, Failure> {
-    let reply = ask(inner, &["CONFIG", "GET", name], until).await?;
+async fn setting(node: &Node, name: &str, until: Time) -> Result<Option<Vec<u8>>, Failure> {
+    let reply = node.ask(&["CONFIG", "GET", name], until).await?;
     Ok(entry(&reply, name.as_bytes()).and_then(text).map(<[u8]>::to_vec))
-}
-
-/// The reply to a command, a refusal included.
-async fn ask(inner: &Inner, words: &[&str], until: Time) -> Result<Value, Failure> {
-    let pipe = inner.link.pipe(until).await?;
-    let mut command = Cmd::new();
-    command.arg(words);
-    match inner.exchange(&pipe, &command, until).await.1 {
-        Outcome::Applied(value) => Ok(value),
-        Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Err(failure),
-    }
 }
 
 /// What `INFO` (`None`: denied), `appendfsync` and `min-replicas-to-write` (`None`: unknown) mean for locks.

@@ -94,12 +94,12 @@ impl<'a> Handshake<'a> {
             };
             match (asked, refused) {
                 (Asked::Hello, Some(text)) => return self.without_hello(&text),
-                (Asked::Hello, None) => check_role(entry(reply, b"role"))?,
+                (Asked::Hello, None) => self.check_role(entry(reply, b"role"))?,
                 (Asked::Auth, Some(text)) => return Err(refusal::classify(&text)),
                 (Asked::Select, Some(text)) => return Err(self.not_selected(&text)),
                 // a user who may not ask is believed to have been sent to a master
                 (Asked::Role, Some(text)) if is_passing(&text) => return Err(refusal::classify(&text)),
-                (Asked::Role, None) => check_role(first(reply))?,
+                (Asked::Role, None) => self.check_role(first(reply))?,
                 _ => {}
             }
         }
@@ -140,6 +140,16 @@ impl<'a> Handshake<'a> {
         }
     }
 
+    /// A replica answers "somebody else holds it" without complaint, so it must be recognised before it is asked.
+    fn check_role(&self, role: Option<&Value>) -> Result<(), Failure> {
+        match role.and_then(text) {
+            Some(b"slave" | b"replica") if !self.endpoint.any_role => {
+                Err(Failure::transient(ErrorKind::ReadOnly, "the server is a replica; locks are taken on its master"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A database that isn't there is the caller's mistake; all else is what the server says it is.
     fn not_selected(&self, text: &str) -> Failure {
         let failure = refusal::classify(text);
@@ -160,16 +170,6 @@ fn first(reply: &Value) -> Option<&Value> {
     match reply {
         Value::Array(items) => items.first(),
         _ => None,
-    }
-}
-
-/// A replica answers "somebody else holds it" without complaint, so it must be recognised before it is asked.
-fn check_role(role: Option<&Value>) -> Result<(), Failure> {
-    match role.and_then(text) {
-        Some(b"slave" | b"replica") => {
-            Err(Failure::transient(ErrorKind::ReadOnly, "the server is a replica; locks are taken on its master"))
-        }
-        _ => Ok(()),
     }
 }
 

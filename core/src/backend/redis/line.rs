@@ -47,6 +47,9 @@ impl Patience<'_> {
 
 /// A connection after its handshake.
 pub(crate) struct Line {
+    endpoint: Arc<Endpoint>,
+    /// Of the time when it was made; see [`Shared::epoch`](super::shared::Shared::epoch).
+    pub(crate) epoch: u64,
     wire: Wire,
     replies: Replies,
     /// How long one system call may block, as the socket knows it.
@@ -74,16 +77,15 @@ impl Trouble {
 }
 
 impl Line {
-    /// Connects and shakes hands within `limit` and the caller's patience. Nothing of the caller's was sent if it fails.
+    /// Connects and shakes hands within the caller's patience. Nothing of the caller's was sent if it fails.
     pub(crate) fn open(
-        endpoint: &Endpoint,
+        place: Arc<Endpoint>,
+        epoch: u64,
         config: Option<Arc<ClientConfig>>,
         client_name: Option<&str>,
-        limit: Duration,
         patience: Patience<'_>,
     ) -> Result<Line, Failure> {
-        let until = patience.until.min(clock::now() + limit);
-        let patience = Patience { until, ..patience };
+        let endpoint = &*place;
         let mut wire = connect(endpoint, patience)?;
         wire.set_slice(SLICE).map_err(|error| not_connected(endpoint, &error))?;
         if let (Some(config), Place::Tcp { host, .. }) = (config, &endpoint.place) {
@@ -92,18 +94,15 @@ impl Line {
                 .map_err(|error| tls::handshake_failure(endpoint, &error))?;
             encrypted(&mut wire, endpoint, patience)?;
         }
-        let mut line = Line { wire, replies: Replies::new(), slice: SLICE, idle_since: Time::ZERO, spoilt: false };
-        line.introduce(endpoint, client_name, patience)?;
+        let (replies, slice) = (Replies::new(), SLICE);
+        let mut line = Line { endpoint: place, epoch, wire, replies, slice, idle_since: Time::ZERO, spoilt: false };
+        line.introduce(client_name, patience)?;
         Ok(line)
     }
 
-    fn introduce(
-        &mut self,
-        endpoint: &Endpoint,
-        client_name: Option<&str>,
-        patience: Patience<'_>,
-    ) -> Result<(), Failure> {
-        let mut handshake = Handshake::new(endpoint, client_name);
+    fn introduce(&mut self, client_name: Option<&str>, patience: Patience<'_>) -> Result<(), Failure> {
+        let endpoint = self.endpoint.clone();
+        let mut handshake = Handshake::new(&endpoint, client_name);
         let mut step = handshake.begin();
         while let Step::Send(bytes, expected) = step {
             // a peer that hangs up at once may have said why; so what can be read counts before what could not be sent
@@ -114,7 +113,7 @@ impl Line {
                     Ok(reply) => replies.push(reply),
                     Err(trouble) => {
                         let said = Handshake::last_words(&replies);
-                        return Err(said.unwrap_or_else(|| unsent.unwrap_or(trouble).failure(endpoint)));
+                        return Err(said.unwrap_or_else(|| unsent.unwrap_or(trouble).failure(&endpoint)));
                     }
                 }
             }
@@ -123,10 +122,10 @@ impl Line {
         Ok(())
     }
 
-    /// Sends one command and waits for its reply; `now` is when it is sent.
+    /// Sends one command, behind `before` if there is one, and waits for its reply; `now` is when it is sent.
     pub(crate) fn exchange(
         &mut self,
-        endpoint: &Endpoint,
+        before: Option<&Cmd>,
         request: &Cmd,
         now: Time,
         patience: Patience<'_>,
@@ -134,18 +133,25 @@ impl Line {
         // until proven otherwise
         self.spoilt = true;
         self.set_slice(patience.until.since(now));
-        match self.send(&request.get_packed_command(), patience) {
-            Ok(()) => {}
-            Err((0, trouble)) => return Outcome::NotApplied(trouble.failure(endpoint)),
-            Err((_, trouble)) => return Outcome::Indeterminate(trouble.failure(endpoint)),
+        let mut bytes = before.map(Cmd::get_packed_command).unwrap_or_default();
+        if bytes.is_empty() {
+            bytes = request.get_packed_command();
+        } else {
+            request.write_packed_command(&mut bytes);
         }
-        match self.receive(patience) {
+        match self.send(&bytes, patience) {
+            Ok(()) => {}
+            Err((0, trouble)) => return Outcome::NotApplied(trouble.failure(&self.endpoint)),
+            Err((_, trouble)) => return Outcome::Indeterminate(trouble.failure(&self.endpoint)),
+        }
+        let received = before.map_or(Ok(Value::Okay), |_| self.receive(patience));
+        match received.and_then(|_| self.receive(patience)) {
             Ok(value) => {
                 // a reply too many would be taken for the next request's
                 self.spoilt = !self.replies.is_empty();
                 Outcome::Applied(value)
             }
-            Err(trouble) => Outcome::Indeterminate(trouble.failure(endpoint)),
+            Err(trouble) => Outcome::Indeterminate(trouble.failure(&self.endpoint)),
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::line::{Line, Patience};
 use super::shared::Shared;
+use crate::driver::clock;
 use crate::machine::{Failure, Time};
 
 /// How many idle connections are kept.
@@ -29,7 +30,7 @@ impl Lines {
     pub(crate) fn pooled(&self, now: Time) -> Option<Line> {
         loop {
             let line = self.idle().pop()?;
-            if line.is_usable(now) {
+            if line.epoch == self.shared.epoch() && line.is_usable(now) {
                 return Some(line);
             }
             self.lose(line);
@@ -38,13 +39,19 @@ impl Lines {
 
     /// A new connection.
     pub(crate) fn open(&self, patience: Patience<'_>) -> Result<Line, Failure> {
-        let Shared { endpoint, options, .. } = &*self.shared;
-        let config = self.shared.tls()?;
-        let name = options.client_name.as_deref();
-        let line = Line::open(endpoint, config, name, options.connect_timeout, patience)?;
+        let Shared { options, common, .. } = &*self.shared;
+        let until = patience.until.min(clock::now() + options.connect_timeout);
+        let patience = Patience { until, ..patience };
+        let line = self.shared.locate_blocking(patience).and_then(|endpoint| {
+            let config = common.tls(endpoint.tls.as_ref())?;
+            // read after it was located: whatever made the lines before obsolete is known by now
+            let epoch = self.shared.epoch();
+            Line::open(endpoint, epoch, config, options.client_name.as_deref(), patience)
+        });
+        let line = line.inspect_err(|_| self.shared.missed())?;
         let replaces = self.broken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |broken| broken.checked_sub(1));
         if replaces.is_ok() {
-            self.shared.count_reconnect();
+            common.count_reconnect();
         }
         Ok(line)
     }

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::dial::dial;
 use super::pipe::{Ear, Pipe};
-use super::shared::Shared;
+use super::shared::{Shared, Target};
 use super::socket::no_connection_in_time;
 use super::subscriber::Subscriber;
 use crate::driver::clock;
@@ -27,6 +28,8 @@ type Attempt = watch::Receiver<Option<Result<Arc<Pipe>, Failure>>>;
 pub(crate) struct Link {
     shared: Arc<Shared>,
     ear: Arc<dyn Ear>,
+    /// Its connections are numbered from here on, so that those of different nodes of one store differ.
+    numbers_from: u64,
     state: Mutex<State>,
 }
 
@@ -39,13 +42,15 @@ struct State {
     made_at: Time,
     made: u64,
     jitter: Jitter,
+    /// Listens for another master, once there was one.
+    watch: Option<AbortHandle>,
 }
 
 impl Link {
-    pub(crate) fn new(shared: Arc<Shared>, ear: Arc<dyn Ear>) -> Link {
+    pub(crate) fn new(shared: Arc<Shared>, ear: Arc<dyn Ear>, numbers_from: u64) -> Link {
         let jitter = Jitter::new(clock::now().as_nanos());
-        let state = State { pipe: None, attempt: None, failures: 0, made_at: Time::ZERO, made: 0, jitter };
-        Link { shared, ear, state: Mutex::new(state) }
+        let state = State { pipe: None, attempt: None, failures: 0, made_at: Time::ZERO, made: 0, jitter, watch: None };
+        Link { shared, ear, numbers_from, state: Mutex::new(state) }
     }
 
     /// The connection, made now if there is none. Callers that come while it is being made wait for the same one.
@@ -53,7 +58,7 @@ impl Link {
         loop {
             let mut attempt = {
                 let mut state = self.state();
-                self.shared.check_open()?;
+                self.shared.common.check_open()?;
                 if let Some(pipe) = state.pipe.as_ref().filter(|pipe| !pipe.is_gone()) {
                     return Ok(pipe.clone());
                 }
@@ -66,7 +71,7 @@ impl Link {
             let ended =
                 timeout(left, attempt.wait_for(Option::is_some)).await.map(|ended| ended.ok().as_deref().cloned());
             match ended {
-                Err(_) => return Err(no_connection_in_time(&self.shared.endpoint)),
+                Err(_) => return Err(no_connection_in_time(&self.shared.name)),
                 Ok(Some(Some(result))) => return result,
                 Ok(_) => {
                     // the task ended with its runtime; try on this one
@@ -87,7 +92,7 @@ impl Link {
     /// The number of the present connection, or of the next one if there is none.
     pub(crate) fn number(&self) -> u64 {
         let state = self.state();
-        state.pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(state.made + 1, |pipe| pipe.number)
+        state.pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(self.numbers_from + state.made + 1, |pipe| pipe.number)
     }
 
     /// The means to subscribe: this connection, or a second one where replies and messages don't go together.
@@ -98,19 +103,39 @@ impl Link {
             return Ok(Subscriber::sharing(pipe, limit));
         }
         let dialled = dial(&self.shared).await?;
-        Subscriber::alone(dialled, &self.shared.endpoint, limit, self.ear.clone()).await
+        Subscriber::alone(dialled, limit, self.ear.clone()).await
+    }
+
+    /// The means to subscribe to sharded channels, whose end a server announces by itself.
+    pub(crate) async fn sharded_subscriber(&self, ear: Arc<dyn Ear>) -> Result<Subscriber, Failure> {
+        let dialled = dial(&self.shared).await?;
+        Ok(Subscriber::sharded(dialled, self.shared.options.request_timeout, ear))
+    }
+
+    /// The server has moved: what goes on is sent to the new one, without a pause.
+    pub(crate) fn moved(&self) {
+        let mut state = self.state();
+        state.failures = 0;
+        state.made_at = Time::ZERO;
+        if let Some(pipe) = &state.pipe {
+            pipe.stop();
+        }
     }
 
     /// Ends the connection. `Shared` must be closed before, so that no new one is made.
     pub(crate) fn close(&self) {
-        if let Some(pipe) = self.state().pipe.take() {
+        let mut state = self.state();
+        if let Some(pipe) = state.pipe.take() {
             pipe.stop();
+        }
+        if let Some(watch) = state.watch.take() {
+            watch.abort();
         }
     }
 
     /// Whether the store was closed.
     pub(crate) fn is_closed(&self) -> bool {
-        self.shared.check_open().is_err()
+        self.shared.common.check_open().is_err()
     }
 
     /// A pause for the n-th failure in a row.
@@ -127,7 +152,7 @@ impl Link {
         let (sender, receiver) = watch::channel(None);
         let link = self.clone();
         state.attempt = Some(receiver.clone());
-        let number = state.made + 1;
+        let number = self.numbers_from + state.made + 1;
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let made = link.make(number).await;
@@ -136,28 +161,38 @@ impl Link {
         receiver
     }
 
+    /// A connection of its own for one caller, with no number.
+    pub(crate) async fn own_pipe(&self) -> Result<Pipe, Failure> {
+        self.make(0).await
+    }
+
     async fn make(&self, number: u64) -> Result<Pipe, Failure> {
-        let Shared { endpoint, options, .. } = &*self.shared;
+        let options = &self.shared.options;
         let dialled = dial(&self.shared).await?;
-        let start = Pipe::start(dialled, number, endpoint.clone(), options.request_timeout, self.ear.clone());
+        let start = Pipe::start(dialled, number, options.request_timeout, self.ear.clone());
         match timeout(options.connect_timeout, start).await {
             Ok(started) => started,
-            Err(_) => Err(no_connection_in_time(endpoint)),
+            Err(_) => Err(no_connection_in_time(&self.shared.name)),
         }
     }
 
-    fn finish(&self, made: Result<Pipe, Failure>) -> Result<Arc<Pipe>, Failure> {
+    fn finish(self: &Arc<Self>, made: Result<Pipe, Failure>) -> Result<Arc<Pipe>, Failure> {
         let mut state = self.state();
         state.attempt = None;
         // asked under the lock, so that `close` misses none
-        let pipe = self.shared.check_open().and(made).inspect_err(|_| state.failures += 1)?;
+        let pipe = self.shared.common.check_open().and(made).inspect_err(|_| state.failures += 1)?;
         state.made += 1;
         state.made_at = clock::now();
         if state.made > 1 {
-            self.shared.count_reconnect();
+            self.shared.common.count_reconnect();
         }
         let pipe = Arc::new(pipe);
         state.pipe = Some(pipe.clone());
+        if let Target::Watched(scout) = &self.shared.target
+            && state.watch.as_ref().is_none_or(AbortHandle::is_finished)
+        {
+            state.watch = Some(tokio::spawn(scout.clone().watch(Arc::downgrade(self))).abort_handle());
+        }
         Ok(pipe)
     }
 

@@ -16,6 +16,7 @@ use super::refusal;
 use super::subscriber::{Subscriber, Unsubscribed};
 use crate::backend::{Hearing, Subscription};
 use crate::error::ErrorKind;
+use crate::machine::Failure;
 
 /// How long the task stays when nobody listens, so that the next waiter finds a connection.
 const LINGER: Duration = Duration::from_secs(5);
@@ -25,6 +26,8 @@ const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 /// Who wants to hear what.
 #[derive(Default)]
 pub(crate) struct Topics {
+    /// Whether the channels are a cluster's sharded ones.
+    sharded: bool,
     table: Mutex<Table>,
     changed: Notify,
 }
@@ -53,6 +56,15 @@ impl Topic {
 }
 
 impl Topics {
+    /// For the sharded channels of one node of a cluster.
+    pub(crate) fn sharded() -> Topics {
+        Topics { sharded: true, ..Topics::default() }
+    }
+
+    async fn subscriber(self: &Arc<Self>, link: &Arc<Link>) -> Result<Subscriber, Failure> {
+        if self.sharded { link.sharded_subscriber(self.clone()).await } else { link.subscriber().await }
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,7 +159,7 @@ impl Drop for Attendant {
 async fn attend(attendant: Attendant, link: Arc<Link>) {
     let mut failures = 0;
     loop {
-        match link.subscriber().await {
+        match attendant.topics.subscriber(&link).await {
             Ok(subscriber) => {
                 failures = 0;
                 if Service::new(&attendant.topics, subscriber).run(&attendant, &link).await {

@@ -2,7 +2,7 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `endpoint` | the address of one server |
+//! | `endpoint`, `hosts` | the address of one server; addresses of several |
 //! | `scripts`, `scripts/*.lua` | what runs on the server: one script per operation |
 //! | `request`, `reply`, `refusal` | an operation as a command, and back: the reply, or what a refusal means |
 //! | `replies`, `value` | replies from a socket, and small questions to them |
@@ -10,8 +10,12 @@
 //! | `dial`, `pipe`, `link` | async: make a connection, share it between tasks, replace it when it breaks |
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
 //! | `background`, `pace` | the work of a shared connection, of which callers may do a step themselves; its timers |
-//! | `parked` | many blocking callers at once: a thread waits for the connection that tasks share |
-//! | `subscriber`, `listen` | subscriptions: how they are made, and who wants which |
+//! | `parked`, `crowd` | many blocking callers at once: a thread waits for the connection that tasks share |
+//! | `subscriber`, `sharded`, `listen` | subscriptions: how they are made, and who wants which |
+//! | `node` | one server: its connections of either way, and one operation on them |
+//! | `replicas` | waiting until replicas have confirmed a grant |
+//! | `inquiry`, `scout` | questions about who serves what; which server is the master, by its Sentinels |
+//! | `redirect`, `cluster/` | what a node says that doesn't serve a slot; the store of a whole cluster |
 //! | `facts` | what the server says about itself |
 //! | `socket`, `tls`, `shared` | what both ways to the socket share |
 //!
@@ -19,22 +23,31 @@
 //! and what is known after a failure matter to a lock.
 
 mod background;
+mod cluster;
+mod crowd;
 mod dial;
 mod endpoint;
 mod facts;
 mod handshake;
+mod hosts;
+mod inquiry;
 mod line;
 mod lines;
 mod link;
 mod listen;
+mod node;
 mod pace;
 mod parked;
 mod pipe;
+mod redirect;
 mod refusal;
+mod replicas;
 mod replies;
 mod reply;
 mod request;
+mod scout;
 mod scripts;
+mod sharded;
 mod shared;
 mod socket;
 mod subscriber;
@@ -44,24 +57,18 @@ mod wire;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-
+pub use cluster::ClusterStore;
 pub use endpoint::{Endpoint, Place, Protocol, TlsFiles};
+pub use hosts::{Seeds, Sentinels};
 
-use self::line::Patience;
-use self::lines::Lines;
-use self::link::Link;
-use self::listen::Topics;
-use self::pipe::Pipe;
-use self::request::Form;
-use self::shared::Shared;
-use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
-use crate::driver::clock;
-use crate::error::{Error, ErrorKind};
-use crate::machine::{Answer, Failure, Key, Kind, Op, Outcome, Time, naming};
+use self::node::{How, Node};
+use self::scout::Scout;
+use self::shared::Common;
+use crate::backend::{Boxed, Facts, Interrupt, Notify, Secret, Store, StoreStats, Subscription};
+use crate::error::Error;
+use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Time, naming};
 
 /// How a store speaks to its server. What the address says comes first.
 #[derive(Clone, Debug)]
@@ -83,6 +90,18 @@ pub struct RedisOptions {
     /// From this many blocking callers at a time on, the next ones share the connection of the tasks, if there is one: see
     /// [`SHARE_FROM`]. Only where its background work goes on while threads block; by default nobody shares.
     pub share_from: usize,
+    /// How a cluster's releases are announced and heard.
+    pub notify: Notify,
+    /// How many replicas must confirm a grant; 0 for none.
+    pub min_replicas: u32,
+    /// How long they may take.
+    pub replica_timeout: Duration,
+    /// The user that Sentinels know; `None` for their default user.
+    pub sentinel_username: Option<String>,
+    /// The password that Sentinels ask for.
+    pub sentinel_password: Option<Secret>,
+    /// Whether Sentinels are spoken to over TLS.
+    pub sentinel_tls: bool,
 }
 
 /// With this many threads at work, one connection whose requests leave in batches is at least as fast as one connection
@@ -101,24 +120,20 @@ impl Default for RedisOptions {
             key_file: None,
             tls_insecure: false,
             share_from: usize::MAX,
+            notify: Notify::default(),
+            min_replicas: 0,
+            replica_timeout: Duration::from_secs(1),
+            sentinel_username: None,
+            sentinel_password: None,
+            sentinel_tls: false,
         }
     }
 }
 
-/// Locks on one Redis or Valkey server, 6.2 or newer.
+/// Locks on one Redis or Valkey server, 6.2 or newer: always the same one, or whichever is the master of a group that
+/// Sentinels watch.
 pub struct RedisStore {
-    inner: Arc<Inner>,
-    lines: Lines,
-    address: String,
-    /// Blocking callers inside at present.
-    callers: AtomicUsize,
-}
-
-/// What background tasks and futures hold on to.
-struct Inner {
-    shared: Arc<Shared>,
-    link: Arc<Link>,
-    topics: Arc<Topics>,
+    node: Arc<Node>,
 }
 
 impl RedisStore {
@@ -129,234 +144,65 @@ impl RedisStore {
 
     /// A store for the server at `endpoint`. No I/O happens.
     pub fn at(endpoint: Endpoint, options: RedisOptions) -> RedisStore {
-        let address = endpoint.to_string();
-        let shared = Arc::new(Shared::new(endpoint, options));
-        let topics = Arc::new(Topics::default());
-        let link = Arc::new(Link::new(shared.clone(), topics.clone()));
-        let lines = Lines::new(shared.clone());
-        let inner = Arc::new(Inner { shared, link, topics });
-        RedisStore { inner, lines, address, callers: AtomicUsize::new(0) }
+        RedisStore { node: Arc::new(Node::at(endpoint, options, Arc::new(Common::default()), 0)) }
     }
 
-    /// One request over the connection that tasks share. `None` when it took none: then not a byte left.
-    fn call_sharing(&self, op: &Op, patience: Patience<'_>) -> Option<Answer> {
-        let shared = &*self.inner.shared;
-        let pipe = self.inner.link.present()?;
-        let mut form = Form::Sha;
-        loop {
-            let command = request::command(op, form);
-            shared.count_command();
-            let sent_at = clock::now();
-            let outcome = pipe.request_on_thread(&command, sent_at, patience);
-            match &outcome {
-                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
-                    form = Form::Text;
-                }
-                Outcome::NotApplied(_) => return None,
-                _ => {
-                    // without a number: to the driver, a caller on a thread has a connection of its own, without order
-                    let answer = answer(shared, op, outcome, sent_at, clock::now(), 0);
-                    if !is_worth_keeping(&answer.outcome) && matches!(answer.outcome, Outcome::NotApplied(_)) {
-                        pipe.stop();
-                    }
-                    return Some(answer);
-                }
-            }
-        }
+    /// A store for the master of a group, wherever its Sentinels say that it is. No I/O happens.
+    pub fn watched(group: Sentinels, options: RedisOptions) -> RedisStore {
+        RedisStore { node: Arc::new(Node::watched(Scout::new(group, options.clone()), options)) }
     }
 
-    /// One request on a blocking connection, and when it was sent.
-    fn exchange(&self, line: &mut line::Line, op: &Op, patience: Patience<'_>) -> (Time, Outcome<Value>) {
-        let shared = &*self.inner.shared;
-        let mut form = Form::Sha;
-        loop {
-            let request = request::command(op, form);
-            let sent_at = clock::now();
-            let patience = Patience { until: shared.reply_until(patience.until, sent_at), ..patience };
-            shared.count_command();
-            let outcome = line.exchange(&shared.endpoint, &request, sent_at, patience);
-            match &outcome {
-                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
-                    form = Form::Text;
-                }
-                _ => return (sent_at, outcome),
-            }
-        }
-    }
-}
-
-/// A blocking caller among those that are there at the same time.
-struct Crowd<'a> {
-    callers: &'a AtomicUsize,
-    /// How many there are with this one.
-    size: usize,
-}
-
-impl Crowd<'_> {
-    fn join(callers: &AtomicUsize) -> Crowd<'_> {
-        Crowd { callers, size: callers.fetch_add(1, Ordering::Relaxed) + 1 }
-    }
-}
-
-impl Drop for Crowd<'_> {
-    fn drop(&mut self) {
-        self.callers.fetch_sub(1, Ordering::Relaxed);
+    fn common(&self) -> &Common {
+        &self.node.shared.common
     }
 }
 
 impl Store for RedisStore {
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
-        let inner = self.inner.clone();
-        Box::pin(async move { inner.call(&op, until).await })
+        let node = self.node.clone();
+        Box::pin(async move { node.call(&op, How::default(), until).await.answer })
     }
 
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
-        let shared = &*self.inner.shared;
-        let begun = clock::now();
-        if let Err(failure) = shared.check_open() {
-            return not_sent(begun, failure);
-        }
-        let patience = Patience { until, interrupt };
-        let crowd = Crowd::join(&self.callers);
-        if crowd.size >= shared.options.share_from
-            && let Some(answer) = self.call_sharing(op, patience)
-        {
-            return answer;
-        }
-        let mut pooled = self.lines.pooled(begun);
-        loop {
-            let reused = pooled.is_some();
-            let mut line = match pooled.take().map_or_else(|| self.lines.open(patience), Ok) {
-                Ok(line) => line,
-                Err(failure) => return not_sent(begun, failure),
-            };
-            let (sent_at, outcome) = self.exchange(&mut line, op, patience);
-            let received_at = clock::now();
-            if reused && matches!(outcome, Outcome::NotApplied(_)) {
-                // closed by the server while it was idle: not a byte left, so a new connection is as good
-                self.lines.lose(line);
-                continue;
-            }
-            let answer = answer(shared, op, outcome, sent_at, received_at, 0);
-            if is_worth_keeping(&answer.outcome) {
-                self.lines.give(line, received_at);
-            } else {
-                self.lines.lose(line);
-            }
-            return answer;
-        }
+        self.node.call_blocking(op, How::default(), until, interrupt).answer
     }
 
     fn connection(&self) -> u64 {
-        self.inner.link.number()
+        // an acquire that waits for replicas goes down a connection of its own, which an undo does not follow
+        if self.node.shared.options.min_replicas > 0 { 0 } else { self.node.link.number() }
     }
 
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
-        listen::subscribe(&self.inner.topics, &self.inner.link, naming::channel(kind, key))
+        self.node.subscribe(naming::channel(kind, key), false)
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
-        let inner = self.inner.clone();
-        Box::pin(async move { facts::look(&inner, until).await })
+        let node = self.node.clone();
+        Box::pin(async move {
+            let mut facts = facts::look(&node, until).await?;
+            if node.endpoint().is_none() {
+                facts.grade = facts.grade.min(Grade::BestEffort);
+            }
+            Ok(facts)
+        })
     }
 
     fn stats(&self) -> StoreStats {
-        self.inner.shared.stats()
+        self.common().stats()
     }
 
     fn address(&self) -> &str {
-        &self.address
+        &self.node.shared.name
     }
 
     fn close(&self) {
-        self.inner.shared.close();
-        self.lines.close();
-        self.inner.link.close();
-        self.inner.topics.wake();
+        self.common().close();
+        self.node.close();
     }
 }
 
 impl Drop for RedisStore {
     fn drop(&mut self) {
         self.close();
-    }
-}
-
-impl Inner {
-    async fn call(&self, op: &Op, until: Time) -> Answer {
-        let mut form = Form::Sha;
-        loop {
-            let begun = clock::now();
-            let pipe = match self.link.pipe(until).await {
-                Ok(pipe) => pipe,
-                Err(failure) => return not_sent(begun, failure),
-            };
-            let (sent_at, outcome) = self.exchange(&pipe, &request::command(op, form), until).await;
-            let received_at = clock::now();
-            match &outcome {
-                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
-                    form = Form::Text;
-                }
-                // the connection ended before this request's turn came: take the next one
-                Outcome::NotApplied(_) if received_at < until && self.shared.check_open().is_ok() => {}
-                _ => {
-                    let answer = answer(&self.shared, op, outcome, sent_at, received_at, pipe.number);
-                    if !is_worth_keeping(&answer.outcome) && matches!(answer.outcome, Outcome::NotApplied(_)) {
-                        pipe.stop();
-                    }
-                    return answer;
-                }
-            }
-        }
-    }
-
-    /// One request on the shared connection, and when it was handed in.
-    async fn exchange(&self, pipe: &Pipe, command: &Cmd, until: Time) -> (Time, Outcome<Value>) {
-        self.shared.count_command();
-        let sent_at = clock::now();
-        (sent_at, pipe.request(command, sent_at, until).await)
-    }
-}
-
-/// What a raw reply says about `op`.
-fn answer(
-    shared: &Shared,
-    op: &Op,
-    outcome: Outcome<Value>,
-    sent_at: Time,
-    received_at: Time,
-    connection: u64,
-) -> Answer {
-    let (server_time_us, outcome) = match outcome {
-        Outcome::Applied(value) => {
-            let reading = reply::read(op, value);
-            if reading.unheard {
-                shared.warn_unheard();
-            }
-            (reading.server_time_us, reading.outcome)
-        }
-        Outcome::NotApplied(failure) => (None, Outcome::NotApplied(failure)),
-        Outcome::Indeterminate(failure) => (None, Outcome::Indeterminate(failure)),
-    };
-    Answer { sent_at, received_at, connection, server_time_us, outcome }
-}
-
-/// The answer to a request for which there was no connection.
-fn not_sent(begun: Time, failure: Failure) -> Answer {
-    Answer {
-        sent_at: begun,
-        received_at: clock::now(),
-        connection: 0,
-        server_time_us: None,
-        outcome: Outcome::NotApplied(failure),
-    }
-}
-
-/// A server that turned into a replica, or no longer knows the user, is looked up and introduced to anew.
-fn is_worth_keeping<T>(outcome: &Outcome<T>) -> bool {
-    match outcome {
-        Outcome::Applied(_) => true,
-        Outcome::NotApplied(failure) => !matches!(failure.kind, ErrorKind::ReadOnly | ErrorKind::AuthFailed),
-        Outcome::Indeterminate(_) => false,
     }
 }

@@ -86,11 +86,10 @@ impl Pipe {
     pub(crate) async fn start(
         dialled: Dialled,
         number: u64,
-        endpoint: Arc<Endpoint>,
         request_timeout: Duration,
         ear: Arc<dyn Ear>,
     ) -> Result<Pipe, Failure> {
-        let resp3 = dialled.terms.resp3;
+        let (resp3, endpoint) = (dialled.terms.resp3, dialled.endpoint);
         let health = Arc::new(Health::default());
         let stream = Bounded { stream: dialled.stream, health: health.clone() };
         // time limits are the callers', and nothing is ever sent twice
@@ -104,22 +103,33 @@ impl Pipe {
         }
         let (connection, driver) = MultiplexedConnection::new_with_config(&introduced(resp3), stream, config)
             .await
-            .map_err(|error| broken(&endpoint, &why(&error)))?;
+            .map_err(|error| broken(&*endpoint, &why(&error)))?;
         let background = Background::spawn(driver);
         let pacing = health.clone();
         let pacemaker = Background::spawn(async move { pacing.pace.keep().await });
         Ok(Pipe { connection, background, _pacemaker: pacemaker, health, endpoint, request_timeout, number, resp3 })
     }
 
-    /// Sends a request at `sent_at`, and waits for its reply until `until`, but no longer than a request may take.
-    pub(crate) async fn request(&self, command: &Cmd, sent_at: Time, until: Time) -> Outcome<Value> {
+    /// Sends a request at `sent_at`, behind `before` if there is one, and waits for its reply for `limit` at most.
+    pub(crate) async fn request(
+        &self,
+        before: Option<&Cmd>,
+        command: &Cmd,
+        sent_at: Time,
+        limit: Duration,
+    ) -> Outcome<Value> {
         let mut alone = match self.begin(sent_at) {
             Ok(alone) => alone,
             Err(refused) => return refused,
         };
-        let limit = until.since(sent_at).min(self.request_timeout);
         let mut connection = self.connection.clone();
-        let mut request = pin!(connection.send_packed_command(command));
+        let mut request = pin!(async {
+            let Some(before) = before else { return connection.send_packed_command(command).await };
+            let mut both = redis::pipe();
+            both.add_command(before.clone()).add_command(command.clone());
+            let replies = connection.send_packed_commands(&both, 1, 1).await?;
+            Ok(replies.into_iter().next().unwrap_or(Value::Nil))
+        });
         // the first of several leaves from here; those that come while it is under way leave together
         let sent = poll_fn(|context| {
             if std::mem::take(&mut alone) {
@@ -134,7 +144,7 @@ impl Pipe {
         }
     }
 
-    /// The same for a thread without a runtime, which sleeps meanwhile.
+    /// A request of a thread without a runtime, which sleeps meanwhile.
     pub(crate) fn request_on_thread(&self, command: &Cmd, sent_at: Time, patience: Patience<'_>) -> Outcome<Value> {
         if let Err(refused) = self.begin(sent_at) {
             return refused;
@@ -151,7 +161,7 @@ impl Pipe {
     /// be sent.
     fn begin(&self, sent_at: Time) -> Result<bool, Outcome<Value>> {
         if self.is_gone() {
-            return Err(Outcome::NotApplied(broken(&self.endpoint, "the connection is gone")));
+            return Err(Outcome::NotApplied(broken(&*self.endpoint, "the connection is gone")));
         }
         self.health.pace.quicken();
         let silent = &self.health.silent_since;
@@ -172,7 +182,7 @@ impl Pipe {
             Err(error) => why(&error),
         };
         self.stop();
-        Outcome::Indeterminate(broken(&self.endpoint, &reason))
+        Outcome::Indeterminate(broken(&*self.endpoint, &reason))
     }
 
     fn unanswered(&self, sent_at: Time, reason: &str) -> Outcome<Value> {
@@ -182,7 +192,7 @@ impl Pipe {
         if now.since(sent_at).max(silence) >= self.request_timeout {
             self.stop();
         }
-        Outcome::Indeterminate(broken(&self.endpoint, reason))
+        Outcome::Indeterminate(broken(&*self.endpoint, reason))
     }
 
     /// The connection for subscriptions, and how many confirmations it waits for.

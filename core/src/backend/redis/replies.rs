@@ -24,14 +24,21 @@ pub(crate) struct Replies {
     taken: usize,
     /// Whether the bytes of the last reply were surely all that was read.
     exhausted: bool,
+    /// Whether pushes are replies too.
+    pushes: bool,
 }
 
 impl Replies {
     pub(crate) fn new() -> Replies {
-        Replies { parser: Parser::new(), taken: 0, exhausted: true }
+        Replies { parser: Parser::new(), taken: 0, exhausted: true, pushes: false }
     }
 
-    /// The next reply. Pushes are left out: nothing was subscribed to on a connection that is read like this.
+    /// For a connection that is subscribed to something.
+    pub(crate) fn with_pushes() -> Replies {
+        Replies { pushes: true, ..Replies::new() }
+    }
+
+    /// The next reply. Pushes are left out, unless something was subscribed to.
     pub(crate) fn next(&mut self, source: &mut impl Read) -> Result<Value, NoReply> {
         let mut began_empty = std::mem::take(&mut self.exhausted);
         loop {
@@ -40,7 +47,7 @@ impl Replies {
             match (parsed, guard.failed) {
                 (Ok(value), _) => {
                     let taken = std::mem::take(&mut self.taken);
-                    if !matches!(value, Value::Push { .. }) {
+                    if self.pushes || !matches!(value, Value::Push { .. }) {
                         self.exhausted = began_empty && length(&value) == Some(taken);
                         return Ok(value);
                     }

@@ -45,6 +45,11 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
     }
 }
 
+/// Whether the reply to an acquire says that the lock is held by it now.
+pub(crate) fn is_grant(value: &Value) -> bool {
+    matches!(value, Value::Array(items) if matches!(items.get(1), Some(Value::Int(0 | 1))))
+}
+
 fn refused(text: &str) -> Reading {
     Reading { server_time_us: None, outcome: Outcome::NotApplied(refusal::classify(text)), unheard: false }
 }

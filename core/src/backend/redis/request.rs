@@ -14,8 +14,31 @@ pub(crate) enum Form {
     Text,
 }
 
+/// On which channels a release is announced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Announce {
+    /// On classic ones, as any server knows them.
+    #[default]
+    Classic,
+    /// On a cluster's sharded ones.
+    Sharded,
+    /// On both.
+    Both,
+}
+
+impl Announce {
+    /// Adds what the scripts want to know. The classic way is what they do when they are told nothing.
+    fn add_to(self, command: &mut Cmd) {
+        match self {
+            Announce::Classic => {}
+            Announce::Sharded => drop(command.arg("SPUBLISH")),
+            Announce::Both => drop(command.arg("PUBLISH").arg("SPUBLISH")),
+        }
+    }
+}
+
 /// The request for `op`.
-pub(crate) fn command(op: &Op, form: Form) -> Cmd {
+pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
     let scripts = &*SCRIPTS;
     match op {
         Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
@@ -32,6 +55,7 @@ pub(crate) fn command(op: &Op, form: Form) -> Cmd {
             let size = claim.key.len() + claim.token.len() + channel.len();
             let mut command = begin(&scripts.release, form, 1, 4, size);
             command.arg(&*claim.key).arg(letter(claim.kind)).arg(&*claim.token).arg(channel);
+            announce.add_to(&mut command);
             command
         }
         Op::Inspect { key } => {
@@ -39,7 +63,7 @@ pub(crate) fn command(op: &Op, form: Form) -> Cmd {
             command.arg(&**key).arg(naming::fence_key(key));
             command
         }
-        Op::ForceRelease { key } => force_release(key, form),
+        Op::ForceRelease { key } => force_release(key, form, announce),
     }
 }
 
@@ -78,9 +102,10 @@ fn renew(holds: &[(Claim, u64)], form: Form) -> Cmd {
     command
 }
 
-fn force_release(key: &Key, form: Form) -> Cmd {
+fn force_release(key: &Key, form: Form, announce: Announce) -> Cmd {
     let mut command = begin(&SCRIPTS.force_release, form, 1, 3, 3 * key.len() + 96);
     command.arg(&**key).arg(naming::channel(Kind::Mutex, key)).arg(naming::channel(Kind::Reentrant, key));
+    announce.add_to(&mut command);
     command
 }
 
@@ -120,7 +145,7 @@ mod tests {
             Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             _ => panic!("a cursor"),
         };
-        command(op, Form::Sha).args_iter().skip(2).map(word).collect()
+        command(op, Form::Sha, Announce::Classic).args_iter().skip(2).map(word).collect()
     }
 
     #[test]

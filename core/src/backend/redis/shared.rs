@@ -6,45 +6,31 @@ use std::sync::{Arc, OnceLock};
 use rustls::ClientConfig;
 
 use super::RedisOptions;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, TlsFiles};
+use super::line::Patience;
+use super::scout::Scout;
 use super::tls;
 use crate::backend::StoreStats;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 
-/// One server, how to speak to it, and what has been counted.
-pub(crate) struct Shared {
-    pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) options: RedisOptions,
+/// What all nodes of one store have in common: what has been counted and said, and whether it was closed.
+#[derive(Default)]
+pub(crate) struct Common {
+    /// The files are the same for every server of a store.
     tls: OnceLock<Result<Arc<ClientConfig>, Failure>>,
     commands_sent: AtomicU64,
     reconnects: AtomicU64,
     unheard: AtomicBool,
+    without_wait: AtomicBool,
     closed: AtomicBool,
 }
 
-impl Shared {
-    pub(crate) fn new(endpoint: Endpoint, options: RedisOptions) -> Shared {
-        Shared {
-            endpoint: Arc::new(endpoint),
-            options,
-            tls: OnceLock::new(),
-            commands_sent: AtomicU64::new(0),
-            reconnects: AtomicU64::new(0),
-            unheard: AtomicBool::new(false),
-            closed: AtomicBool::new(false),
-        }
-    }
-
-    /// The TLS configuration, the same for every connection; `None` for plain text. Reads its files once.
-    pub(crate) fn tls(&self) -> Result<Option<Arc<ClientConfig>>, Failure> {
-        let Some(files) = &self.endpoint.tls else { return Ok(None) };
+impl Common {
+    /// The TLS configuration; `None` for plain text. Reads its files once.
+    pub(crate) fn tls(&self, files: Option<&TlsFiles>) -> Result<Option<Arc<ClientConfig>>, Failure> {
+        let Some(files) = files else { return Ok(None) };
         self.tls.get_or_init(|| tls::config(files)).clone().map(Some)
-    }
-
-    /// The moment at which a request must be answered: the caller's own limit or the request's, whichever is first.
-    pub(crate) fn reply_until(&self, until: Time, sent_at: Time) -> Time {
-        until.min(sent_at + self.options.request_timeout)
     }
 
     pub(crate) fn count_command(&self) {
@@ -63,12 +49,29 @@ impl Shared {
     }
 
     /// Says once that waiters are not woken.
-    pub(crate) fn warn_unheard(&self) {
+    pub(crate) fn warn_unheard(&self, server: &str) {
         if !self.unheard.swap(true, Ordering::Relaxed) {
             tracing::warn!(
-                server = %self.endpoint,
+                server,
                 "this user may not publish, so a release wakes nobody: waiters find out by polling; \
                  allow the channels listed in GUARANTEES.md under Permissions"
+            );
+        }
+    }
+
+    /// Whether replicas can be waited for, as far as is known.
+    pub(crate) fn has_wait(&self) -> bool {
+        !self.without_wait.load(Ordering::Relaxed)
+    }
+
+    /// Says once that replicas are not waited for.
+    pub(crate) fn warn_without_wait(&self, server: &str, said: &str) {
+        if !self.without_wait.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                server,
+                said,
+                "replicas cannot be waited for here, so min_replicas is without effect: the server has no WAIT, or this \
+                 user may not use it"
             );
         }
     }
@@ -83,5 +86,71 @@ impl Shared {
             return Err(Failure::lasting(ErrorKind::Closed, "the client was closed"));
         }
         Ok(())
+    }
+}
+
+/// Which server the connections of a node go to.
+pub(crate) enum Target {
+    /// Always this one.
+    Fixed(Arc<Endpoint>),
+    /// The present master, which Sentinels know.
+    Watched(Arc<Scout>),
+}
+
+/// One node: where it is, how to speak to it, and what it shares with the others.
+pub(crate) struct Shared {
+    pub(crate) target: Target,
+    pub(crate) options: RedisOptions,
+    pub(crate) common: Arc<Common>,
+    /// Where it is, for messages.
+    pub(crate) name: String,
+}
+
+impl Shared {
+    pub(crate) fn new(endpoint: Endpoint, options: RedisOptions, common: Arc<Common>) -> Shared {
+        let name = endpoint.to_string();
+        Shared { target: Target::Fixed(Arc::new(endpoint)), options, common, name }
+    }
+
+    pub(crate) fn watched(scout: Scout, options: RedisOptions) -> Shared {
+        let (name, common) = (scout.to_string(), scout.common.clone());
+        Shared { target: Target::Watched(Arc::new(scout)), options, common, name }
+    }
+
+    /// The server to connect to now.
+    pub(crate) async fn locate(&self) -> Result<Arc<Endpoint>, Failure> {
+        match &self.target {
+            Target::Fixed(endpoint) => Ok(endpoint.clone()),
+            Target::Watched(scout) => scout.locate().await,
+        }
+    }
+
+    /// The same from a thread.
+    pub(crate) fn locate_blocking(&self, patience: Patience<'_>) -> Result<Arc<Endpoint>, Failure> {
+        match &self.target {
+            Target::Fixed(endpoint) => Ok(endpoint.clone()),
+            Target::Watched(scout) => scout.locate_blocking(patience),
+        }
+    }
+
+    /// What was located did not answer as a master does: whoever named it is asked last next time, and connections made
+    /// before are not used again.
+    pub(crate) fn missed(&self) {
+        if let Target::Watched(scout) = &self.target {
+            scout.missed();
+        }
+    }
+
+    /// Grows when connections made before are not to be used again.
+    pub(crate) fn epoch(&self) -> u64 {
+        match &self.target {
+            Target::Fixed(_) => 0,
+            Target::Watched(scout) => scout.epoch(),
+        }
+    }
+
+    /// The moment at which a request must be answered: the caller's own limit or the request's, whichever is first.
+    pub(crate) fn reply_until(&self, until: Time, sent_at: Time) -> Time {
+        until.min(sent_at + self.options.request_timeout)
     }
 }

@@ -1,5 +1,6 @@
 //! What both ways to the socket share: socket options, the order of addresses, and the words for what went wrong.
 
+use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -81,14 +82,14 @@ pub(crate) fn not_connected(endpoint: &Endpoint, error: &io::Error) -> Failure {
     Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: {reason}"))
 }
 
-/// No connection came about within the limit.
-pub(crate) fn no_connection_in_time(endpoint: &Endpoint) -> Failure {
-    not_connected(endpoint, &io::ErrorKind::TimedOut.into())
+/// No connection to this server came about within the limit.
+pub(crate) fn no_connection_in_time(server: &(impl Display + ?Sized)) -> Failure {
+    Failure::transient(ErrorKind::Unavailable, format!("{server}: no answer in time"))
 }
 
 /// A connection broke, or what came over it was no reply.
-pub(crate) fn broken(endpoint: &Endpoint, reason: &str) -> Failure {
-    Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: {reason}"))
+pub(crate) fn broken(server: &(impl Display + ?Sized), reason: &str) -> Failure {
+    Failure::transient(ErrorKind::Unavailable, format!("{server}: {reason}"))
 }
 
 /// The reason in words, for [`broken`].

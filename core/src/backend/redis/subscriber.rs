@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use super::background::Background;
 use super::dial::Dialled;
-use super::endpoint::Endpoint;
 use super::pipe::{Ear, Health, Pipe, introduced, why};
+use super::sharded::ShardedChannels;
 use super::socket::broken;
 use crate::machine::Failure;
 
@@ -34,6 +34,7 @@ pub(crate) struct Subscriber {
 enum Channels {
     Shared { pipe: Arc<Pipe>, connection: MultiplexedConnection, health: Arc<Health> },
     Own { sink: PubSubSink, background: Background },
+    Sharded(ShardedChannels),
 }
 
 impl Subscriber {
@@ -46,12 +47,12 @@ impl Subscriber {
     /// On a connection that does nothing else.
     pub(crate) async fn alone(
         dialled: Dialled,
-        endpoint: &Endpoint,
         limit: Duration,
         ear: Arc<dyn Ear>,
     ) -> Result<Subscriber, Failure> {
+        let endpoint = dialled.endpoint;
         let listening =
-            PubSub::new(&introduced(false), dialled.stream).await.map_err(|error| broken(endpoint, &why(&error)))?;
+            PubSub::new(&introduced(false), dialled.stream).await.map_err(|error| broken(&*endpoint, &why(&error)))?;
         let (sink, mut messages) = listening.split();
         let background = Background::spawn(async move {
             while let Some(message) = messages.next().await {
@@ -59,6 +60,11 @@ impl Subscriber {
             }
         });
         Ok(Subscriber { channels: Channels::Own { sink, background }, limit })
+    }
+
+    /// To sharded channels, on a connection that does nothing else.
+    pub(crate) fn sharded(dialled: Dialled, limit: Duration, ear: Arc<dyn Ear>) -> Subscriber {
+        Subscriber { channels: Channels::Sharded(ShardedChannels::start(dialled, ear)), limit }
     }
 
     /// Subscribes to all of `channels`. Refused means that the server refused the whole command.
@@ -72,6 +78,9 @@ impl Subscriber {
     }
 
     async fn change(&mut self, begin: bool, channels: &[Vec<u8>]) -> Result<(), Unsubscribed> {
+        if let Channels::Sharded(sharded) = &mut self.channels {
+            return sharded.change(begin, channels, self.limit).await;
+        }
         let count = channels.len() as u64;
         let changed = match &mut self.channels {
             Channels::Shared { connection, health, .. } => {
@@ -92,6 +101,7 @@ impl Subscriber {
                 });
                 changed.await
             }
+            Channels::Sharded(_) => return Err(Unsubscribed::Lost),
         };
         match changed {
             Ok(Ok(())) => Ok(()),
@@ -101,6 +111,7 @@ impl Subscriber {
                 match &self.channels {
                     Channels::Shared { pipe, .. } => pipe.stop(),
                     Channels::Own { background, .. } => background.stop(),
+                    Channels::Sharded(_) => {}
                 }
                 Err(Unsubscribed::Lost)
             }
@@ -112,6 +123,7 @@ impl Subscriber {
         match &self.channels {
             Channels::Shared { pipe, .. } => pipe.gone().await,
             Channels::Own { background, .. } => background.gone().await,
+            Channels::Sharded(sharded) => sharded.gone().await,
         }
     }
 }

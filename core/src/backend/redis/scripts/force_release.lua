@@ -3,6 +3,8 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  channel of the mutex
 -- ARGV[2]  channel of the reentrant lock
+-- ARGV[3]  command to publish with, PUBLISH when left out; SPUBLISH for the sharded channels of a cluster
+-- ARGV[4]  a second such command, to publish with both; may be left out
 --
 -- Reply, us being the server's clock:
 --   {us, 0}         nothing was there
@@ -25,5 +27,9 @@ else
   return {now, 2, kind}
 end
 redis.call('DEL', KEYS[1])
-local told = redis.pcall('PUBLISH', channel, '0')
+local told = redis.pcall(ARGV[3] or 'PUBLISH', channel, '0')
+if ARGV[4] then
+  local other = redis.pcall(ARGV[4], channel, '0')
+  if type(other) == 'table' then told = other end
+end
 return {now, 1, type(told) == 'table' and 0 or 1}

@@ -4,6 +4,8 @@
 -- ARGV[1]  'm' for a mutex, 'r' for a reentrant lock
 -- ARGV[2]  token (the string value, or the hash field)
 -- ARGV[3]  channel
+-- ARGV[4]  command to publish with, PUBLISH when left out; SPUBLISH for the sharded channels of a cluster
+-- ARGV[5]  a second such command, to publish with both; may be left out
 --
 -- Reply: {us, 1, heard} deleted, {us, 0} not there (gone, somebody else's, or of another type); us is the server's
 -- clock; heard 0: the server refused to publish, so waiters find out by themselves.
@@ -28,5 +30,9 @@ if type(mine) == 'table' then
 end
 if not mine then return {now, 0} end
 redis.call('DEL', KEYS[1])
-local told = redis.pcall('PUBLISH', ARGV[3], '0')
+local told = redis.pcall(ARGV[4] or 'PUBLISH', ARGV[3], '0')
+if ARGV[5] then
+  local other = redis.pcall(ARGV[5], ARGV[3], '0')
+  if type(other) == 'table' then told = other end
+end
 return {now, 1, type(told) == 'table' and 0 or 1}
