@@ -73,7 +73,7 @@ pub use machine::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Kind, LossReason, Owner,
 pub use address::URL_VARIABLE;
 #[cfg(feature = "client")]
 #[doc(inline)]
-pub use backend::Facts;
+pub use backend::{Facts, Notify};
 #[cfg(feature = "client")]
 pub use builder::ClientBuilder;
 #[cfg(feature = "client")]

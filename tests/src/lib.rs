@@ -9,6 +9,7 @@
 //! - [`supervisor`]: driver processes, which use the library from one language each.
 //! - [`scenario`]: declarative cases that every driver runs.
 //! - [`chaos`]: many processes, few locks, and somebody who breaks things.
+//! - [`topology`]: a master with replicas and Sentinels; a cluster whose slots can be moved.
 //! - [`wait`]: waiting for conditions instead of sleeping.
 //! - [`face`]: the async and the blocking client behind one face, so that a test holds for both.
 //! - [`stage`]: a server, a proxy in front of it, and clients that lose patience soon.
@@ -35,4 +36,5 @@ pub mod servers;
 pub mod sim;
 pub mod stage;
 pub mod supervisor;
+pub mod topology;
 pub mod wait;

@@ -129,6 +129,14 @@ pub fn text(value: &Value) -> String {
     }
 }
 
+/// The texts of a reply that is a list, those of lists in it included.
+pub fn words(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(items) => items.iter().flat_map(words).collect(),
+        other => vec![text(other)],
+    }
+}
+
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),

@@ -59,6 +59,7 @@ pub struct Server {
     port: Port,
     tls: Option<(Tls, Port)>,
     password: Option<String>,
+    sentinel: bool,
     child: Mutex<Option<Child>>,
     fixture: Mutex<Option<Connection>>,
 }
@@ -139,6 +140,11 @@ impl Server {
     /// When it is not running.
     pub fn pid(&self) -> u32 {
         self.child.lock().unwrap().as_ref().expect("the server was killed").id()
+    }
+
+    /// Whether it was started and not killed since.
+    pub fn is_running(&self) -> bool {
+        self.child.lock().unwrap().is_some()
     }
 
     /// Freezes it (SIGSTOP): connections stay open and nothing is answered.
@@ -252,7 +258,7 @@ impl Server {
     fn launch(&self) -> Result<(), String> {
         let _ = std::fs::remove_file(self.socket());
         let mut command = Command::new(self.flavor.path());
-        command.arg(CONFIG).current_dir(self.folder.path());
+        command.arg(CONFIG).args(self.sentinel.then_some("--sentinel")).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = spawn(command).map_err(|error| error.to_string())?;
         let start = Instant::now();

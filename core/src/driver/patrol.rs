@@ -78,9 +78,11 @@ pub(crate) fn act(engine: &Arc<Engine>, alarms: Vec<Alarm>) {
     for alarm in alarms {
         match alarm {
             Alarm::Renew(round) => {
-                let engine = engine.clone();
-                // rounds go in parallel: a slow one never delays the others
-                engine.runtime.clone().spawn(async move { renew_round(engine, round).await });
+                // rounds go in parallel: a slow one never delays the others, nor does a slow node of a cluster
+                for round in round.split(|key| engine.store.shard(key)) {
+                    let engine = engine.clone();
+                    engine.runtime.clone().spawn(async move { renew_round(engine, round).await });
+                }
             }
             Alarm::Jeopardy(id) => engine.tell_jeopardy(id),
             Alarm::Lost(id, reason) => engine.tell_lost(id, reason),

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine::{Answer, Claim, Jitter, LeaseCell, LossReason, Outcome, Phase, Renewal, Reply, Terms, Time};
+use crate::machine::{Answer, Claim, Jitter, Key, LeaseCell, LossReason, Outcome, Phase, Renewal, Reply, Terms, Time};
 
 /// Names a lease inside one client.
 pub type LeaseId = u64;
@@ -54,6 +54,31 @@ pub struct Round {
     pub ttls: Vec<Duration>,
     /// The time limit: the smaller of the request time-out and a sixth of the shortest ttl.
     pub limit: Duration,
+}
+
+impl Round {
+    /// The same holds in rounds of their own, one for each number that `shard` gives to a key: the answer to one does not
+    /// wait for the answer to another.
+    pub fn split(self, shard: impl Fn(&Key) -> u32) -> Vec<Round> {
+        let shards: Vec<u32> = self.holds.iter().map(|(claim, _)| shard(&claim.key)).collect();
+        let mut kinds = shards.clone();
+        kinds.sort_unstable();
+        kinds.dedup();
+        if kinds.len() <= 1 {
+            return vec![self];
+        }
+        let part = |kind: u32| {
+            let mine = |at: &usize| shards.get(*at) == Some(&kind);
+            let places: Vec<usize> = (0..shards.len()).filter(mine).collect();
+            Round {
+                ids: places.iter().filter_map(|at| self.ids.get(*at).copied()).collect(),
+                holds: places.iter().filter_map(|at| self.holds.get(*at).cloned()).collect(),
+                ttls: places.iter().filter_map(|at| self.ttls.get(*at).copied()).collect(),
+                limit: self.limit,
+            }
+        };
+        kinds.into_iter().map(part).collect()
+    }
 }
 
 #[derive(Debug)]

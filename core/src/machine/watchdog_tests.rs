@@ -243,3 +243,25 @@ fn a_short_extension_does_not_put_the_next_renewal_off() {
     dog.extended(at(900), at(900), 1, Duration::from_secs(3));
     assert!(dog.wake_at() > due, "a whole lease does");
 }
+
+#[test]
+fn a_round_is_split_by_shard_and_nothing_is_lost() {
+    let hold = |name: &str| (Claim { kind: Kind::Mutex, key: name.as_bytes().into(), token: name.into() }, 5);
+    let names = ["a1", "b1", "a2", "c1", "b2"];
+    let round = Round {
+        ids: (0..5).collect(),
+        holds: names.iter().map(|name| hold(name)).collect(),
+        ttls: (0..5).map(Duration::from_secs).collect(),
+        limit: Duration::from_millis(7),
+    };
+    assert_eq!(round.clone().split(|_| 3), [round.clone()]);
+    let parts = round.clone().split(|key| u32::from(key[0]));
+    assert_eq!(parts.iter().map(|part| part.ids.clone()).collect::<Vec<_>>(), [vec![0, 2], vec![1, 4], vec![3]]);
+    for part in parts {
+        assert_eq!(part.limit, round.limit);
+        for (at, id) in part.ids.iter().enumerate() {
+            assert_eq!(part.holds[at], round.holds[*id as usize]);
+            assert_eq!(part.ttls[at], round.ttls[*id as usize]);
+        }
+    }
+}

@@ -16,12 +16,13 @@ pub struct Builder {
     acl_file: bool,
     password: Option<String>,
     tls_names: Option<Vec<String>>,
+    sentinel: bool,
 }
 
 impl Builder {
     pub(super) fn new(flavor: Flavor) -> Self {
         let users = vec![format!("user {USER} on >{USER} ~* &* +@all")];
-        Self { flavor, lines: Vec::new(), users, acl_file: false, password: None, tls_names: None }
+        Self { flavor, lines: Vec::new(), users, acl_file: false, password: None, tls_names: None, sentinel: false }
     }
 
     /// Adds a line of configuration, such as `("maxmemory-policy", "allkeys-lru")`. A later one wins.
@@ -67,6 +68,12 @@ impl Builder {
         self
     }
 
+    /// Makes it a Sentinel: it keeps no data and watches the servers that its configuration names.
+    pub fn sentinel(mut self) -> Self {
+        self.sentinel = true;
+        self
+    }
+
     /// Starts the server and returns once it answers.
     ///
     /// # Panics
@@ -95,6 +102,7 @@ impl Builder {
             port,
             tls,
             password: self.password.clone(),
+            sentinel: self.sentinel,
             child: Mutex::new(None),
             fixture: Mutex::new(None),
         };
@@ -104,11 +112,13 @@ impl Builder {
 
     fn write_config(&self, folder: &TempDir, port: &Port, tls: Option<&(Tls, Port)>) {
         let mut out = format!(
-            "port {}\nbind 127.0.0.1\nprotected-mode no\ndaemonize no\nsave \"\"\nappendonly no\n\
-             unixsocket ./{SOCKET}\nlogfile ./{LOG}\ndir ./\n",
+            "port {}\nbind 127.0.0.1\nprotected-mode no\ndaemonize no\nunixsocket ./{SOCKET}\nlogfile ./{LOG}\ndir ./\n",
             port.number()
         );
-        if self.flavor.guards_debug() {
+        if !self.sentinel {
+            out.push_str("save \"\"\nappendonly no\n");
+        }
+        if self.flavor.guards_debug() && !self.sentinel {
             out.push_str("enable-debug-command yes\n");
         }
         if let Some((tls, port)) = tls {

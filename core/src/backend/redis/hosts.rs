@@ -16,7 +16,7 @@ pub struct Sentinels {
     /// What the Sentinels call the group.
     pub(crate) service: String,
     /// The Sentinels, in the order of the address.
-    pub(crate) sentinels: Vec<Endpoint>,
+    pub(crate) watchers: Vec<Endpoint>,
     /// How to speak to the master, wherever it is.
     pub(crate) master: Endpoint,
 }
@@ -49,7 +49,7 @@ impl Sentinels {
         let tail = format!("/{}?{}{}", path.next().unwrap_or_default(), query.join("&"), parts.fragment);
         let first = parts.hosts.first().copied().unwrap_or_default();
         let master = Endpoint::parse(&format!("{}://{}{first}{tail}", parts.scheme(), parts.user_info), options)?;
-        let mut sentinels = Vec::with_capacity(parts.hosts.len());
+        let mut watchers = Vec::with_capacity(parts.hosts.len());
         for host in &parts.hosts {
             let scheme = if own.tls { "rediss" } else { "redis" };
             // a master without TLS has no files in its own address
@@ -64,9 +64,9 @@ impl Sentinels {
             }
             sentinel.username.clone_from(&own.username);
             sentinel.password.clone_from(&own.password);
-            sentinels.push(sentinel.for_questions());
+            watchers.push(sentinel.for_questions());
         }
-        Ok(Sentinels { service: service.into_owned(), sentinels, master })
+        Ok(Sentinels { service: service.into_owned(), watchers, master })
     }
 }
 
@@ -200,18 +200,18 @@ mod tests {
         assert_eq!(all.service, "my master");
         assert_eq!((all.master.db, all.master.username.as_deref()), (3, Some("user")));
         assert_eq!(all.master.password.as_deref(), Some("p@ss"));
-        let places: Vec<_> = all.sentinels.iter().map(tcp).collect();
+        let places: Vec<_> = all.watchers.iter().map(tcp).collect();
         assert_eq!(places, [("s1".to_owned(), 26379), ("s2".to_owned(), 26380), ("::1".to_owned(), 5)]);
-        assert!(all.sentinels.iter().all(|it| it.username.is_none() && it.password.as_deref() == Some("own")));
-        assert!(all.sentinels.iter().all(|it| it.db == 0 && it.any_role && it.tls.is_none()));
+        assert!(all.watchers.iter().all(|it| it.username.is_none() && it.password.as_deref() == Some("own")));
+        assert!(all.watchers.iter().all(|it| it.db == 0 && it.any_role && it.tls.is_none()));
         assert!(!all.master.any_role && all.master.tls.is_none());
         let all = sentinels("rediss+sentinel://s1/m?sentinel_tls=1&ca_file=/c.pem");
-        assert_eq!(all.master.tls, all.sentinels[0].tls);
+        assert_eq!(all.master.tls, all.watchers[0].tls);
         let all = sentinels("redis+sentinel://s1/m?sentinel_tls=true");
-        assert!(all.master.tls.is_none() && all.sentinels[0].tls.is_some());
+        assert!(all.master.tls.is_none() && all.watchers[0].tls.is_some());
         let options = RedisOptions { sentinel_username: Some("u".into()), ..RedisOptions::default() };
         let all = Sentinels::parse("redis+sentinel://s1/m", &options).unwrap();
-        assert_eq!(all.sentinels[0].username.as_deref(), Some("u"));
+        assert_eq!(all.watchers[0].username.as_deref(), Some("u"));
     }
 
     #[test]

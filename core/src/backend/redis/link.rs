@@ -92,7 +92,11 @@ impl Link {
     /// The number of the present connection, or of the next one if there is none.
     pub(crate) fn number(&self) -> u64 {
         let state = self.state();
-        state.pipe.as_ref().filter(|pipe| !pipe.is_gone()).map_or(self.numbers_from + state.made + 1, |pipe| pipe.number)
+        state
+            .pipe
+            .as_ref()
+            .filter(|pipe| !pipe.is_gone())
+            .map_or(self.numbers_from + state.made + 1, |pipe| pipe.number)
     }
 
     /// The means to subscribe: this connection, or a second one where replies and messages don't go together.

@@ -55,7 +55,7 @@ pub(crate) struct Node {
 }
 
 /// A request that was answered, or was not.
-struct Sent {
+struct Exchange {
     sent_at: Time,
     connection: u64,
     outcome: Outcome<Value>,
@@ -103,7 +103,11 @@ impl Node {
 
     /// One operation from a task.
     pub(crate) async fn call(&self, op: &Op, how: How, until: Time) -> Told {
-        if self.waits_for_replicas(op) { self.call_alone(op, how, until).await } else { self.call_shared(op, how, until).await }
+        if self.waits_for_replicas(op) {
+            self.call_alone(op, how, until).await
+        } else {
+            self.call_shared(op, how, until).await
+        }
     }
 
     async fn call_shared(&self, op: &Op, how: How, until: Time) -> Told {
@@ -122,7 +126,7 @@ impl Node {
                 // the connection ended before this request's turn came: take the next one
                 Outcome::NotApplied(_) if clock::now() < until && self.shared.common.check_open().is_ok() => {}
                 _ => {
-                    let sent = Sent { sent_at, connection: pipe.number, outcome, confirmations: None };
+                    let sent = Exchange { sent_at, connection: pipe.number, outcome, confirmations: None };
                     let told = self.read(op, sent, clock::now());
                     if is_refused_for_good(&told.answer.outcome) {
                         pipe.stop();
@@ -158,7 +162,7 @@ impl Node {
                 Outcome::NotApplied(_) if reused => continue,
                 _ => {}
             }
-            let mut sent = Sent { sent_at, connection: 0, outcome, confirmations: None };
+            let mut sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
             if matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value)) {
                 let wait = replicas::wait(&self.shared, until);
                 let limit = wait.limit + self.shared.options.request_timeout;
@@ -268,7 +272,7 @@ impl Node {
                 Outcome::NotApplied(_) => return None,
                 _ => {
                     // without a number: to the driver, a caller on a thread has a connection of its own, without order
-                    let sent = Sent { sent_at, connection: 0, outcome, confirmations: None };
+                    let sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
                     let told = self.read(op, sent, clock::now());
                     if is_refused_for_good(&told.answer.outcome) {
                         pipe.stop();
@@ -280,7 +284,7 @@ impl Node {
         }
     }
 
-    fn exchange_blocking(&self, line: &mut Line, op: &Op, how: How, patience: Patience<'_>) -> Sent {
+    fn exchange_blocking(&self, line: &mut Line, op: &Op, how: How, patience: Patience<'_>) -> Exchange {
         let shared = &*self.shared;
         let asking = how.asking.then(|| redis::cmd("ASKING"));
         let mut form = Form::Sha;
@@ -294,7 +298,7 @@ impl Node {
                 form = Form::Text;
                 continue;
             }
-            let mut sent = Sent { sent_at, connection: 0, outcome, confirmations: None };
+            let mut sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
             let granted = matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value));
             if granted && self.waits_for_replicas(op) {
                 let wait = replicas::wait(shared, patience.until);
@@ -307,8 +311,8 @@ impl Node {
     }
 
     /// What a raw reply says about `op`.
-    fn read(&self, op: &Op, sent: Sent, received_at: Time) -> Told {
-        let Sent { sent_at, connection, outcome, confirmations } = sent;
+    fn read(&self, op: &Op, sent: Exchange, received_at: Time) -> Told {
+        let Exchange { sent_at, connection, outcome, confirmations } = sent;
         let mut redirect = None;
         let (server_time_us, outcome) = match outcome {
             Outcome::Applied(value) => {
@@ -334,7 +338,7 @@ impl Node {
     }
 }
 
-impl Sent {
+impl Exchange {
     /// Takes the answer to `WAIT` into account: one that did not come leaves it open what was granted.
     fn confirm(&mut self, shared: &Shared, answer: Outcome<Value>) {
         match answer {

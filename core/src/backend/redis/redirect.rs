@@ -90,7 +90,10 @@ mod tests {
         }
         assert_eq!(Redirect::read("TRYAGAIN Multiple keys request during rehashing", ""), Some(Redirect::TryAgain));
         assert_eq!(Redirect::read("CLUSTERDOWN Hash slot not served", ""), Some(Redirect::Down));
-        assert_eq!(Redirect::read("CROSSSLOT Keys in request don't hash to the same slot", ""), Some(Redirect::CrossSlot));
+        assert_eq!(
+            Redirect::read("CROSSSLOT Keys in request don't hash to the same slot", ""),
+            Some(Redirect::CrossSlot)
+        );
         assert_eq!(Redirect::read("ERR MOVED", ""), None);
     }
 }

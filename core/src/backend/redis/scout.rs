@@ -55,10 +55,10 @@ impl fmt::Display for Scout {
 
 impl Scout {
     pub(crate) fn new(group: Sentinels, options: RedisOptions) -> Scout {
-        let Sentinels { service, sentinels, master } = group;
+        let Sentinels { service, watchers, master } = group;
         let scheme = if master.tls.is_some() { "rediss" } else { "redis" };
-        let name = format!("{scheme}+sentinel://{}/{service}/{}", listed(sentinels.iter()), master.db);
-        let known = Known { sentinels: sentinels.into_iter().map(Arc::new).collect(), master: None };
+        let name = format!("{scheme}+sentinel://{}/{service}/{}", listed(watchers.iter()), master.db);
+        let known = Known { sentinels: watchers.into_iter().map(Arc::new).collect(), master: None };
         let (common, epoch) = (Arc::new(Common::default()), AtomicU64::new(0));
         Scout { service, template: master, options, common, name, known: Mutex::new(known), epoch }
     }

@@ -45,11 +45,7 @@ impl Subscriber {
     }
 
     /// On a connection that does nothing else.
-    pub(crate) async fn alone(
-        dialled: Dialled,
-        limit: Duration,
-        ear: Arc<dyn Ear>,
-    ) -> Result<Subscriber, Failure> {
+    pub(crate) async fn alone(dialled: Dialled, limit: Duration, ear: Arc<dyn Ear>) -> Result<Subscriber, Failure> {
         let endpoint = dialled.endpoint;
         let listening =
             PubSub::new(&introduced(false), dialled.stream).await.map_err(|error| broken(&*endpoint, &why(&error)))?;

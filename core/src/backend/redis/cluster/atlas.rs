@@ -189,7 +189,8 @@ impl Atlas {
         let (slots, shards) = (answers.first().unwrap_or(&Value::Nil), answers.get(1).unwrap_or(&Value::Nil));
         if let Some(failure) = refused(informant, slots) {
             if failure.kind == ErrorKind::ServerRefused && failure.detail.contains("cluster support disabled") {
-                let detail = format!("{informant}: this server is no node of a cluster; its address begins with redis://");
+                let detail =
+                    format!("{informant}: this server is no node of a cluster; its address begins with redis://");
                 return Err(Failure::lasting(ErrorKind::InvalidArgument, detail));
             }
             return Err(failure);
@@ -209,8 +210,8 @@ impl Atlas {
             }
             *latest = asked_at;
         }
-        let spots = ranges.iter().flat_map(|range| std::iter::once(&range.master).chain(&range.replicas));
-        self.remember(spots);
+        let places = ranges.iter().flat_map(|range| std::iter::once(&range.master).chain(&range.replicas));
+        self.remember(places);
         self.replace(|present| {
             let mut next = Map::new(present.version + 1, sharded);
             for range in &ranges {
@@ -222,9 +223,9 @@ impl Atlas {
     }
 
     /// Everybody who was named can be asked next time; those of the address stay.
-    fn remember<'s>(&self, spots: impl Iterator<Item = &'s Spot>) {
+    fn remember<'s>(&self, places: impl Iterator<Item = &'s Spot>) {
         let mut informants = locked(&self.informants);
-        for (host, port) in spots {
+        for (host, port) in places {
             let endpoint = self.template.moved_to(host, *port).for_questions();
             if informants.len() < 64 && !informants.iter().any(|known| **known == endpoint) {
                 informants.push(Arc::new(endpoint));

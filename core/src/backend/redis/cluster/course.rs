@@ -73,13 +73,16 @@ impl Course {
 
     fn unredirected<T>(&mut self, outcome: &Outcome<T>) -> Turn {
         match outcome {
-            Outcome::Applied(_) => Turn::Done,
             Outcome::Indeterminate(_) => Turn::DoneInDoubt,
             // not there, or no master any longer: nothing was done, so somebody else may do it
             Outcome::NotApplied(failure) if matches!(failure.kind, ErrorKind::Unavailable | ErrorKind::ReadOnly) => {
-                if std::mem::replace(&mut self.looked, true) { Turn::DoneInDoubt } else { Turn::Look }
+                if std::mem::replace(&mut self.looked, true) {
+                    Turn::DoneInDoubt
+                } else {
+                    Turn::Look
+                }
             }
-            Outcome::NotApplied(_) => Turn::Done,
+            Outcome::Applied(_) | Outcome::NotApplied(_) => Turn::Done,
         }
     }
 }

@@ -109,7 +109,9 @@ mod tests {
 
     #[test]
     fn ranges_with_and_without_names() {
-        let reply = line("*2\n*4\n:0\n:8191\n*3\n$2\nh1\n:7000\n$2\nid\n*3\n$2\nh2\n:7001\n$2\nid\n*3\n:8192\n:16383\n*4\n$-1\n:7002\n$2\nid\n*0\n");
+        let reply = line(
+            "*2\n*4\n:0\n:8191\n*3\n$2\nh1\n:7000\n$2\nid\n*3\n$2\nh2\n:7001\n$2\nid\n*3\n:8192\n:16383\n*4\n$-1\n:7002\n$2\nid\n*0\n",
+        );
         let ranges = read(&reply, "me").unwrap();
         let range = |from, to, host: &str, port, replicas: Vec<(String, u16)>| Range {
             from,

@@ -23,7 +23,7 @@ use self::atlas::Atlas;
 use self::course::{Course, Turn};
 use super::line::Patience;
 use super::node::{How, Node, Told, not_sent};
-use super::{RedisOptions, Seeds, facts};
+use super::{RedisOptions, Seeds, facts, parked};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
 use crate::error::{Error, ErrorKind};
@@ -57,17 +57,13 @@ impl Store for ClusterStore {
             let answers = parts.iter().map(|(_, op)| self.call_blocking(op, until, interrupt)).collect();
             return merged(&parts, answers);
         }
-        match one_by_one(op) {
-            Some(singles) => match call_one_blocking(&self.atlas, op, until, interrupt) {
-                Some(answer) => answer,
-                None => {
-                    let call = |(_, op): &(_, Op)| call_one_blocking(&self.atlas, op, until, interrupt);
-                    let answers = singles.iter().map(|single| call(single).unwrap_or_else(stuck)).collect();
-                    merged(&singles, answers)
-                }
-            },
-            None => call_one_blocking(&self.atlas, op, until, interrupt).unwrap_or_else(stuck),
+        if let Some(answer) = call_one_blocking(&self.atlas, op, until, interrupt) {
+            return answer;
         }
+        let Some(singles) = one_by_one(op) else { return stuck() };
+        let call = |op: &Op| call_one_blocking(&self.atlas, op, until, interrupt).unwrap_or_else(stuck);
+        let answers = singles.iter().map(|(_, op)| call(op)).collect();
+        merged(&singles, answers)
     }
 
     fn connection(&self) -> u64 {
@@ -125,13 +121,15 @@ type Parts = Vec<(Vec<usize>, Op)>;
 /// A renewal of holds in several slots, slot by slot.
 fn parts(op: &Op) -> Option<Parts> {
     let Op::Renew { holds } = op else { return None };
-    let mut slots: BTreeMap<u16, (Vec<usize>, Vec<(Claim, u64)>)> = BTreeMap::new();
-    for (at, hold) in holds.iter().enumerate() {
-        let (positions, part) = slots.entry(naming::slot(&hold.0.key)).or_default();
-        positions.push(at);
-        part.push(hold.clone());
+    let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+    for (at, (claim, _)) in holds.iter().enumerate() {
+        slots.entry(naming::slot(&claim.key)).or_default().push(at);
     }
-    (slots.len() > 1).then(|| slots.into_values().map(|(at, holds)| (at, Op::Renew { holds })).collect())
+    let part = |positions: Vec<usize>| {
+        let holds = positions.iter().filter_map(|at| holds.get(*at).cloned()).collect();
+        (positions, Op::Renew { holds })
+    };
+    (slots.len() > 1).then(|| slots.into_values().map(part).collect())
 }
 
 /// A renewal of several holds, hold by hold.
@@ -253,7 +251,10 @@ fn call_one_blocking(atlas: &Arc<Atlas>, op: &Op, until: Time, interrupt: &dyn I
             _ if interrupt.interrupted() => return Some(settled(told)),
             Turn::Moved { slot, host, port } => drop(atlas.moved(slot, &host, port)),
             Turn::Ask { host, port } => to = Some(atlas.node_at(&host, port)),
-            Turn::Again(pause) => std::thread::sleep(pause),
+            Turn::Again(pause) => {
+                let patience = Patience { until: clock::now() + pause, interrupt };
+                let _ = parked::wait(std::future::pending::<()>(), patience);
+            }
             // the resent request must find a new map, if there is one
             Turn::DoneInDoubt => {
                 let _ = atlas.refresh_blocking(begun, patience);

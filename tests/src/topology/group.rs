@@ -1,0 +1,103 @@
+//! A master, its replicas, and the Sentinels that watch them.
+
+use std::time::Duration;
+
+use crate::resp::words;
+use crate::servers::{Builder, Flavor, Server};
+use crate::wait::{wait_for, wait_until};
+
+/// What the Sentinels call it.
+pub const GROUP: &str = "the-group";
+/// Far longer than a failover takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A master with replicas, watched by three Sentinels.
+pub struct Group {
+    /// The servers. The first one is the master at the beginning.
+    pub servers: Vec<Server>,
+    /// The Sentinels.
+    pub sentinels: Vec<Server>,
+}
+
+impl Group {
+    /// One master, two replicas, three Sentinels that find a dead master after half a second.
+    pub fn start(flavor: Flavor) -> Group {
+        Group::with(flavor, |server| server, |sentinel| sentinel)
+    }
+
+    /// The same with more configuration for the servers and for the Sentinels.
+    pub fn with(flavor: Flavor, server: impl Fn(Builder) -> Builder, sentinel: impl Fn(Builder) -> Builder) -> Group {
+        let builder = || {
+            server(Server::builder(flavor).config("repl-diskless-sync-delay", "0").config("repl-diskless-sync", "yes"))
+        };
+        let mut servers = vec![builder().start()];
+        let master = servers[0].port();
+        for _ in 0..2 {
+            servers.push(builder().config("replicaof", &format!("127.0.0.1 {master}")).start());
+        }
+        let group = Group { servers, sentinels: Vec::new() };
+        wait_until(LIMIT, "the replicas", || group.servers[0].info("replication")["connected_slaves"] == "2");
+        for replica in &group.servers[1..] {
+            wait_until(LIMIT, "a replica's data", || replica.info("replication")["master_link_status"] == "up");
+        }
+        let watching = |_| {
+            let lines = [
+                format!("monitor {GROUP} 127.0.0.1 {master} 2"),
+                format!("down-after-milliseconds {GROUP} 500"),
+                format!("failover-timeout {GROUP} 3000"),
+                format!("parallel-syncs {GROUP} 2"),
+            ];
+            let builder = Server::builder(flavor).sentinel();
+            sentinel(lines.iter().fold(builder, |builder, line| builder.config("sentinel", line))).start()
+        };
+        let group = Group { sentinels: (0..3).map(watching).collect(), ..group };
+        for sentinel in &group.sentinels {
+            wait_until(LIMIT, "a Sentinel to know everybody", || {
+                let known = words(&sentinel.cmd(&["SENTINEL", "MASTER", GROUP])).join(" ");
+                known.contains("num-slaves 2") && known.contains("num-other-sentinels 2")
+            });
+        }
+        group
+    }
+
+    /// Its address, with all Sentinels.
+    pub fn url(&self) -> String {
+        self.url_of(&self.sentinels.iter().map(Server::port).collect::<Vec<_>>())
+    }
+
+    /// Its address with Sentinels at these ports.
+    pub fn url_of(&self, ports: &[u16]) -> String {
+        let hosts: Vec<String> = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        format!("redis+sentinel://{}/{GROUP}", hosts.join(","))
+    }
+
+    /// Which of the servers a Sentinel calls the master.
+    pub fn named_by(&self, sentinel: &Server) -> usize {
+        let named = words(&sentinel.cmd(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", GROUP]));
+        let at = self.servers.iter().position(|server| named.contains(&server.port().to_string()));
+        at.unwrap_or_else(|| panic!("{named:?} is none of the servers"))
+    }
+
+    /// The server that most Sentinels call the master.
+    pub fn master(&self) -> &Server {
+        &self.servers[self.named_by(&self.sentinels[1])]
+    }
+
+    /// Has the Sentinels hand over to a replica in good order, and waits until that is done and known.
+    pub fn fail_over(&self) {
+        let before = self.named_by(&self.sentinels[0]);
+        wait_until(LIMIT, "a failover to be possible", || {
+            self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP]).is_ok()
+        });
+        self.wait_moved(before);
+    }
+
+    /// Waits until every Sentinel names the same master, another one than `before`, which answers as such.
+    pub fn wait_moved(&self, before: usize) -> usize {
+        wait_for(LIMIT, "another master", || {
+            let named: Vec<usize> = self.sentinels.iter().map(|sentinel| self.named_by(sentinel)).collect();
+            let agreed = named.iter().all(|name| *name == named[0] && *name != before);
+            (agreed && self.servers[named[0]].info("replication")["role"] == "master").then_some(named[0])
+        })
+    }
+}
