@@ -190,6 +190,26 @@
 #define ONELOCK_GRADE_STRICT 3
 
 /**
+ * Sharded channels where a cluster has them (7.0 and newer), else classic ones.
+ */
+#define ONELOCK_NOTIFY_AUTO 0
+
+/**
+ * Classic channels, which every node of a cluster repeats to every other.
+ */
+#define ONELOCK_NOTIFY_CLASSIC 1
+
+/**
+ * Sharded channels, which stay on the nodes of their slot.
+ */
+#define ONELOCK_NOTIFY_SHARDED 2
+
+/**
+ * Both at once.
+ */
+#define ONELOCK_NOTIFY_BOTH 3
+
+/**
  * Leases held now.
  */
 #define ONELOCK_STATS_HELD 1
@@ -742,6 +762,49 @@ onelock_status onelock_client_options_set_client_certificate(onelock_client_opti
  */
 onelock_status onelock_client_options_set_tls_insecure(onelock_client_options *options,
                                                        bool tls_insecure,
+                                                       onelock_error **error);
+
+/**
+ * How releases of locks in a cluster are announced and heard: an `ONELOCK_NOTIFY_`. Default: `ONELOCK_NOTIFY_AUTO`.
+ */
+onelock_status onelock_client_options_set_notify(onelock_client_options *options,
+                                                 uint32_t notify,
+                                                 onelock_error **error);
+
+/**
+ * How many replicas must confirm a grant before it counts. Makes the loss of a lock in a failover less likely and does
+ * not exclude it. Default: 0, none.
+ */
+onelock_status onelock_client_options_set_min_replicas(onelock_client_options *options,
+                                                       uint32_t min_replicas,
+                                                       onelock_error **error);
+
+/**
+ * How long replicas may take to confirm a grant. Default: 1 s.
+ */
+onelock_status onelock_client_options_set_replica_timeout(onelock_client_options *options,
+                                                          int64_t replica_timeout_ms,
+                                                          onelock_error **error);
+
+/**
+ * The user that Sentinels know, if they have users of their own. Default: their default user.
+ */
+onelock_status onelock_client_options_set_sentinel_username(onelock_client_options *options,
+                                                            const char *sentinel_username,
+                                                            onelock_error **error);
+
+/**
+ * The password that Sentinels ask for; the one in the address is the master's. Default: none.
+ */
+onelock_status onelock_client_options_set_sentinel_password(onelock_client_options *options,
+                                                            const char *sentinel_password,
+                                                            onelock_error **error);
+
+/**
+ * Whether Sentinels are spoken to over TLS, with the same certificate files. Default: false.
+ */
+onelock_status onelock_client_options_set_sentinel_tls(onelock_client_options *options,
+                                                       bool sentinel_tls,
                                                        onelock_error **error);
 
 /**

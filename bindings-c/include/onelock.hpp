@@ -43,6 +43,12 @@ enum class loss : std::uint32_t {
     max_hold = ONELOCK_LOSS_MAX_HOLD,
     clock_anomaly = ONELOCK_LOSS_CLOCK_ANOMALY
 };
+enum class notify : std::uint32_t {
+    automatic = ONELOCK_NOTIFY_AUTO,
+    classic = ONELOCK_NOTIFY_CLASSIC,
+    sharded = ONELOCK_NOTIFY_SHARDED,
+    both = ONELOCK_NOTIFY_BOTH
+};
 enum class grade : std::uint32_t {
     none = ONELOCK_GRADE_NONE,
     best_effort = ONELOCK_GRADE_BEST_EFFORT,
@@ -401,6 +407,20 @@ public:
         return *this;
     }
     client_options &tls_insecure(bool value) { return set(onelock_client_options_set_tls_insecure, value); }
+    client_options &notify(onelock::notify value) {
+        return set(onelock_client_options_set_notify, static_cast<std::uint32_t>(value));
+    }
+    client_options &min_replicas(std::uint32_t value) { return set(onelock_client_options_set_min_replicas, value); }
+    client_options &replica_timeout(milliseconds value) {
+        return set(onelock_client_options_set_replica_timeout, detail::ms(value));
+    }
+    client_options &sentinel_username(const std::string &value) {
+        return set(onelock_client_options_set_sentinel_username, value.c_str());
+    }
+    client_options &sentinel_password(const std::string &value) {
+        return set(onelock_client_options_set_sentinel_password, value.c_str());
+    }
+    client_options &sentinel_tls(bool value) { return set(onelock_client_options_set_sentinel_tls, value); }
 
 private:
     template <typename Set, typename Value>

@@ -281,3 +281,76 @@ pub unsafe extern "C" fn onelock_client_options_set_tls_insecure(
 ) -> onelock_status {
     set(options, error, "set tls_insecure", || Ok(Box::new(move |builder| builder.tls_insecure(tls_insecure))))
 }
+
+/// How releases of locks in a cluster are announced and heard: an `ONELOCK_NOTIFY_`. Default: `ONELOCK_NOTIFY_AUTO`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_notify(
+    options: *mut onelock_client_options,
+    notify: u32,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set notify", || {
+        let notify = crate::names::notify(notify, "set notify")?;
+        Ok(Box::new(move |builder| builder.notify(notify)))
+    })
+}
+
+/// How many replicas must confirm a grant before it counts. Makes the loss of a lock in a failover less likely and does
+/// not exclude it. Default: 0, none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_min_replicas(
+    options: *mut onelock_client_options,
+    min_replicas: u32,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set min_replicas", || Ok(Box::new(move |builder| builder.min_replicas(min_replicas))))
+}
+
+/// How long replicas may take to confirm a grant. Default: 1 s.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_replica_timeout(
+    options: *mut onelock_client_options,
+    replica_timeout_ms: i64,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set replica_timeout", || {
+        let replica_timeout = duration(replica_timeout_ms, "replica_timeout_ms", "set replica_timeout")?;
+        Ok(Box::new(move |builder| builder.replica_timeout(replica_timeout)))
+    })
+}
+
+/// The user that Sentinels know, if they have users of their own. Default: their default user.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_sentinel_username(
+    options: *mut onelock_client_options,
+    sentinel_username: *const c_char,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set sentinel_username", || {
+        let username = text(sentinel_username, "sentinel_username", "set sentinel_username")?.to_owned();
+        Ok(Box::new(move |builder| builder.sentinel_username(&username)))
+    })
+}
+
+/// The password that Sentinels ask for; the one in the address is the master's. Default: none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_sentinel_password(
+    options: *mut onelock_client_options,
+    sentinel_password: *const c_char,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set sentinel_password", || {
+        let password = text(sentinel_password, "sentinel_password", "set sentinel_password")?.to_owned();
+        Ok(Box::new(move |builder| builder.sentinel_password(&password)))
+    })
+}
+
+/// Whether Sentinels are spoken to over TLS, with the same certificate files. Default: false.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_sentinel_tls(
+    options: *mut onelock_client_options,
+    sentinel_tls: bool,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set sentinel_tls", || Ok(Box::new(move |builder| builder.sentinel_tls(sentinel_tls))))
+}

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr::null;
 use std::time::Duration;
 
-use onelock::{ErrorKind, Grade, Kind, LossReason, Release};
+use onelock::{ErrorKind, Grade, Kind, LossReason, Notify, Release};
 
 use crate::boundary::value;
 use crate::error::Failure;
@@ -45,6 +45,22 @@ pub const ONELOCK_GRADE_STRICT: u32 = 3;
 
 const KINDS: [(u32, Kind, &CStr); 2] =
     [(ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"), (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock")];
+/// Sharded channels where a cluster has them (7.0 and newer), else classic ones.
+pub const ONELOCK_NOTIFY_AUTO: u32 = 0;
+/// Classic channels, which every node of a cluster repeats to every other.
+pub const ONELOCK_NOTIFY_CLASSIC: u32 = 1;
+/// Sharded channels, which stay on the nodes of their slot.
+pub const ONELOCK_NOTIFY_SHARDED: u32 = 2;
+/// Both at once.
+pub const ONELOCK_NOTIFY_BOTH: u32 = 3;
+
+const NOTIFIES: [(u32, Notify); 4] = [
+    (ONELOCK_NOTIFY_AUTO, Notify::Auto),
+    (ONELOCK_NOTIFY_CLASSIC, Notify::Classic),
+    (ONELOCK_NOTIFY_SHARDED, Notify::Sharded),
+    (ONELOCK_NOTIFY_BOTH, Notify::Both),
+];
+
 const GRADES: [(u32, Grade, &CStr); 4] = [
     (ONELOCK_GRADE_NONE, Grade::None, c"None"),
     (ONELOCK_GRADE_BEST_EFFORT, Grade::BestEffort, c"BestEffort"),
@@ -102,6 +118,11 @@ pub(crate) fn kind(number: u32, tried: &str) -> Result<Kind, Failure> {
 pub(crate) fn grade(number: u32, tried: &str) -> Result<Grade, Failure> {
     let found = GRADES.iter().find(|row| row.0 == number).map(|row| row.1);
     found.ok_or_else(|| refuse(tried, &format!("{number} is no grade; use an ONELOCK_GRADE_ constant")))
+}
+
+pub(crate) fn notify(number: u32, tried: &str) -> Result<Notify, Failure> {
+    let found = NOTIFIES.iter().find(|row| row.0 == number).map(|row| row.1);
+    found.ok_or_else(|| refuse(tried, &format!("{number} is no way to notify; use an ONELOCK_NOTIFY_ constant")))
 }
 
 /// A length of time in milliseconds; negative ones are refused.

@@ -208,6 +208,12 @@ static void every_option(void) {
     OK(onelock_client_options_set_ca_file(options, "/nowhere/ca.pem", &error));
     OK(onelock_client_options_set_client_certificate(options, "/nowhere/c.pem", "/nowhere/k.pem", &error));
     OK(onelock_client_options_set_tls_insecure(options, false, &error));
+    OK(onelock_client_options_set_notify(options, ONELOCK_NOTIFY_BOTH, &error));
+    OK(onelock_client_options_set_min_replicas(options, 0, &error));
+    OK(onelock_client_options_set_replica_timeout(options, 500, &error));
+    OK(onelock_client_options_set_sentinel_username(options, "watcher", &error));
+    OK(onelock_client_options_set_sentinel_password(options, "secret", &error));
+    OK(onelock_client_options_set_sentinel_tls(options, false, &error));
     onelock_client *client = client_at(url, options);
 
     onelock_lock_options *lock_options = onelock_lock_options_new();

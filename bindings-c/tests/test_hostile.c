@@ -124,6 +124,7 @@ static void lengths_and_texts(void) {
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_options_set_label(options, big, &error));
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_options_set_ttl(options, -1, &error));
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_options_set_min_fencing_grade(options, 4, &error));
+    FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_options_set_notify(options, 4, &error));
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_options_set_prefix(options, big, SIZE_MAX, &error));
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_new(big, NULL, &none, &error));
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_new("\xff\xff://", NULL, &none, &error));

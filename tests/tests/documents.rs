@@ -60,6 +60,7 @@ fn default_of(option: &str, defaults: &toml::Table) -> Option<String> {
         toml::Value::Boolean(yes) => if *yes { "yes" } else { "no" }.to_owned(),
         toml::Value::Float(number) => number.to_string(),
         toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
         other => panic!("{option} = {other}"),
     })
 }
@@ -72,7 +73,7 @@ fn the_options_are_those_of_the_builder_with_the_defaults_of_the_shared_table() 
     for row in &rows {
         let option = plain(&row[0]);
         let expected = default_of(option, &defaults).unwrap_or_else(|| {
-            let off = if option == "tls_insecure" { "no" } else { "none" };
+            let off = if option == "tls_insecure" || option == "sentinel_tls" { "no" } else { "none" };
             off.to_owned()
         });
         assert_eq!(row[1].trim(), expected, "the default of {option}");
@@ -100,6 +101,11 @@ fn the_addresses_are_read() {
         "rediss://host",
         "valkeys://host",
         "unix:///path/to/socket?db=1",
+        "redis+sentinel://s1:26379,s2:26379/group",
+        "redis+sentinel://user:password@s1:26379/group/1?sentinel_username=u&sentinel_password=p&sentinel_tls=true",
+        "rediss+sentinel://s1/group",
+        "redis+cluster://h1:6379,h2:6379",
+        "rediss+cluster://user:password@h1",
         "memory://",
         "memory://NAME",
     ] {
