@@ -5,6 +5,7 @@
 //! although it is written here.
 
 mod dice;
+mod ground;
 mod nemesis;
 mod resource;
 mod worker;
@@ -15,12 +16,14 @@ use std::time::{Duration, Instant};
 
 use crate::clock::boot_ns;
 use crate::history::{Check, Limits, Record, Report, check};
-use crate::proxy::Proxy;
 use crate::scenario::leftovers;
-use crate::servers::{Flavor, Server};
+use crate::servers::Server;
 use crate::supervisor::{Driver, kinds};
 
+use ground::Ground;
+
 pub use dice::Dice;
+pub use ground::Place;
 pub use resource::{Resource, Verdict};
 
 /// The length of every lease.
@@ -34,6 +37,8 @@ const WORKERS: usize = 6;
 /// What a run is like.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
+    /// On what kind of servers.
+    pub place: Place,
     /// Chooses everything that is left to chance (but not the timing of the machine).
     pub seed: u64,
     /// How long the nemesis is at work.
@@ -47,8 +52,7 @@ pub struct Plan {
 /// What the threads of a run share.
 struct Shared {
     plan: Plan,
-    proxy: Proxy,
-    server: Server,
+    ground: Ground,
     resource: Resource,
     /// The driver processes that live, by worker.
     slots: Vec<Mutex<Option<Arc<Driver>>>>,
@@ -96,15 +100,9 @@ pub struct Outcome {
 /// # Panics
 /// When the machinery itself fails.
 pub fn run(plan: Plan) -> Outcome {
-    let mut server = Server::builder(Flavor::Valkey91);
-    if !plan.loses_data {
-        server = server.aof("always");
-    }
-    let server = server.start();
     let shared = Shared {
         plan,
-        proxy: Proxy::start(&server),
-        server,
+        ground: Ground::start(plan.place, plan.loses_data),
         resource: Resource::new(LOCKS.map(|(name, _)| name)),
         slots: (0..WORKERS).map(|_| Mutex::default()).collect(),
         names: (0..WORKERS).map(|_| Mutex::default()).collect(),
@@ -135,7 +133,9 @@ pub fn run(plan: Plan) -> Outcome {
         records.extend(pauses);
     });
     problems.extend(shared.resource.problems(!plan.loses_data));
-    problems.extend(left_behind(&shared.server));
+    for server in shared.ground.servers() {
+        problems.extend(left_behind(server));
+    }
     let limits = Limits { loss_told: Duration::from_secs(1), call: Duration::from_secs(1) };
     let report = check(&records, &limits);
     Outcome { report, records, faults, problems, recovered_in, counted: shared.resource.counted() }

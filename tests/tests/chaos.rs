@@ -9,14 +9,14 @@
 
 use std::time::Duration;
 
-use onelock_tests::chaos::{Outcome, Plan, run};
+use onelock_tests::chaos::{Outcome, Place, Plan, run};
 use onelock_tests::history::Check;
 
-fn plan(seed: u64, loses_data: bool) -> Plan {
+fn plan(place: Place, seed: u64, loses_data: bool) -> Plan {
     let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));
     let seed = given("ONELOCK_CHAOS_SEED").unwrap_or(seed);
     let faults = Duration::from_secs(given("ONELOCK_CHAOS_SECONDS").unwrap_or(15));
-    Plan { seed, faults, loses_data, believes_for_ever: false }
+    Plan { place, seed, faults, loses_data, believes_for_ever: false }
 }
 
 fn go(plan: Plan) -> Outcome {
@@ -37,21 +37,53 @@ fn go(plan: Plan) -> Outcome {
 /// unguarded counter is exact, and afterwards everything works and nothing is left.
 #[test]
 fn faults_that_keep_the_data_never_let_two_in() {
-    let outcome = go(plan(1, false));
+    let outcome = go(plan(Place::Single, 1, false));
     assert_eq!(outcome.counted.0, outcome.counted.1);
 }
 
 /// The server loses locks and counters: two may hold at once, and all else still holds.
 #[test]
 fn faults_that_lose_the_data_are_survived_by_tokens() {
-    go(plan(2, true));
+    go(plan(Place::Single, 2, true));
 }
 
 /// The checks can fail: holders that do not heed `held` are found out.
 #[test]
 fn holders_that_believe_for_ever_are_caught() {
-    let plan = Plan { seed: 3, faults: Duration::from_secs(6), loses_data: false, believes_for_ever: true };
+    let plan = Plan {
+        place: Place::Single,
+        seed: 3,
+        faults: Duration::from_secs(6),
+        loses_data: false,
+        believes_for_ever: true,
+    };
     let report = run(plan).report;
     assert!(!report.of(Check::Exclusion).is_empty(), "two holders at once went unseen: {}", report.summary);
     assert!(!report.of(Check::Held).is_empty(), "a hold past its end went unseen: {}", report.summary);
+}
+
+/// Behind Sentinels, with failovers in good order: nothing acknowledged is lost.
+#[test]
+fn failovers_in_good_order_never_let_two_in() {
+    let outcome = go(plan(Place::Sentinel, 4, false));
+    assert_eq!(outcome.counted.0, outcome.counted.1);
+}
+
+/// Behind Sentinels, with masters that die: two may hold at once, and all else still holds.
+#[test]
+fn masters_that_die_are_survived_by_tokens() {
+    go(plan(Place::Sentinel, 5, true));
+}
+
+/// In a cluster whose slots move and whose masters hand over: nothing acknowledged is lost.
+#[test]
+fn moving_slots_never_let_two_in() {
+    let outcome = go(plan(Place::Cluster, 6, false));
+    assert_eq!(outcome.counted.0, outcome.counted.1);
+}
+
+/// In a cluster whose masters die: two may hold at once, and all else still holds.
+#[test]
+fn a_cluster_whose_masters_die_is_survived_by_tokens() {
+    go(plan(Place::Cluster, 7, true));
 }

@@ -12,6 +12,7 @@ use std::time::Instant;
 use onelock_tests::scenario::{self, Scenario, Store};
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::supervisor::{DriverKind, kinds};
+use onelock_tests::topology::{Cluster, Group};
 
 /// How many run at once. They mostly wait.
 const LANES: usize = 6;
@@ -20,6 +21,8 @@ const LANES: usize = 6;
 enum Place {
     On(Flavor),
     InMemory,
+    BehindSentinels,
+    InCluster,
 }
 
 struct Case {
@@ -30,18 +33,25 @@ struct Case {
 }
 
 /// Every scenario alone with each driver everywhere, and on the main server with each pair of neighbours in the list of
-/// drivers, so that every language meets another one.
+/// drivers, so that every language meets another one. Behind Sentinels and in a cluster, which are chosen by the address
+/// alone, the drivers take turns.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
     let mut casts: Vec<(Vec<DriverKind>, bool)> = kinds.iter().map(|kind| (vec![kind.clone()], false)).collect();
     casts.extend((0..kinds.len()).map(|at| (vec![kinds[at].clone(), kinds[(at + 1) % kinds.len()].clone()], true)));
     let mut all = Vec::new();
-    for scenario in scenario::load() {
+    for (turn, scenario) in scenario::load().into_iter().enumerate() {
+        for (place, place_name) in [(Place::BehindSentinels, "sentinel"), (Place::InCluster, "cluster")] {
+            let kind = kinds[turn % kinds.len()].clone();
+            let name = format!("{place_name} {} {}: {}", kind.name, scenario.group, scenario.name);
+            all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place });
+        }
         for (cast, mixed) in &casts {
             let places = Flavor::ALL.map(Place::On).into_iter().chain([Place::InMemory]);
             for place in places {
                 let (place_name, wanted) = match place {
                     Place::On(flavor) => (flavor.program(), !mixed || flavor == Flavor::Valkey91),
+                    Place::BehindSentinels | Place::InCluster => unreachable!("not in this list"),
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
                 };
                 if wanted {
@@ -58,6 +68,8 @@ fn cases() -> Vec<Case> {
 fn run(number: usize, case: &Case) -> Result<(), String> {
     let store = match case.place {
         Place::On(flavor) => Store::Server(Box::new(Server::start(flavor))),
+        Place::BehindSentinels => Store::Group(Box::new(Group::patient(Flavor::Valkey91))),
+        Place::InCluster => Store::Cluster(Box::new(Cluster::patient(Flavor::Valkey91))),
         Place::InMemory => Store::Memory(format!("scenario-{number}")),
     };
     catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store))).unwrap_or_else(|panic| {

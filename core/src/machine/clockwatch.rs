@@ -27,9 +27,13 @@ struct Reading {
 /// Remembers one reading per connection and compares the next with it.
 #[derive(Clone, Debug)]
 pub struct ClockWatch {
-    last: Option<Reading>,
+    /// One for each connection that spoke lately: in a cluster there is one to each node. The latest stands last.
+    last: Vec<Reading>,
     drift_factor: f64,
 }
+
+/// Connections beyond this many are forgotten, those first that have been silent for longest.
+const CONNECTIONS: usize = 32;
 
 /// Readings closer together than this say too little; the reference stays.
 const SPACING: Duration = Duration::from_millis(100);
@@ -37,7 +41,7 @@ const SPACING: Duration = Duration::from_millis(100);
 impl ClockWatch {
     /// A watch with the client's drift allowance.
     pub fn new(drift_factor: f64) -> ClockWatch {
-        ClockWatch { last: None, drift_factor }
+        ClockWatch { last: Vec::new(), drift_factor }
     }
 
     /// Takes a reply's reading into account. Only replies of ordered connections count; a new connection may mean
@@ -53,8 +57,12 @@ impl ClockWatch {
             received_at: answer.received_at,
             connection: answer.connection,
         };
-        let Some(last) = self.last.filter(|last| last.connection == next.connection) else {
-            self.last = Some(next);
+        let known = self.last.iter().rposition(|last| last.connection == next.connection);
+        let Some((at, last)) = known.and_then(|at| Some((at, *self.last.get(at)?))) else {
+            if self.last.len() >= CONNECTIONS {
+                self.last.remove(0);
+            }
+            self.last.push(next);
             return None;
         };
         if next.sent_at < last.sent_at {
@@ -74,7 +82,8 @@ impl ClockWatch {
             None
         };
         if anomaly.is_some() || next.sent_at.since(last.sent_at) >= SPACING {
-            self.last = Some(next);
+            self.last.remove(at);
+            self.last.push(next);
         }
         anomaly
     }
@@ -84,6 +93,22 @@ impl ClockWatch {
 mod tests {
     use super::*;
     use crate::machine::{Outcome, Reply};
+
+    #[test]
+    fn the_clocks_of_several_servers_are_not_compared_with_each_other() {
+        let mut watch = ClockWatch::new(0.01);
+        for round in 0..10 {
+            let at = round * 1000;
+            assert_eq!(watch.observe(&reply(at, at + 1, 50_000 + at, 1)), None);
+            assert_eq!(watch.observe(&reply(at, at + 1, 900_000 + at, 2)), None);
+        }
+        assert!(matches!(watch.observe(&reply(10_000, 10_001, 99_000, 1)), Some(Anomaly::Forward(_))));
+        assert_eq!(watch.observe(&reply(10_000, 10_001, 910_000, 2)), None);
+        for connection in 3..100 {
+            assert_eq!(watch.observe(&reply(10_000, 10_001, connection, connection)), None);
+        }
+        assert_eq!(watch.last.len(), CONNECTIONS);
+    }
 
     fn reply(sent: u64, received: u64, server_ms: u64, connection: u64) -> Answer {
         Answer {

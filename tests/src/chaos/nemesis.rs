@@ -5,32 +5,49 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::dice::Dice;
-use super::{LOCKS, Shared, TTL, WORKERS};
+use super::ground::{Ground, Place};
+use super::{LOCKS, Plan, Shared, TTL, WORKERS};
 use crate::clock::boot_ns;
 use crate::history::Record;
+use crate::proxy::Proxy;
+use crate::servers::Server;
 use crate::supervisor::Driver;
 
 type Fault = fn(&mut Nemesis<'_>) -> String;
 
-/// Faults that keep what the server has acknowledged, each so many times in the urn.
-const KEEPING: [Fault; 14] = [
+/// Faults of the workers, each so many times in the urn. They lose nothing, and play everywhere.
+const WORKERS_FAULTS: [Fault; 7] = [
     kill_worker,
     kill_worker,
     stop_worker_past_its_lease,
     stop_worker_past_its_lease,
     stop_worker_shortly,
-    restart_server,
-    stop_server,
     kill_connections,
-    pause_clients,
-    cut_network,
-    black_hole,
-    lose_replies,
-    refuse_connections,
     forget_scripts,
 ];
+/// Faults of one server and its network that keep what it has acknowledged.
+const KEEPING: [Fault; 7] =
+    [restart_server, stop_server, pause_clients, cut_network, black_hole, lose_replies, refuse_connections];
 /// Faults that lose data.
 const LOSING: [Fault; 6] = [flush, flush, delete_lock, delete_counter, restart_server, delete_lock];
+/// Faults of a group. A failover by votes may lose what no replica has heard.
+const KEEPING_GROUP: [Fault; 4] = [fail_over, fail_over, pause_clients, stop_server_shortly];
+const LOSING_GROUP: [Fault; 3] = [kill_master, kill_master, flush];
+/// Faults of a cluster.
+const KEEPING_CLUSTER: [Fault; 6] = [move_slots, move_slots, move_slots, fail_over, pause_clients, stop_server_shortly];
+const LOSING_CLUSTER: [Fault; 2] = [kill_master, delete_lock];
+
+fn faults(plan: &Plan) -> Vec<Fault> {
+    if plan.believes_for_ever {
+        return vec![stop_worker_past_its_lease];
+    }
+    let (keeping, losing): (&[Fault], &[Fault]) = match plan.place {
+        Place::Single => (&KEEPING, &LOSING),
+        Place::Sentinel => (&KEEPING_GROUP, &LOSING_GROUP),
+        Place::Cluster => (&KEEPING_CLUSTER, &LOSING_CLUSTER),
+    };
+    [WORKERS_FAULTS.as_slice(), keeping, if plan.loses_data { losing } else { &[] }].concat()
+}
 
 struct Nemesis<'a> {
     shared: &'a Shared,
@@ -41,13 +58,7 @@ struct Nemesis<'a> {
 /// Works until the plan's time is over. Returns the pauses of processes, for the history, and what was done.
 pub(super) fn run(shared: &Shared) -> (Vec<Record>, Vec<String>) {
     let mut nemesis = Nemesis { shared, dice: Dice::new(shared.plan.seed, 0), pauses: Vec::new() };
-    let mut urn: Vec<Fault> = KEEPING.to_vec();
-    if shared.plan.loses_data {
-        urn.extend(LOSING);
-    }
-    if shared.plan.believes_for_ever {
-        urn = vec![stop_worker_past_its_lease];
-    }
+    let urn = faults(&shared.plan);
     let (start, mut done) = (Instant::now(), Vec::new());
     let mut left: Vec<Fault> = Vec::new();
     std::thread::sleep(Duration::from_millis(300));
@@ -63,7 +74,7 @@ pub(super) fn run(shared: &Shared) -> (Vec<Record>, Vec<String>) {
         done.push(format!("{:6.2} s: {what}", begun.as_secs_f64()));
         std::thread::sleep(nemesis.dice.ms(100..500));
     }
-    shared.proxy.heal();
+    shared.ground.heal();
     (nemesis.pauses, done)
 }
 
@@ -103,6 +114,21 @@ impl Nemesis<'_> {
     }
 }
 
+impl<'a> Nemesis<'a> {
+    /// The server that keeps one of the locks.
+    fn server(&mut self) -> &'a Server {
+        let (name, _) = *self.dice.one_of(&LOCKS);
+        self.shared.ground.keeper(name)
+    }
+
+    fn proxy(&self) -> &'a Proxy {
+        match &self.shared.ground {
+            Ground::Single { proxy, .. } => proxy,
+            _ => panic!("there is no proxy here"),
+        }
+    }
+}
+
 fn kill_worker(nemesis: &mut Nemesis<'_>) -> String {
     let (number, driver) = nemesis.victim();
     if let Some(driver) = driver {
@@ -122,41 +148,41 @@ fn stop_worker_shortly(nemesis: &mut Nemesis<'_>) -> String {
 }
 
 fn restart_server(nemesis: &mut Nemesis<'_>) -> String {
-    let server = &nemesis.shared.server;
+    let server = nemesis.server();
     nemesis.for_a_while("server killed", || server.kill(), || server.restart())
 }
 
 fn stop_server(nemesis: &mut Nemesis<'_>) -> String {
-    let server = &nemesis.shared.server;
+    let server = nemesis.server();
     nemesis.for_a_while("server stopped", || server.stop(), || server.cont())
 }
 
 fn kill_connections(nemesis: &mut Nemesis<'_>) -> String {
     let kind = *nemesis.dice.one_of(&["normal", "pubsub"]);
-    let killed = nemesis.shared.server.text(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
+    let killed = nemesis.server().text(&["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]);
     format!("{killed} connections killed: {kind}")
 }
 
 fn pause_clients(nemesis: &mut Nemesis<'_>) -> String {
     let span = nemesis.dice.ms(100..1000);
     let kind = *nemesis.dice.one_of(&["WRITE", "ALL"]);
-    nemesis.shared.server.cmd(&["CLIENT", "PAUSE", &span.as_millis().to_string(), kind]);
+    nemesis.server().cmd(&["CLIENT", "PAUSE", &span.as_millis().to_string(), kind]);
     std::thread::sleep(span);
     format!("clients paused for {span:?}: {kind}")
 }
 
 fn cut_network(nemesis: &mut Nemesis<'_>) -> String {
-    nemesis.shared.proxy.cut_all();
+    nemesis.proxy().cut_all();
     "all connections cut".to_owned()
 }
 
 fn black_hole(nemesis: &mut Nemesis<'_>) -> String {
-    let proxy = &nemesis.shared.proxy;
+    let proxy = nemesis.proxy();
     nemesis.for_a_while("black hole", || proxy.pause(), || proxy.resume())
 }
 
 fn lose_replies(nemesis: &mut Nemesis<'_>) -> String {
-    let proxy = &nemesis.shared.proxy;
+    let proxy = nemesis.proxy();
     nemesis.for_a_while(
         "replies held, then lost",
         || proxy.pause_replies(),
@@ -168,7 +194,7 @@ fn lose_replies(nemesis: &mut Nemesis<'_>) -> String {
 }
 
 fn refuse_connections(nemesis: &mut Nemesis<'_>) -> String {
-    let proxy = &nemesis.shared.proxy;
+    let proxy = nemesis.proxy();
     let begin = || {
         proxy.refuse();
         proxy.cut_all();
@@ -177,22 +203,81 @@ fn refuse_connections(nemesis: &mut Nemesis<'_>) -> String {
 }
 
 fn forget_scripts(nemesis: &mut Nemesis<'_>) -> String {
-    nemesis.shared.server.cmd(&["SCRIPT", "FLUSH"]);
+    nemesis.server().cmd(&["SCRIPT", "FLUSH"]);
     "scripts forgotten".to_owned()
 }
 
 fn flush(nemesis: &mut Nemesis<'_>) -> String {
-    nemesis.shared.server.cmd(&["FLUSHALL"]);
+    nemesis.server().cmd(&["FLUSHALL"]);
     "flushed".to_owned()
 }
 
 fn delete_lock(nemesis: &mut Nemesis<'_>) -> String {
     let (name, _) = *nemesis.dice.one_of(&LOCKS);
-    format!("{name} deleted: {}", nemesis.shared.server.text(&["DEL", name]))
+    format!("{name} deleted: {}", nemesis.shared.ground.keeper(name).text(&["DEL", name]))
 }
 
 fn delete_counter(nemesis: &mut Nemesis<'_>) -> String {
     let (name, _) = *nemesis.dice.one_of(&LOCKS);
     let key = format!("onelock_fence:{{{name}}}");
-    format!("{key} deleted: {}", nemesis.shared.server.text(&["DEL", &key]))
+    format!("{key} deleted: {}", nemesis.shared.ground.keeper(name).text(&["DEL", &key]))
+}
+
+/// Too short for anybody to take its place.
+fn stop_server_shortly(nemesis: &mut Nemesis<'_>) -> String {
+    let server = nemesis.server();
+    server.stop();
+    std::thread::sleep(Duration::from_millis(200));
+    server.cont();
+    "a master stopped for 200 ms".to_owned()
+}
+
+/// In good order: the replica has everything before it takes over.
+fn fail_over(nemesis: &mut Nemesis<'_>) -> String {
+    match &nemesis.shared.ground {
+        Ground::Single { .. } => panic!("there is nobody else"),
+        Ground::Group(group) => {
+            group.wait_calm();
+            group.fail_over();
+            "handed over to a replica".to_owned()
+        }
+        Ground::Cluster(cluster) => {
+            cluster.wait_agreed();
+            let (name, _) = *nemesis.dice.one_of(&LOCKS);
+            let slot = cluster.slot(name);
+            let (from, to) = cluster.hand_over(slot);
+            format!("node {from} handed over to its replica {to}")
+        }
+    }
+}
+
+/// What it has acknowledged and its replicas have not heard is lost.
+fn kill_master(nemesis: &mut Nemesis<'_>) -> String {
+    let server = nemesis.server();
+    match &nemesis.shared.ground {
+        Ground::Single { .. } => panic!("there is nobody else"),
+        Ground::Group(group) => group.wait_calm(),
+        Ground::Cluster(cluster) => cluster.wait_agreed(),
+    }
+    server.kill();
+    std::thread::sleep(nemesis.dice.ms(2000..4000));
+    server.restart();
+    "a master killed, its replica takes over".to_owned()
+}
+
+fn move_slots(nemesis: &mut Nemesis<'_>) -> String {
+    let Ground::Cluster(cluster) = &nemesis.shared.ground else { panic!("there are no slots here") };
+    cluster.wait_agreed();
+    let (name, _) = *nemesis.dice.one_of(&LOCKS);
+    let slot = cluster.slot(name);
+    let from = cluster.owner(slot);
+    let others: Vec<usize> = (0..cluster.nodes.len()).filter(|at| *at != from && cluster.is_master(*at)).collect();
+    let to = *nemesis.dice.one_of(&others);
+    cluster.begin_move(slot, from, to);
+    std::thread::sleep(nemesis.dice.ms(0..400));
+    let keys = cluster.move_keys(slot, from, to);
+    std::thread::sleep(nemesis.dice.ms(0..100));
+    let more = cluster.move_keys(slot, from, to);
+    cluster.end_move(slot, to);
+    format!("{keys} and {more} keys of slot {slot} moved from node {from} to {to}")
 }

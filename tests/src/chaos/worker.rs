@@ -128,7 +128,7 @@ impl Life<'_> {
 
     /// The server may be away at this moment.
     fn connect(&mut self) -> Result<(), Died> {
-        let args = json!({"client": "c", "url": self.shared.proxy.url(), "ttl_ms": TTL.as_millis() as u64});
+        let args = json!({"client": "c", "url": self.shared.ground.url(), "ttl_ms": TTL.as_millis() as u64});
         for _ in 0..30 {
             if self.ask("client", &args)?.result.is_ok() {
                 return Ok(());

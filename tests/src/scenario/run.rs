@@ -12,6 +12,7 @@ use crate::clock::boot_ns;
 use crate::resp::text;
 use crate::servers::Server;
 use crate::supervisor::{Answer, Driver, DriverKind, Failure};
+use crate::topology::{Cluster, Group};
 
 /// Longer than any call of a scenario takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -23,6 +24,10 @@ const LOOK: Duration = Duration::from_millis(2);
 pub enum Store {
     /// On a server of one's own.
     Server(Box<Server>),
+    /// On the master of a group of one's own.
+    Group(Box<Group>),
+    /// In a cluster of one's own.
+    Cluster(Box<Cluster>),
     /// In the memory of the one driver process, under this name.
     Memory(String),
 }
@@ -31,14 +36,41 @@ impl Store {
     fn url(&self) -> String {
         match self {
             Store::Server(server) => server.url(),
+            Store::Group(group) => group.url(),
+            Store::Cluster(cluster) => cluster.url(),
             Store::Memory(name) => format!("memory://{name}"),
         }
     }
 
-    fn server(&self) -> Result<&Server, String> {
+    /// The server that keeps a key.
+    fn server(&self, key: &str) -> Result<&Server, String> {
         match self {
             Store::Server(server) => Ok(server),
+            Store::Group(group) => Ok(group.master()),
+            Store::Cluster(cluster) => Ok(cluster.keeper(key)),
             Store::Memory(_) => Err("there is no server behind memory://".to_owned()),
+        }
+    }
+
+    /// Every server on which something may have been left.
+    fn servers(&self) -> Vec<&Server> {
+        match self {
+            Store::Server(server) => vec![server],
+            Store::Group(group) => vec![group.master()],
+            Store::Cluster(cluster) => cluster.nodes.iter().collect(),
+            Store::Memory(_) => Vec::new(),
+        }
+    }
+
+    /// Carries a command out where it belongs.
+    fn command(&self, words: &[String]) -> Result<Reply, String> {
+        let key = match words[0].as_str() {
+            "EVAL" => words.get(3),
+            _ => words.get(1),
+        };
+        match self {
+            Store::Cluster(cluster) => cluster.command(words),
+            _ => self.server(key.map_or("", String::as_str))?.try_cmd(words),
         }
     }
 }
@@ -242,7 +274,8 @@ impl Run<'_> {
     }
 
     fn serve(&self, what: &toml::Value) -> Result<Answer, String> {
-        let server = self.store.server()?;
+        // the locks of scenarios are mostly called x
+        let server = self.store.server("x")?;
         let from_ns = boot_ns();
         match what.as_str() {
             Some("stop") => server.stop(),
@@ -256,7 +289,7 @@ impl Run<'_> {
                 };
                 let words: Vec<String> =
                     words.iter().map(|word| word.as_str().map_or_else(|| word.to_string(), str::to_owned)).collect();
-                return Ok(answered(from_ns, plain(&server.try_cmd(&words)?)));
+                return Ok(answered(from_ns, plain(&self.store.command(&words)?)));
             }
         }
         Ok(answered(from_ns, Value::Null))
@@ -291,7 +324,7 @@ impl Run<'_> {
             // A client that could not be made cannot be closed, and the driver says so.
             let _ = self.drivers[driver].wait(id, LIMIT).map_err(|why| format!("close: {why}"))?;
         }
-        if let Store::Server(server) = self.store {
+        for server in self.store.servers() {
             self.look_around(server)?;
         }
         for driver in &self.drivers {
@@ -323,7 +356,10 @@ pub(crate) fn leftovers(server: &Server, allowed: &[String]) -> BTreeSet<String>
         keys.into_iter().filter(|key| !key.starts_with("onelock_fence:") && !allowed.contains(key)).collect();
     left.extend(channels.into_iter().map(|channel| format!("subscription of {channel}")));
     let clients = server.text(&["CLIENT", "LIST"]);
-    left.extend(clients.lines().filter(|line| !line.contains("user=fixture")).map(|line| format!("connection {line}")));
+    // replicas, their masters and Sentinels are at home here
+    let others = ["user=fixture", "flags=S", "flags=M", "name=sentinel-", "cmd=client|setname", "cmd=replconf"];
+    let ours = clients.lines().filter(|line| !others.iter().any(|word| line.contains(word)));
+    left.extend(ours.map(|line| format!("connection {line}")));
     left
 }
 

@@ -1,6 +1,6 @@
 //! A cluster of masters, with replicas if wanted.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 
@@ -27,6 +27,11 @@ impl Cluster {
     /// Three masters with one replica each.
     pub fn replicated(flavor: Flavor) -> Cluster {
         Cluster::with(flavor, 1, |node| node)
+    }
+
+    /// Three masters that are not replaced when they are silent for a while.
+    pub fn patient(flavor: Flavor) -> Cluster {
+        Cluster::with(flavor, 0, |node| node.config("cluster-node-timeout", "60000"))
     }
 
     /// Three masters with so many replicas each, and more configuration.
@@ -109,6 +114,68 @@ impl Cluster {
     pub fn name_on(&self, at: usize, prefix: &str) -> String {
         let mut names = (0..).map(|number| format!("{prefix}{number}"));
         names.find(|name| self.owner(self.slot(name)) == at).expect("some name")
+    }
+
+    /// Whether this node serves slots, or could.
+    pub fn is_master(&self, at: usize) -> bool {
+        self.nodes[at].info("replication")["role"] == "master"
+    }
+
+    /// Has a replica take over from the master of a slot in good order. Returns both.
+    pub fn hand_over(&self, slot: u16) -> (usize, usize) {
+        let from = self.owner(slot);
+        let master = self.nodes[from].port().to_string();
+        let to = (0..self.nodes.len()).find(|at| {
+            let info = self.nodes[*at].info("replication");
+            info["role"] == "slave" && info["master_port"] == master
+        });
+        let to = to.expect("the master has a replica");
+        let mut asked: Option<Instant> = None;
+        wait_until(LIMIT, "the replica to take over", || {
+            // it gives up when the votes do not come in time
+            if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(6)) {
+                let _ = self.nodes[to].try_cmd(&["CLUSTER", "FAILOVER"]);
+                asked = Some(Instant::now());
+            }
+            self.owner_seen_by(&self.nodes[to], slot) == Some(to)
+        });
+        self.wait_moved(slot, from);
+        (from, to)
+    }
+
+    /// The node that keeps a key.
+    pub fn keeper(&self, key: &str) -> &Server {
+        &self.nodes[self.owner(self.slot(key))]
+    }
+
+    /// Carries out a command as if this were one server: where its key is, or everywhere, with the replies joined.
+    ///
+    /// # Errors
+    /// What a node refused.
+    pub fn command(&self, words: &[String]) -> Result<Value, String> {
+        let everywhere = |words: &[String]| -> Result<Vec<Value>, String> {
+            let masters = self.nodes.iter().filter(|node| node.info("replication")["role"] == "master");
+            masters.map(|node| node.try_cmd(words)).collect()
+        };
+        let key = if words[0] == "EVAL" { words.get(3) } else { words.get(1) };
+        match (words[0].as_str(), key) {
+            ("FLUSHALL", _) => Ok(everywhere(words)?.swap_remove(0)),
+            ("KEYS", _) => Ok(joined(everywhere(words)?)),
+            // what is announced is announced on sharded channels
+            ("PUBLISH", Some(channel)) => {
+                self.keeper(channel).try_cmd(&[&["SPUBLISH".to_owned()], &words[1..]].concat())
+            }
+            ("PUBSUB", Some(what)) => {
+                let word = format!("SHARD{what}");
+                let words = [&["PUBSUB".to_owned(), word], &words[2..]].concat();
+                match words.get(2) {
+                    Some(channel) => self.keeper(channel).try_cmd(&words),
+                    None => Ok(joined(everywhere(&words)?)),
+                }
+            }
+            (_, Some(key)) => self.keeper(key).try_cmd(words),
+            (_, None) => Err("a command without a key".to_owned()),
+        }
     }
 
     /// Waits until every node that runs says that all is well.
@@ -197,4 +264,13 @@ impl Cluster {
         });
         self.owner(slot)
     }
+}
+
+/// The items of several lists in one.
+fn joined(lists: Vec<Value>) -> Value {
+    let items = lists.into_iter().flat_map(|list| match list {
+        Value::Array(items) => items,
+        other => vec![other],
+    });
+    Value::Array(items.collect())
 }

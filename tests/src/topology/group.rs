@@ -25,6 +25,15 @@ impl Group {
         Group::with(flavor, |server| server, |sentinel| sentinel)
     }
 
+    /// The same with Sentinels that bear a silent master for a minute.
+    pub fn patient(flavor: Flavor) -> Group {
+        Group::with(
+            flavor,
+            |server| server,
+            |sentinel| sentinel.config("sentinel", &format!("down-after-milliseconds {GROUP} 60000")),
+        )
+    }
+
     /// The same with more configuration for the servers and for the Sentinels.
     pub fn with(flavor: Flavor, server: impl Fn(Builder) -> Builder, sentinel: impl Fn(Builder) -> Builder) -> Group {
         let builder = || {
@@ -87,9 +96,26 @@ impl Group {
     pub fn fail_over(&self) {
         let before = self.named_by(&self.sentinels[0]);
         wait_until(LIMIT, "a failover to be possible", || {
-            self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP]).is_ok()
+            // coordinated: the replica has everything before it takes over; older Sentinels don't know that
+            self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP, "COORDINATED"]).is_ok()
+                || self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP]).is_ok()
         });
         self.wait_moved(before);
+    }
+
+    /// Waits until there is one master, and everybody else is its replica and has what it has.
+    pub fn wait_calm(&self) {
+        wait_until(LIMIT, "calm", || {
+            let named: Vec<usize> = self.sentinels.iter().map(|sentinel| self.named_by(sentinel)).collect();
+            let port = self.servers[named[0]].port().to_string();
+            let follows = |server: &Server| {
+                let info = server.info("replication");
+                let follows = info.get("master_port").is_none_or(|master| *master == port);
+                let linked = info.get("master_link_status").is_none_or(|status| status == "up");
+                follows && linked && (info["role"] == "slave" || server.port().to_string() == port)
+            };
+            named.iter().all(|name| *name == named[0]) && self.servers.iter().all(follows)
+        });
     }
 
     /// Waits until every Sentinel names the same master, another one than `before`, which answers as such.

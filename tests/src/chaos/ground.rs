@@ -1,0 +1,76 @@
+//! Where a run plays: which servers there are, and which faults suit them.
+
+use crate::proxy::Proxy;
+use crate::servers::{Flavor, Server};
+use crate::topology::{Cluster, Group};
+
+/// Where a run plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// One server, with a fault proxy in front of it.
+    Single,
+    /// A master with replicas, behind Sentinels.
+    Sentinel,
+    /// A cluster of three masters with a replica each.
+    Cluster,
+}
+
+/// The servers.
+pub(super) enum Ground {
+    Single { server: Box<Server>, proxy: Box<Proxy> },
+    Group(Box<Group>),
+    Cluster(Box<Cluster>),
+}
+
+impl Ground {
+    pub(super) fn start(place: Place, loses_data: bool) -> Ground {
+        let flavor = Flavor::Valkey91;
+        match place {
+            Place::Single => {
+                let builder = Server::builder(flavor);
+                let server = if loses_data { builder } else { builder.aof("always") }.start();
+                Ground::Single { proxy: Box::new(Proxy::start(&server)), server: Box::new(server) }
+            }
+            Place::Sentinel => Ground::Group(Box::new(Group::start(flavor))),
+            Place::Cluster => Ground::Cluster(Box::new(Cluster::replicated(flavor))),
+        }
+    }
+
+    pub(super) fn url(&self) -> String {
+        match self {
+            Ground::Single { proxy, .. } => proxy.url(),
+            Ground::Group(group) => group.url(),
+            Ground::Cluster(cluster) => cluster.url(),
+        }
+    }
+
+    /// The server that keeps a lock at present.
+    pub(super) fn keeper(&self, name: &str) -> &Server {
+        match self {
+            Ground::Single { server, .. } => server,
+            Ground::Group(group) => group.master(),
+            Ground::Cluster(cluster) => cluster.keeper(name),
+        }
+    }
+
+    /// Every server that keeps locks.
+    pub(super) fn servers(&self) -> Vec<&Server> {
+        match self {
+            Ground::Single { server, .. } => vec![server],
+            Ground::Group(group) => group.servers.iter().collect(),
+            Ground::Cluster(cluster) => cluster.nodes.iter().collect(),
+        }
+    }
+
+    /// Everything is as it was.
+    pub(super) fn heal(&self) {
+        match self {
+            Ground::Single { proxy, .. } => proxy.heal(),
+            Ground::Group(group) => group.wait_calm(),
+            Ground::Cluster(cluster) => {
+                cluster.wait_whole();
+                cluster.wait_agreed();
+            }
+        }
+    }
+}
