@@ -90,6 +90,7 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
     match reply {
         Reply::Granted { fence: None, .. } => one("granted without fencing"),
         Reply::Granted { again, .. } => one(if *again { "granted again" } else { "granted" }),
+        Reply::Unconfirmed(_) => one("unconfirmed"),
         Reply::Denied { ttl_left_ms: None, .. } => one("denied for ever"),
         Reply::Denied { announces, .. } => one(if *announces { "denied by ours" } else { "denied by a stranger" }),
         Reply::WrongKind { found } => vec![format!("wrong kind {found}")],

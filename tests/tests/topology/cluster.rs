@@ -63,7 +63,6 @@ fn every_lock_is_on_the_node_of_its_slot() {
             works(&client, "{tag}:of:several");
             client.close();
         }
-        cluster.nodes.iter().for_each(|node| node.kill());
     });
 }
 

@@ -163,21 +163,21 @@ fn sentinels_and_servers_have_passwords_of_their_own() {
     for flavor in Flavor::ALL {
         let group = Group::with(
             flavor,
-            |server| server.password("servers'").config("masterauth", "servers'"),
+            |server| server.password("servers-word").config("masterauth", "servers-word"),
             |sentinel| {
-                let sentinel = sentinel.config("sentinel", &format!("auth-pass {GROUP} servers'"));
-                sentinel.config("sentinel", "sentinel-pass sentinels'").password("sentinels'")
+                let sentinel = sentinel.config("sentinel", &format!("auth-pass {GROUP} servers-word"));
+                sentinel.config("sentinel", "sentinel-pass sentinels-word").password("sentinels-word")
             },
         );
         let hosts = group.url().split_once("://").unwrap().1.to_owned();
         for face in Face::ALL {
-            let url = format!("redis+sentinel://:servers%27@{hosts}?sentinel_password=sentinels%27");
+            let url = format!("redis+sentinel://:servers-word@{hosts}?sentinel_password=sentinels-word");
             works(&Client::build(face, quick(), &url).unwrap(), "a");
-            let url = format!("redis+sentinel://:servers%27@{hosts}");
-            let options = quick().sentinel_username("default").sentinel_password("sentinels'");
+            let url = format!("redis+sentinel://:servers-word@{hosts}");
+            let options = quick().sentinel_username("default").sentinel_password("sentinels-word");
             works(&Client::build(face, options, &url).unwrap(), "a");
             let error = fails(Client::connect(face, quick(), &url), ErrorKind::AuthFailed).to_string();
-            assert!(error.contains("no Sentinel named the master") && !error.contains("sentinels'"), "{error}");
+            assert!(error.contains("no Sentinel named the master") && !error.contains("sentinels-word"), "{error}");
         }
     }
 }
