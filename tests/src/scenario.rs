@@ -32,6 +32,9 @@ pub struct Scenario {
     pub leaves: Vec<String>,
     /// Whether it can run on `memory://`: when nothing in it concerns a server, unless said otherwise.
     memory: Option<bool>,
+    /// Whether it says something that holds on one server only, not behind Sentinels or in a cluster.
+    #[serde(default)]
+    pub one_server: bool,
     /// What happens, in order.
     pub steps: Vec<Step>,
 }

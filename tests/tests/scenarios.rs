@@ -42,6 +42,9 @@ fn cases() -> Vec<Case> {
     let mut all = Vec::new();
     for (turn, scenario) in scenario::load().into_iter().enumerate() {
         for (place, place_name) in [(Place::BehindSentinels, "sentinel"), (Place::InCluster, "cluster")] {
+            if scenario.one_server {
+                continue;
+            }
             let kind = kinds[turn % kinds.len()].clone();
             let name = format!("{place_name} {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place });

@@ -70,6 +70,7 @@ impl Store {
         };
         match self {
             Store::Cluster(cluster) => cluster.command(words),
+            Store::Group(group) => group.command(words),
             _ => self.server(key.map_or("", String::as_str))?.try_cmd(words),
         }
     }
@@ -354,7 +355,9 @@ pub(crate) fn leftovers(server: &Server, allowed: &[String]) -> BTreeSet<String>
     let channels = strings(&server.cmd(&["PUBSUB", "CHANNELS"]));
     let mut left: BTreeSet<String> =
         keys.into_iter().filter(|key| !key.starts_with("onelock_fence:") && !allowed.contains(key)).collect();
-    left.extend(channels.into_iter().map(|channel| format!("subscription of {channel}")));
+    // on this one Sentinels find each other
+    let channels = channels.into_iter().filter(|channel| channel != "__sentinel__:hello");
+    left.extend(channels.map(|channel| format!("subscription of {channel}")));
     let clients = server.text(&["CLIENT", "LIST"]);
     // replicas, their masters and Sentinels are at home here
     let others = ["user=fixture", "flags=S", "flags=M", "name=sentinel-", "cmd=client|setname", "cmd=replconf"];

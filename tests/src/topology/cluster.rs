@@ -173,6 +173,12 @@ impl Cluster {
                     None => Ok(joined(everywhere(&words)?)),
                 }
             }
+            ("EXISTS" | "DEL", _) => {
+                let one = |key: &String| self.keeper(key).try_cmd(&[&words[0], key]);
+                let counts: Vec<Value> = words[1..].iter().map(one).collect::<Result<_, _>>()?;
+                let count = |value: &Value| if let Value::Int(count) = value { *count } else { 0 };
+                Ok(Value::Int(counts.iter().map(count).sum()))
+            }
             (_, Some(key)) => self.keeper(key).try_cmd(words),
             (_, None) => Err("a command without a key".to_owned()),
         }

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use crate::resp::words;
+use redis::Value;
+
+use crate::resp::{text, words};
 use crate::servers::{Builder, Flavor, Server};
 use crate::wait::{wait_for, wait_until};
 
@@ -90,6 +92,21 @@ impl Group {
     /// The server that most Sentinels call the master.
     pub fn master(&self) -> &Server {
         &self.servers[self.named_by(&self.sentinels[1])]
+    }
+
+    /// Carries out a command at the master, as if there were nobody else.
+    ///
+    /// # Errors
+    /// What it refused.
+    pub fn command(&self, words: &[String]) -> Result<Value, String> {
+        let mut reply = self.master().try_cmd(words)?;
+        if let (["PUBSUB", "CHANNELS"], Value::Array(channels)) =
+            (&words.iter().map(String::as_str).collect::<Vec<_>>()[..], &mut reply)
+        {
+            // on this one Sentinels find each other
+            channels.retain(|channel| text(channel) != "__sentinel__:hello");
+        }
+        Ok(reply)
     }
 
     /// Has the Sentinels hand over to a replica in good order, and waits until that is done and known.
