@@ -8,9 +8,10 @@ use redis::{Cmd, PushKind, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::background::Background;
 use super::dial::Dialled;
 use super::inquiry::Talk;
-use super::pipe::{Background, Ear};
+use super::pipe::Ear;
 use super::subscriber::Unsubscribed;
 use super::value::{text, words};
 
