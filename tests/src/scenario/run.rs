@@ -360,7 +360,8 @@ pub(crate) fn leftovers(server: &Server, allowed: &[String]) -> BTreeSet<String>
     left.extend(channels.map(|channel| format!("subscription of {channel}")));
     let clients = server.text(&["CLIENT", "LIST"]);
     // replicas, their masters and Sentinels are at home here
-    let others = ["user=fixture", "flags=S", "flags=M", "name=sentinel-", "cmd=client|setname", "cmd=replconf"];
+    let others =
+        ["user=fixture", "flags=S", "flags=M", "name=sentinel-", "cmd=client|setname", "cmd=replconf", "cmd=restore"];
     let ours = clients.lines().filter(|line| !others.iter().any(|word| line.contains(word)));
     left.extend(ours.map(|line| format!("connection {line}")));
     left

@@ -1,6 +1,6 @@
 //! A master, its replicas, and the Sentinels that watch them.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Value;
 
@@ -112,10 +112,20 @@ impl Group {
     /// Has the Sentinels hand over to a replica in good order, and waits until that is done and known.
     pub fn fail_over(&self) {
         let before = self.named_by(&self.sentinels[0]);
-        wait_until(LIMIT, "a failover to be possible", || {
-            // coordinated: the replica has everything before it takes over; older Sentinels don't know that
-            self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP, "COORDINATED"]).is_ok()
-                || self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP]).is_ok()
+        let mut asked: Option<Instant> = None;
+        wait_until(LIMIT * 2, "the handing over", || {
+            // one that does not get on in time is given up by the Sentinels
+            if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(8)) {
+                // coordinated: the replica has everything before it takes over; older Sentinels don't know that
+                let begun = match self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP, "COORDINATED"]) {
+                    Err(why) if why.contains("wrong number of arguments") => {
+                        self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP]).is_ok()
+                    }
+                    result => result.is_ok(),
+                };
+                asked = begun.then(Instant::now);
+            }
+            self.named_by(&self.sentinels[0]) != before
         });
         self.wait_moved(before);
     }
