@@ -111,17 +111,28 @@ impl Group {
 
     /// Has the Sentinels hand over to a replica in good order, and waits until that is done and known.
     pub fn fail_over(&self) {
+        self.hand_over(true);
+    }
+
+    /// Has the Sentinels make a replica the master whatever becomes of the present one.
+    pub fn depose(&self) {
+        self.hand_over(false);
+    }
+
+    fn hand_over(&self, in_good_order: bool) {
         let before = self.named_by(&self.sentinels[0]);
         let mut asked: Option<Instant> = None;
         wait_until(LIMIT * 2, "the handing over", || {
             // one that does not get on in time is given up by the Sentinels
             if asked.is_none_or(|at| at.elapsed() > Duration::from_secs(8)) {
                 // coordinated: the replica has everything before it takes over; older Sentinels don't know that
-                let begun = match self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP, "COORDINATED"]) {
-                    Err(why) if why.contains("wrong number of arguments") => {
-                        self.sentinels[0].try_cmd(&["SENTINEL", "FAILOVER", GROUP]).is_ok()
-                    }
-                    result => result.is_ok(),
+                let ask =
+                    |words: &[&str]| self.sentinels[0].try_cmd(&[&["SENTINEL", "FAILOVER", GROUP], words].concat());
+                let coordinated = in_good_order.then(|| ask(&["COORDINATED"]));
+                let begun = match coordinated {
+                    Some(Err(why)) if why.contains("wrong number of arguments") => ask(&[]).is_ok(),
+                    Some(result) => result.is_ok(),
+                    None => ask(&[]).is_ok(),
                 };
                 asked = begun.then(Instant::now);
             }

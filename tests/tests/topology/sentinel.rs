@@ -149,7 +149,7 @@ fn f27_f28_a_master_that_was_demoted_is_left() {
                 assert!(matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Unavailable), "{error}");
             }
         }
-        group.fail_over();
+        group.depose();
         for client in &clients {
             works(client, "a");
             assert_eq!(client.lock("held").refusal(ms(0)), ErrorKind::Busy);
