@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use napi::bindgen_prelude::Uint8Array;
 use napi_derive::napi;
-use onelock::{ClientBuilder, Grade, Lock, Owner};
+use onelock::{ClientBuilder, Grade, Lock, Notify, Owner};
 
 /// One year and a bit: what is longer is too long for the core in any case, which says so.
 const LONGEST_MS: f64 = 4e10;
@@ -31,6 +31,12 @@ pub struct ClientOptions {
     pub close_timeout: Option<f64>,
     pub unreachable_limit: Option<f64>,
     pub label: Option<String>,
+    pub min_replicas: Option<u32>,
+    pub replica_timeout: Option<f64>,
+    pub notify: Option<String>,
+    pub sentinel_username: Option<String>,
+    pub sentinel_password: Option<String>,
+    pub sentinel_tls: Option<bool>,
     pub inspectable: Option<bool>,
     pub ca_file: Option<String>,
     pub cert_file: Option<String>,
@@ -63,11 +69,21 @@ impl ClientOptions {
         let b = set(b, self.close_timeout, |b, ms| b.close_timeout(span(ms)));
         let b = set(b, self.unreachable_limit, |b, ms| b.unreachable_limit(span(ms)));
         let b = set(b, self.label, ClientBuilder::label);
+        let b = set(b, self.min_replicas, ClientBuilder::min_replicas);
+        let b = set(b, self.replica_timeout, |b, ms| b.replica_timeout(span(ms)));
+        let b = set(b, self.notify, |b, word| b.notify(notify(&word)));
+        let b = set(b, self.sentinel_username, ClientBuilder::sentinel_username);
+        let b = set(b, self.sentinel_password, ClientBuilder::sentinel_password);
+        let b = set(b, self.sentinel_tls, ClientBuilder::sentinel_tls);
         let b = set(b, self.inspectable, ClientBuilder::inspectable);
         let b = set(b, self.ca_file, ClientBuilder::ca_file);
         let b = set(b, self.cert_file.zip(self.key_file), |b, (cert, key)| b.client_certificate(cert, key));
         set(b, self.tls_insecure, ClientBuilder::tls_insecure)
     }
+}
+
+fn notify(word: &str) -> Notify {
+    Notify::ALL.into_iter().find(|notify| notify.as_str() == word).unwrap_or_default()
 }
 
 fn grade(name: &str) -> Grade {

@@ -205,6 +205,38 @@ test('the gate beside a resource', () => {
   assert.match(onelock.FENCE_GUARD_SCRIPT, /redis\.call/)
 })
 
+test('every option is taken', async () => {
+  const client = await Client.connect(at.server.url, {
+    ttl: 10_000,
+    autoRenew: true,
+    maxHold: 60_000,
+    lockDelay: 5,
+    minValidity: 5,
+    fencing: true,
+    prefix: Uint8Array.of(112, 58),
+    driftFactor: 0.02,
+    minFencingGrade: 'BestEffort',
+    connectTimeout: 1000,
+    requestTimeout: 1000,
+    closeTimeout: 1000,
+    unreachableLimit: 1000,
+    label: 'all',
+    inspectable: true,
+    minReplicas: 0,
+    replicaTimeout: 100,
+    notify: 'classic',
+    sentinelUsername: 'u',
+    sentinelPassword: 'p',
+    sentinelTls: false,
+    tlsInsecure: false,
+  })
+  const lease = await client.lock('every').acquire()
+  assert.equal(await at.server.send('EXISTS', 'p:every'), 1)
+  assert.ok(lease.remaining < 10_000)
+  await lease.release()
+  await client.close()
+})
+
 for (const flavour of FLAVOURS) {
   test(`a whole cycle on ${flavour}`, async () => {
     const server = await start(flavour)

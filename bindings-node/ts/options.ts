@@ -10,6 +10,16 @@ const { isUint8Array } = types
 /** How strong the fencing tokens of a store are, from the weakest to the strongest. */
 export type Grade = 'None' | 'BestEffort' | 'ClockBounded' | 'Strict'
 
+/**
+ * How releases of locks in a cluster are announced and heard.
+ *
+ * - `auto`: sharded channels where the cluster has them (7.0 and newer), else classic ones
+ * - `classic`: classic channels, which every node repeats to every other
+ * - `sharded`: sharded channels, which stay on the nodes of their slot
+ * - `both`: both at once, for a while in which some clients know the one way and some the other
+ */
+export type Notify = 'auto' | 'classic' | 'sharded' | 'both'
+
 /** What a lock is locked under: 1 to 512 bytes. A string means its UTF-8 bytes. */
 export type LockName = string | Uint8Array
 
@@ -67,6 +77,23 @@ export interface ClientOptions extends LeaseOptions {
   closeTimeout?: number | undefined
   /** How long an acquire without a bound puts up with a server that cannot be reached. Default: 30000. */
   unreachableLimit?: number | undefined
+  /**
+   * How many replicas must confirm a grant before it counts, with `WAIT`. Default: 0, none.
+   *
+   * A grant that fewer confirm within `replicaTimeout` is given back, and waiting goes on. It makes the loss of a lock in
+   * a failover less likely and does not exclude it.
+   */
+  minReplicas?: number | undefined
+  /** How long replicas may take to confirm a grant. Default: 1000. */
+  replicaTimeout?: number | undefined
+  /** How releases of locks in a cluster are announced and heard. Default: `auto`. */
+  notify?: Notify | undefined
+  /** The user that Sentinels know, if they have users of their own. Default: their default user. */
+  sentinelUsername?: string | undefined
+  /** The password that Sentinels ask for; the one in the address is the master's. Default: none. */
+  sentinelPassword?: string | undefined
+  /** Whether Sentinels are spoken to over TLS, with the same certificate files. Default: false. */
+  sentinelTls?: boolean | undefined
   /** Free text that names this client in the server's `CLIENT LIST` and in inspection; 128 bytes at most. */
   label?: string | undefined
   /** Whether holds tell label, process id, host and time to `inspect`. Default: false. */
@@ -122,6 +149,12 @@ const grade: Check = (value) =>
   ['None', 'BestEffort', 'ClockBounded', 'Strict'].includes(value as string)
     ? null
     : "'None', 'BestEffort', 'ClockBounded' or 'Strict'"
+const ways: Check = (value) =>
+  ['auto', 'classic', 'sharded', 'both'].includes(value as string) ? null : "'auto', 'classic', 'sharded' or 'both'"
+const count: Check = (value) =>
+  Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32 ? null : 'a whole number, 0 or more'
+/** Never shown, whatever it is. */
+const secret: Check = (value) => (text(value) === null ? null : 'a string')
 const owner: Check = (value) =>
   value instanceof Owner || (typeof value === 'string' && isWellFormed(value)) ? null : 'a string or an Owner'
 
@@ -146,6 +179,12 @@ const CLIENT: Record<string, Check> = {
   closeTimeout: ms,
   unreachableLimit: ms,
   label: text,
+  minReplicas: count,
+  replicaTimeout: ms,
+  notify: ways,
+  sentinelUsername: text,
+  sentinelPassword: secret,
+  sentinelTls: flag,
   inspectable: flag,
   caFile: text,
   certFile: text,
@@ -167,7 +206,8 @@ function checked(table: Record<string, Check>, options: unknown, tried: string, 
       throw invalid(tried, `there is no option "${key}"; there are: ${Object.keys(table).join(', ')}`, lock)
     }
     const wanted = check(value)
-    if (wanted !== null) throw invalid(tried, `${key} must be ${wanted}, not ${shown(value)}`, lock)
+    if (wanted !== null)
+      throw invalid(tried, `${key} must be ${wanted}, not ${check === secret ? typeof value : shown(value)}`, lock)
     values ??= {}
     values[key] = value
   }
