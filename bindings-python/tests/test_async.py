@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import random
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -620,5 +621,46 @@ def test_a_dropped_lease_is_given_back_with_a_warning(run: Run, url: str, name: 
                 del lease
                 gc.collect()
             await _nothing_left(client, url, name)
+
+    run(work())
+
+
+def test_a_storm_of_cancellations_leaves_nothing(run: Run, url: str, name: str) -> None:
+    """Tasks take, hold, time out and are cancelled at any instant."""
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    dice = random.Random(seed)
+
+    async def work() -> None:
+        async with AsyncClient(url) as client:
+            locks = [client.lock(f"{name}:{number}") for number in range(3)]
+            held, got = [0, 0, 0], 0
+
+            async def one() -> None:
+                nonlocal got
+                number = dice.randrange(3)
+                async with locks[number]:
+                    held[number] += 1
+                    assert held[number] == 1
+                    got += 1
+                    try:
+                        await asyncio.sleep(dice.choice([0, 0, 0.001]))
+                    finally:
+                        held[number] -= 1
+
+            end = time.monotonic() + 1.5
+            tasks: set[asyncio.Task[None]] = set()
+            while time.monotonic() < end:
+                tasks |= {asyncio.ensure_future(one()) for _ in range(dice.randrange(6))}
+                await asyncio.sleep(dice.choice([0, 0, 0.0005, 0.002]))
+                for task in dice.sample(sorted(tasks, key=id), len(tasks) // 2):
+                    task.cancel()
+                tasks = {task for task in tasks if not task.done()}
+            results = await asyncio.gather(*tasks, return_exceptions=True)
+            assert not [error for error in results if error and not isinstance(error, asyncio.CancelledError)]
+            assert got > 20
+            for lock in locks:
+                assert isinstance(lock.name, str)
+                await _nothing_left(client, url, lock.name)
 
     run(work())
