@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -58,15 +59,15 @@ class Server:
         self.process.wait()
 
 
-def _read(stream: object) -> object:
-    line: bytes = stream.readline().rstrip(b"\r\n")  # type: ignore[attr-defined]
+def _read(stream: IO[bytes]) -> object:
+    line = stream.readline().rstrip(b"\r\n")
     kind, rest = line[:1], line[1:]
     if kind in b"+-":
         return rest.decode()
     if kind == b":":
         return int(rest)
     if kind == b"$":
-        return None if rest == b"-1" else stream.read(int(rest) + 2)[:-2].decode("latin-1")  # type: ignore[attr-defined]
+        return None if rest == b"-1" else stream.read(int(rest) + 2)[:-2].decode("latin-1")
     return [_read(stream) for _ in range(int(rest))]
 
 
