@@ -1,6 +1,6 @@
 //! The options of a client and of a lock, as they come from Python: left out means the default.
 
-use onelock::{ClientBuilder, Grade};
+use onelock::{ClientBuilder, Grade, Notify};
 use onelock::{ErrorKind, blocking};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -19,6 +19,13 @@ fn grade(py: Python<'_>, name: &str) -> PyResult<Grade> {
             let detail = format!("min_fencing_grade is {name:?}; use a member of onelock.Grade");
             refused(py, ErrorKind::InvalidArgument, TRIED, &detail, None)
         })
+}
+
+fn notify(py: Python<'_>, name: &str) -> PyResult<Notify> {
+    Notify::ALL.into_iter().find(|notify| notify.as_str() == name).ok_or_else(|| {
+        let detail = format!("notify is {name:?}; it is one of {}", Notify::ALL.map(Notify::as_str).join(", "));
+        refused(py, ErrorKind::InvalidArgument, TRIED, &detail, None)
+    })
 }
 
 fn path(value: &Bound<'_, PyAny>) -> PyResult<std::path::PathBuf> {
@@ -57,6 +64,12 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
             "unreachable_limit" => builder.unreachable_limit(span(&value)?),
             "label" => builder.label(value.extract::<String>()?),
             "inspectable" => builder.inspectable(truth(&value, key)?),
+            "min_replicas" => builder.min_replicas(value.extract()?),
+            "replica_timeout" => builder.replica_timeout(span(&value)?),
+            "notify" => builder.notify(notify(py, &value.extract::<String>()?)?),
+            "sentinel_username" => builder.sentinel_username(value.extract::<String>()?),
+            "sentinel_password" => builder.sentinel_password(value.extract::<String>()?),
+            "sentinel_tls" => builder.sentinel_tls(truth(&value, key)?),
             "ca_file" => builder.ca_file(path(&value)?),
             "cert_file" => {
                 certificate.0 = Some(path(&value)?);

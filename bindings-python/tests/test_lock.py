@@ -178,6 +178,12 @@ def test_every_client_option(url: str, name: str) -> None:
         request_timeout=2,
         close_timeout=2,
         unreachable_limit=9,
+        min_replicas=0,
+        replica_timeout=2,
+        notify="classic",
+        sentinel_username="nobody",
+        sentinel_password="secret",
+        sentinel_tls=False,
         label="checkout",
         inspectable=True,
     ) as client:
@@ -201,6 +207,8 @@ def test_every_client_option(url: str, name: str) -> None:
         gc.collect()
     with pytest.raises(InvalidArgument, match="cert_file and key_file"):
         Client(url, cert_file="a")
+    with pytest.raises(InvalidArgument, match="auto, classic, sharded, both"):
+        Client(url, notify="loud")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgument, match="min_fencing_grade"):
         Client(url, min_fencing_grade="strong")
     with pytest.raises(onelock.Unsupported, match="Strict"):

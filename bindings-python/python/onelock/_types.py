@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from onelock.alease import AsyncLease
 from onelock.lease import Lease
@@ -47,6 +47,12 @@ class ClientOptions(TypedDict, total=False):
     unreachable_limit: Seconds | None
     label: str | None
     inspectable: bool | None
+    min_replicas: int | None
+    replica_timeout: Seconds | None
+    notify: Literal["auto", "classic", "sharded", "both"] | None
+    sentinel_username: str | None
+    sentinel_password: str | None
+    sentinel_tls: bool | None
     ca_file: Path | None
     cert_file: Path | None
     key_file: Path | None

@@ -40,6 +40,8 @@ class Client:
     | `redis://[user[:password]@]host[:port][/db]` | one Redis or Valkey server; `valkey://` means the same |
     | `rediss://...`, `valkeys://...` | the same over TLS |
     | `unix:///path/to/socket` | one server through a socket in the file system; `?db=1` chooses the database |
+    | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through its Sentinels and followed |
+    | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, the others are asked for |
     | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
 
     Options, all by keyword; durations are seconds or `timedelta`:
@@ -61,6 +63,11 @@ class Client:
     | `unreachable_limit` | 30 | how long an unbounded acquire puts up with a server that cannot be reached |
     | `label` | none | names this client in the server's `CLIENT LIST` and in inspection |
     | `inspectable` | False | holds tell label, process, host and time to `inspect` |
+    | `min_replicas` | 0 | how many replicas must confirm a grant before it counts, with `WAIT` |
+    | `replica_timeout` | 1 | how long they may take |
+    | `notify` | auto | how releases in a cluster are announced: `auto`, `classic`, `sharded`, `both` |
+    | `sentinel_username`, `sentinel_password` | none | what Sentinels ask for; the ones in the address are the master's |
+    | `sentinel_tls` | False | speak to Sentinels over TLS |
     | `ca_file`, `cert_file`, `key_file` | the system's | certificates for `rediss://`, PEM |
     | `tls_insecure` | False | believe any certificate: for experiments only |
 
