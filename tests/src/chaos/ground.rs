@@ -1,7 +1,7 @@
 //! Where a run plays: which servers there are, and which faults suit them.
 
 use crate::proxy::Proxy;
-use crate::servers::{Flavor, Server};
+use crate::servers::{Builder, Flavor, Server};
 use crate::topology::{Cluster, Group};
 
 /// Where a run plays.
@@ -31,8 +31,14 @@ impl Ground {
                 let server = if loses_data { builder } else { builder.aof("always") }.start();
                 Ground::Single { proxy: Box::new(Proxy::start(&server)), server: Box::new(server) }
             }
-            Place::Sentinel => Ground::Group(Box::new(Group::start(flavor))),
-            Place::Cluster => Ground::Cluster(Box::new(Cluster::replicated(flavor))),
+            // where nothing may be lost, nobody takes over from a master that is merely slow
+            Place::Sentinel if loses_data => Ground::Group(Box::new(Group::start(flavor))),
+            Place::Sentinel => Ground::Group(Box::new(Group::patient(flavor))),
+            Place::Cluster if loses_data => Ground::Cluster(Box::new(Cluster::replicated(flavor))),
+            Place::Cluster => {
+                let patient = |node: Builder| node.config("cluster-node-timeout", "15000");
+                Ground::Cluster(Box::new(Cluster::with(flavor, 1, patient)))
+            }
         }
     }
 
