@@ -8,7 +8,7 @@ const { Client, FenceGate, InvalidArgumentError, LockBusyError, LockLostError, O
 const { forTests } = require('./support/server.cjs')
 
 const at = forTests(test)
-const YEAR = 366 * 86_400_000
+const YEAR = 365 * 86_400_000
 
 const check = (property, numRuns = 200) => fc.assert(property, { numRuns })
 
@@ -113,18 +113,16 @@ test('a ttl from 10 ms to a year is kept, any other is refused', async () => {
       const error = await errorOf(async () => {
         lease = await client.lock('x', { ttl, autoRenew: false }).acquire({ timeout: 0 })
       })
-      if (!(ttl >= 10 && ttl < YEAR)) {
+      if (!(ttl >= 10 && ttl <= YEAR)) {
         refused(error, 'ttl')
         return
       }
-      if (ttl > 1000) {
+      if (ttl > 20_000) {
         assert.equal(error, null)
+        const { remaining } = lease
         const took = performance.now() - before
         const longest = ttl - ttl * 0.01 - 2
-        assert.ok(
-          lease.remaining <= longest + 0.01 && lease.remaining >= longest - took - 0.01,
-          String(lease.remaining),
-        )
+        assert.ok(remaining <= longest + 0.01 && remaining >= longest - took - 0.01, `${remaining} after ${took}`)
       }
       // a short one may have ended by now
       await lease?.release()
@@ -146,7 +144,7 @@ test('a timeout is a number from 0 on, an extension like a ttl', async () => {
       const lease = await client.lock('held').acquire()
       const before = lease.remaining
       const extended = await errorOf(() => lease.extend(ms))
-      if (typeof ms === 'number' && ms >= 10 && ms < YEAR) assert.equal(extended, null)
+      if (typeof ms === 'number' && ms >= 10 && ms <= YEAR) assert.equal(extended, null)
       else refused(extended, 'ttl')
       assert.ok(lease.held)
       assert.ok(lease.remaining > before - 5_000, 'nothing is ever shortened')
@@ -192,7 +190,7 @@ test('options of any kind work, or are refused by name', async () => {
 
 test('an address of any kind is taken or refused, and no secret is told', async () => {
   const secret = fc.stringMatching(/^[a-zA-Z0-9]{12,20}$/)
-  const broken = fc.constantFrom('redis://', 'rediss://', 'valkey://', 'unix://', 'redis+cluster://', 'redlock://', '')
+  const broken = fc.constantFrom('redis://', 'rediss://', 'valkey://', 'unix://', 'redis+cluster://', 'redlock://')
   const tails = fc.oneof(
     fc.constantFrom('host:port', '[::1', 'h:99999', 'h/x', '', ' h', 'h/0?db=x', '/'),
     fc.webPath(),
