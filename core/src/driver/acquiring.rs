@@ -351,6 +351,10 @@ impl Acquiring {
 /// The error that a failure becomes, with what the server said as its cause.
 pub(crate) fn failed(engine: &Engine, tried: &str, name: &[u8], failure: &Failure) -> Error {
     use ErrorKind as K;
+    if !failure.nodes.is_empty() {
+        let error = Error::new(failure.kind, tried, failure.detail.clone()).on(name);
+        return failure.nodes.iter().fold(error, |error, node| error.because(node.clone()));
+    }
     match failure.kind {
         K::Unavailable | K::AuthFailed | K::NotPermitted | K::ReadOnly | K::ServerRefused => {
             Error::new(failure.kind, tried, "the server did not do it").on(name).because(cause(engine, failure))

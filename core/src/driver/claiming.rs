@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::engine::Engine;
-use crate::machine::{Answer, Claim, Doubt, Duty, Outcome, Reply};
+use crate::machine::{Answer, Claim, Doubt, Duty, Nodes, Outcome, Reply};
 
 /// A claim under way.
 pub(crate) struct Claiming {
@@ -14,6 +14,10 @@ pub(crate) struct Claiming {
     server_ttl: Duration,
     /// What may be on the server; `None` when surely nothing is.
     doubt: Option<Doubt>,
+    /// Where it may be, if the store has several nodes.
+    nodes: Nodes,
+    /// It never was a hold: whoever waits need not be told when it is given back.
+    quiet: bool,
     /// The ordered connection at the time of the present send.
     sending_on: Option<u64>,
     /// Whether the engine knows that something may be owed.
@@ -28,6 +32,8 @@ impl Claiming {
             claim,
             server_ttl: Duration::from_millis(server_ttl_ms),
             doubt: None,
+            nodes: Nodes::ALL,
+            quiet: false,
             sending_on: None,
             noted: false,
         }
@@ -69,6 +75,12 @@ impl Claiming {
             Outcome::Applied(Reply::Granted { .. } | Reply::Unconfirmed(_)) => {
                 self.doubt = Some(self.doubt.unwrap_or(Doubt::Confirmed));
             }
+            // no majority of several nodes: some may have granted it all the same
+            Outcome::Applied(Reply::Split { at_large, .. }) => {
+                self.quiet = self.doubt.is_none();
+                let doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
+                self.doubt = Some(self.doubt.unwrap_or(doubt));
+            }
             // refused: this copy took nothing
             Outcome::Applied(_) | Outcome::NotApplied(_) => {}
             Outcome::Indeterminate(_) => self.doubt = Some(Doubt::AtLarge),
@@ -87,6 +99,14 @@ impl Claiming {
         let doubt = self.doubt.take();
         self.note();
         doubt.unwrap_or(Doubt::Confirmed)
+    }
+
+    /// It was given back, except on these nodes.
+    pub(crate) fn settle_but(&mut self, owed: Nodes, at_large: bool) {
+        self.sending_on = None;
+        self.doubt = Some(if at_large { Doubt::AtLarge } else { Doubt::Confirmed });
+        self.nodes = owed;
+        self.note();
     }
 
     fn owed(&self) -> Option<Doubt> {
@@ -111,7 +131,8 @@ impl Drop for Claiming {
             return;
         }
         if let Some(doubt) = self.owed() {
-            let duty = Duty { claim: self.claim.clone(), server_ttl: self.server_ttl, doubt };
+            let duty = Duty::new(self.claim.clone(), self.server_ttl, doubt);
+            let duty = Duty { nodes: self.nodes, quiet: self.quiet, ..duty };
             self.engine.take_duty(duty);
         }
         if self.noted {

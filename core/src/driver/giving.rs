@@ -146,7 +146,9 @@ impl Sending {
             tracing::warn!(lock = %name, cause = %failure.detail, "release not confirmed; clean-up goes on");
         }
         let found = match &answer.outcome {
-            Outcome::Applied(Reply::Released(found) | Reply::Counted(found)) => Some(*found),
+            Outcome::Applied(
+                Reply::Released(found) | Reply::PartlyReleased { found, .. } | Reply::Counted(found),
+            ) => Some(*found),
             _ => None,
         };
         match (&self.what, found) {
@@ -161,15 +163,21 @@ impl Sending {
                 self.engine.tell_lost(self.hold.id, LossReason::Taken);
                 Release::AlreadyExpired
             }
-            (What::Last(_), Some(found)) => self.settle(found),
+            (What::Last(_), Some(found)) => self.settle(found, answer),
         }
     }
 
-    fn settle(mut self, found: bool) -> Release {
+    fn settle(mut self, found: bool, answer: &Answer) -> Release {
         self.hold.cell.finish_release(found);
         tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
         if let What::Last(claiming) = &mut self.what {
-            claiming.settle();
+            match &answer.outcome {
+                // given back, as far as others are concerned; the rest is the janitor's
+                Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) => claiming.settle_but(*owed, *at_large),
+                _ => {
+                    claiming.settle();
+                }
+            }
         }
         if found { Release::Released } else { Release::AlreadyExpired }
     }

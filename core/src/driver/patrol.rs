@@ -145,9 +145,9 @@ pub(crate) async fn clean(cleaner: Cleaner, bell: Arc<Bell>) {
                 let sends = cleaning.janitor.poll(now);
                 (sends, bell.goes_to_sleep(now, cleaning.janitor.wake_at()))
             };
-            for (id, claim) in sends {
+            for (id, op) in sends {
                 let engine = engine.clone();
-                engine.runtime.clone().spawn(async move { give_back(engine, id, Op::Release { claim }).await });
+                engine.runtime.clone().spawn(async move { give_back(engine, id, op).await });
             }
             finish_cleaning(&engine);
             wake_at

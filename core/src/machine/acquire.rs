@@ -38,6 +38,11 @@ const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
 const SAFETY_POLL_MAX: Duration = Duration::from_secs(5);
 const FOREIGN_POLL_MIN: Duration = Duration::from_millis(50);
 const FOREIGN_POLL_MAX: Duration = Duration::from_millis(150);
+/// After a tie everybody waits for a random while: up to this, or twice the time that the attempt took; each further tie
+/// doubles it …
+const TIE_MIN: Duration = Duration::from_millis(6);
+/// … up to this.
+const TIE_MAX: Duration = Duration::from_millis(400);
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
@@ -101,6 +106,8 @@ pub struct Acquire {
     unreachable_since: Option<Time>,
     failures: u32,
     resends: u32,
+    /// How often in a row several were at it at once and nobody got it.
+    ties: u32,
     safety_poll: Duration,
 }
 
@@ -116,6 +123,7 @@ enum State {
 enum Last {
     Nothing,
     Denied { ttl_left_ms: Option<u64> },
+    Tied,
     Failed(Failure),
 }
 
@@ -136,6 +144,7 @@ impl Acquire {
             unreachable_since: None,
             failures: 0,
             resends: 0,
+            ties: 0,
             safety_poll: SAFETY_POLL_MIN,
         }
     }
@@ -221,6 +230,13 @@ impl Acquire {
                 ErrorKind::Timeout,
                 format!("not free within {:?}; held by somebody else{}", self.waited(), left(*ttl_left_ms)),
             ),
+            Last::Tied if self.is_try() => {
+                Failure::transient(ErrorKind::Busy, "others were at it at the same time, and nobody got a majority")
+            }
+            Last::Tied => Failure::transient(
+                ErrorKind::Timeout,
+                format!("not got within {:?}; others were at it at the same time", self.waited()),
+            ),
             Last::Nothing => Failure::transient(
                 ErrorKind::Timeout,
                 format!("others of this process were before it for all of {:?}", self.waited()),
@@ -250,6 +266,14 @@ impl Acquire {
             }
             Outcome::Applied(Reply::Unconfirmed(failure)) => {
                 self.failed(now, failure, false, jitter);
+                Token::Retire
+            }
+            Outcome::Applied(Reply::Split { ttl_left_ms, announces, tie, failure, .. }) => {
+                match failure {
+                    Some(failure) => self.failed(now, failure, false, jitter),
+                    None if *tie => self.tied(now, answer.sent_at, jitter),
+                    None => self.denied(now, *ttl_left_ms, *announces, jitter),
+                }
                 Token::Retire
             }
             Outcome::Applied(Reply::WrongKind { found }) => {
@@ -298,14 +322,33 @@ impl Acquire {
         self.failed(now, &Failure::transient(ErrorKind::Unavailable, detail), false, jitter);
     }
 
-    fn denied(&mut self, now: Time, ttl_left_ms: Option<u64>, announces: bool, jitter: &mut Jitter) {
-        self.last = Last::Denied { ttl_left_ms };
+    /// Somebody else has it, or is about to. True if it is over with that.
+    fn refused(&mut self, now: Time, last: Last) -> bool {
+        self.last = last;
         self.unreachable_since = None;
         self.failures = 0;
         self.resends = 0;
         self.not_before = now + ATTEMPT_SPACING;
         if self.is_try() {
             self.out_of_patience();
+        }
+        self.is_try()
+    }
+
+    /// Several were at it at once, and each got a part. They must not meet again: a random delay, whatever is heard
+    /// meanwhile.
+    fn tied(&mut self, now: Time, sent_at: Time, jitter: &mut Jitter) {
+        if self.refused(now, Last::Tied) {
+            return;
+        }
+        let most = (now.since(sent_at) * 2).max(TIE_MIN).saturating_mul(1 << self.ties.min(8)).min(TIE_MAX);
+        self.ties += 1;
+        self.state = State::Asleep { until: now + jitter.between(ATTEMPT_SPACING, most) };
+    }
+
+    fn denied(&mut self, now: Time, ttl_left_ms: Option<u64>, announces: bool, jitter: &mut Jitter) {
+        self.ties = 0;
+        if self.refused(now, Last::Denied { ttl_left_ms }) {
             return;
         }
         if announces && !self.watched {

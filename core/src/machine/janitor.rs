@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::machine::{Answer, Claim, Jitter, Outcome, Time};
+use crate::machine::{Answer, Claim, Jitter, Nodes, Op, Outcome, Reply, Time};
 
 /// Names one obligation.
 pub type DutyId = u64;
@@ -26,6 +26,25 @@ pub struct Duty {
     pub server_ttl: Duration,
     /// Which requests may have created it.
     pub doubt: Doubt,
+    /// The nodes on which it may be, if the store has several.
+    pub nodes: Nodes,
+    /// It never was a hold: nobody has to be told.
+    pub quiet: bool,
+}
+
+impl Duty {
+    /// A duty on every node, of which others are told.
+    pub fn new(claim: Claim, server_ttl: Duration, doubt: Doubt) -> Duty {
+        Duty { claim, server_ttl, doubt, nodes: Nodes::ALL, quiet: false }
+    }
+
+    fn op(&self) -> Op {
+        let claim = self.claim.clone();
+        if self.nodes == Nodes::ALL && !self.quiet {
+            return Op::Release { claim };
+        }
+        Op::Undo { claim, nodes: self.nodes, quiet: self.quiet }
+    }
 }
 
 /// What is known about the request that may have created the key.
@@ -101,7 +120,7 @@ impl Janitor {
     }
 
     /// The releases to send at `now`.
-    pub fn poll(&mut self, now: Time) -> Vec<(DutyId, Claim)> {
+    pub fn poll(&mut self, now: Time) -> Vec<(DutyId, Op)> {
         let mut sends = Vec::new();
         while let Some(&(time, id)) = self.timers.first() {
             if time > now {
@@ -115,7 +134,7 @@ impl Janitor {
                 }
                 open.in_flight = true;
                 open.tries += 1;
-                sends.push((id, open.duty.claim.clone()));
+                sends.push((id, open.duty.op()));
             }
         }
         sends
@@ -137,7 +156,16 @@ impl Janitor {
                     open.until = now + open.duty.server_ttl;
                     open.tries = 1;
                 }
-                settled
+                match &answer.outcome {
+                    // the rest of the nodes is another matter: it is gone on with there
+                    Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) if settled => {
+                        open.duty.nodes = *owed;
+                        open.duty.doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
+                        open.answered = !at_large;
+                        false
+                    }
+                    _ => settled,
+                }
             }
             // what the server is short of (a disk, replicas) may come back before the key ends; other refusals are final
             Outcome::NotApplied(failure) => !failure.transient && failure.kind != ErrorKind::ServerRefused,
@@ -166,7 +194,7 @@ mod tests {
 
     fn duty(doubt: Doubt) -> Duty {
         let claim = Claim { kind: Kind::Mutex, key: b"a".as_slice().into(), token: "onelock1:0".into() };
-        Duty { claim, server_ttl: Duration::from_secs(1), doubt }
+        Duty::new(claim, Duration::from_secs(1), doubt)
     }
 
     fn reply(connection: u64) -> Answer {

@@ -12,6 +12,7 @@
 //! | `watchdog` | when to renew, retry, warn and give up |
 //! | `janitor` | giving back what ended without a lease |
 //! | `queue` | the local line of waiters |
+//! | `quorum` | Redlock: what the answers of several servers amount to |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
 //! | `token`, `naming` | the proof of a hold in its text form; keys and channels |
@@ -29,6 +30,7 @@ pub mod naming;
 mod op;
 mod outcome;
 mod queue;
+pub mod quorum;
 mod random;
 mod reentry;
 pub mod terms;
@@ -42,9 +44,10 @@ pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use janitor::{Doubt, Duty, DutyId, Janitor};
 pub use lease::{Giving, LeaseCell, LossReason, Phase};
-pub use op::{Claim, Key, Kind, Op, Renewal, Reply, Standing};
+pub use op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
 pub use outcome::{Answer, Failure, Outcome};
 pub use queue::{Line, Ticket};
+pub use quorum::Nodes;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
 pub use terms::Terms;

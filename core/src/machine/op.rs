@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::machine::Failure;
+use crate::machine::outcome::Failure;
+use crate::machine::quorum::Nodes;
 
 /// A key as it stands on the server: the client's prefix, then the lock's name. Any bytes.
 pub type Key = Arc<[u8]>;
@@ -86,6 +87,46 @@ pub enum Op {
         /// The key.
         key: Key,
     },
+    /// [`Op::Release`] of what is left over: on some nodes of a store that has several (a store of one is all of them).
+    Undo {
+        /// The hold.
+        claim: Claim,
+        /// The nodes that still owe an answer.
+        nodes: Nodes,
+        /// Tell nobody: it never was a hold, and who waits for the lock waits for somebody else.
+        quiet: bool,
+    },
+    /// [`Op::Acquire`], asked of one node of several: the fencing counter goes up to what the client proposes, which is
+    /// the same for all nodes, and a refusal tells holders apart.
+    Vote {
+        /// Key, kind and token.
+        claim: Claim,
+        /// Time to live on the server in milliseconds.
+        ttl_ms: u64,
+        /// The proposed fencing token, or `None` for no fencing at all.
+        fence: Option<Proposal>,
+        /// Text for inspection, as in [`Op::Acquire`].
+        info: Option<Arc<str>>,
+    },
+    /// Raise the fencing counter of one node to the token that the others have, if the hold is still there.
+    WriteBack {
+        /// The hold.
+        claim: Claim,
+        /// The token.
+        fence: u64,
+        /// Time to live of the fencing counter in milliseconds.
+        fence_ttl_ms: u64,
+    },
+}
+
+/// A fencing token as a client proposes it. A node that is further on takes the next number of its own, and none goes
+/// further than an hour past its clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proposal {
+    /// The token.
+    pub base: u64,
+    /// Time to live of the fencing counter in milliseconds.
+    pub ttl_ms: u64,
 }
 
 impl Op {
@@ -98,6 +139,9 @@ impl Op {
             Op::Release { .. } => "release",
             Op::Inspect { .. } => "inspect",
             Op::ForceRelease { .. } => "force_release",
+            Op::Undo { .. } => "undo",
+            Op::Vote { .. } => "vote",
+            Op::WriteBack { .. } => "write_back",
         }
     }
 }
@@ -122,7 +166,30 @@ pub enum Reply {
         /// Whether the holder announces its release (our own kinds and Redisson do; other `SET NX PX` clients don't).
         announces: bool,
     },
-    /// To [`Op::Acquire`] and [`Op::ForceRelease`]: the key holds something else; it was left untouched.
+    /// To [`Op::Vote`]: somebody else holds it on this node.
+    Taken {
+        /// As in [`Reply::Denied`].
+        ttl_left_ms: Option<u64>,
+        /// As in [`Reply::Denied`].
+        announces: bool,
+        /// Tells holders apart: equal for one and the same.
+        holder: u64,
+    },
+    /// To [`Op::Acquire`], from a store of several nodes: no majority granted it, though some may have. The token is
+    /// dead, and has to be given back on all nodes.
+    Split {
+        /// In how many milliseconds enough nodes may be free; `None` when that cannot be said.
+        ttl_left_ms: Option<u64>,
+        /// Whether the holder announces its release.
+        announces: bool,
+        /// Nobody has a majority: several were at it at once.
+        tie: bool,
+        /// A node may still carry the request out later.
+        at_large: bool,
+        /// Too few nodes were there at all, and why; `None` when others were before us.
+        failure: Option<Failure>,
+    },
+    /// To [`Op::Acquire`], [`Op::Vote`] and [`Op::ForceRelease`]: the key holds something else; it was left untouched.
     WrongKind {
         /// What stands there, in a word: a server type such as `list`, or `hash` / `string` of the other kind.
         found: String,
@@ -131,8 +198,19 @@ pub enum Reply {
     Renewed(Vec<Renewal>),
     /// To [`Op::SetCount`]: whether the hold was there.
     Counted(bool),
-    /// To [`Op::Release`]: whether the hold was there.
+    /// To [`Op::Release`] and [`Op::Undo`]: whether the hold was there.
     Released(bool),
+    /// The same from a store of several nodes, a majority of which answered.
+    PartlyReleased {
+        /// Whether the hold was there.
+        found: bool,
+        /// The nodes on which it may still be.
+        owed: Nodes,
+        /// Something that brings it back there may still be under way.
+        at_large: bool,
+    },
+    /// To [`Op::WriteBack`]: the fencing counter as it is now, or `None` if the hold was not there.
+    Written(Option<u64>),
     /// To [`Op::Inspect`]: what stands there, if anything.
     Inspected(Option<Standing>),
     /// To [`Op::ForceRelease`]: whether there was a lock to delete.

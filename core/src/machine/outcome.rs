@@ -34,17 +34,19 @@ pub struct Failure {
     pub transient: bool,
     /// One sentence for people: what the server or the network said. Never holds a secret.
     pub detail: String,
+    /// What each node of a store that has several said; else empty.
+    pub nodes: Vec<String>,
 }
 
 impl Failure {
     /// A failure that may pass by itself.
     pub fn transient(kind: ErrorKind, detail: impl Into<String>) -> Failure {
-        Failure { kind, transient: true, detail: detail.into() }
+        Failure { kind, transient: true, detail: detail.into(), nodes: Vec::new() }
     }
 
     /// A failure that somebody has to do something about.
     pub fn lasting(kind: ErrorKind, detail: impl Into<String>) -> Failure {
-        Failure { kind, transient: false, detail: detail.into() }
+        Failure { kind, transient: false, detail: detail.into(), nodes: Vec::new() }
     }
 }
 

@@ -88,6 +88,11 @@ pub fn owner_info(value: &[u8]) -> Option<OwnerInfo> {
     OwnerInfo::decode(info.strip_prefix(b":")?)
 }
 
+/// A number that tells holders apart, of their text on the server (FNV-1a).
+pub fn digest(holder: &[u8]) -> u64 {
+    holder.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// Whether a value was written by this library, so that its release will be announced.
 pub fn is_ours(value: &[u8]) -> bool {
     value.starts_with(VALUE_PREFIX.as_bytes())

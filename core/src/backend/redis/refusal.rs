@@ -44,7 +44,7 @@ const PHRASES: &[(&str, ErrorKind, bool)] = &[
 pub(crate) fn classify(text: &str) -> Failure {
     let words = unwrap(text);
     let (kind, transient) = meaning(words);
-    Failure { kind, transient, detail: format!("the server said: {words}") }
+    Failure { kind, transient, detail: format!("the server said: {words}"), nodes: Vec::new() }
 }
 
 fn meaning(text: &str) -> (ErrorKind, bool) {

@@ -5,7 +5,7 @@ use redis::Value;
 use super::refusal;
 use super::value;
 use crate::error::ErrorKind;
-use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token};
+use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token, token};
 
 /// What a reply to a script call says.
 #[derive(Debug, PartialEq)]
@@ -28,12 +28,24 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
     let Some(server_time_us) = items.count() else { return unusable(op) };
     let reply = match op {
         Op::Acquire { .. } => acquired(&mut items),
+        Op::Vote { .. } => acquired(&mut items).and_then(|(reply, unheard)| match reply {
+            Reply::Denied { ttl_left_ms, announces } => {
+                let holder = token::digest(&items.text()?);
+                Some((Reply::Taken { ttl_left_ms, announces, holder }, unheard))
+            }
+            reply => Some((reply, unheard)),
+        }),
+        Op::WriteBack { .. } => match items.int() {
+            Some(0) => Some((Reply::Written(None), false)),
+            Some(1) => items.count().map(|fence| (Reply::Written(Some(fence)), false)),
+            _ => None,
+        },
         Op::Renew { holds } => match renewed(&mut items, holds.len()) {
             Some(renewals) => return renewal(server_time_us, renewals),
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
-        Op::Release { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
+        Op::Release { .. } | Op::Undo { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
     };

@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use super::scripts::{SCRIPTS, Script};
-use crate::machine::{Claim, Key, Kind, Op, naming};
+use crate::machine::{Claim, Key, Kind, Op, Proposal, naming};
 
 /// How a script is named in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,21 @@ pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
     let scripts = &*SCRIPTS;
     match op {
         Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
-            acquire(claim, *ttl_ms, *fence_ttl_ms, info.as_deref(), form)
+            let terms = Terms { ttl_ms: *ttl_ms, fence_ttl_ms: *fence_ttl_ms, proposed: None };
+            acquire(claim, &terms, info.as_deref(), form)
+        }
+        Op::Vote { claim, ttl_ms, fence, info } => {
+            let fence_ttl_ms = fence.map(|fence| fence.ttl_ms);
+            let proposed = fence.map_or(0, |Proposal { base, .. }| base);
+            let terms = Terms { ttl_ms: *ttl_ms, fence_ttl_ms, proposed: Some(proposed) };
+            acquire(claim, &terms, info.as_deref(), form)
+        }
+        Op::WriteBack { claim, fence, fence_ttl_ms } => {
+            let size = 2 * claim.key.len() + claim.token.len() + 64;
+            let mut command = begin(&scripts.write_back, form, 2, 6, size);
+            command.arg(&*claim.key).arg(naming::fence_key(&claim.key));
+            command.arg(letter(claim.kind)).arg(&*claim.token).arg(*fence).arg(*fence_ttl_ms);
+            command
         }
         Op::Renew { holds } => renew(holds, form),
         Op::SetCount { claim, count, ttl_ms } => {
@@ -50,14 +64,8 @@ pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
             command.arg(&*claim.key).arg(&*claim.token).arg(*ttl_ms).arg(*count);
             command
         }
-        Op::Release { claim } => {
-            let channel = naming::channel(claim.kind, &claim.key);
-            let size = claim.key.len() + claim.token.len() + channel.len();
-            let mut command = begin(&scripts.release, form, 1, 4, size);
-            command.arg(&*claim.key).arg(letter(claim.kind)).arg(&*claim.token).arg(channel);
-            announce.add_to(&mut command);
-            command
-        }
+        Op::Release { claim } => release(claim, false, announce, form),
+        Op::Undo { claim, quiet, .. } => release(claim, *quiet, announce, form),
         Op::Inspect { key } => {
             let mut command = begin(&scripts.inspect, form, 2, 2, 2 * key.len() + 32);
             command.arg(&**key).arg(naming::fence_key(key));
@@ -67,25 +75,47 @@ pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
     }
 }
 
-fn acquire(claim: &Claim, ttl_ms: u64, fence_ttl_ms: Option<u64>, info: Option<&str>, form: Form) -> Cmd {
-    let keys = if fence_ttl_ms.is_some() { 2 } else { 1 };
+/// What an acquire asks for.
+struct Terms {
+    ttl_ms: u64,
+    fence_ttl_ms: Option<u64>,
+    /// The fencing token proposed to one server of several, 0 for none.
+    proposed: Option<u64>,
+}
+
+fn acquire(claim: &Claim, terms: &Terms, info: Option<&str>, form: Form) -> Cmd {
+    let keys = if terms.fence_ttl_ms.is_some() { 2 } else { 1 };
     let (script, info) = match claim.kind {
         Kind::Mutex => (&SCRIPTS.acquire_lock, None),
         Kind::Reentrant => (&SCRIPTS.acquire_reentrant, Some(info.unwrap_or_default())),
     };
-    let words = 2 * keys + 1 + usize::from(info.is_some());
-    let size = 2 * claim.key.len() + claim.token.len() + info.map_or(0, str::len) + 64;
+    let words = 2 * keys + 3 + usize::from(info.is_some());
+    let size = 2 * claim.key.len() + claim.token.len() + info.map_or(0, str::len) + 80;
     let mut command = begin(script, form, keys, words, size);
     command.arg(&*claim.key);
-    if fence_ttl_ms.is_some() {
+    if terms.fence_ttl_ms.is_some() {
         command.arg(naming::fence_key(&claim.key));
     }
-    command.arg(&*claim.token).arg(ttl_ms);
+    command.arg(&*claim.token).arg(terms.ttl_ms);
     if let Some(info) = info {
         command.arg(info);
     }
-    if let Some(fence_ttl_ms) = fence_ttl_ms {
-        command.arg(fence_ttl_ms);
+    if terms.fence_ttl_ms.is_some() || terms.proposed.is_some() {
+        command.arg(terms.fence_ttl_ms.unwrap_or(0));
+    }
+    if let Some(proposed) = terms.proposed {
+        command.arg(proposed);
+    }
+    command
+}
+
+fn release(claim: &Claim, quiet: bool, announce: Announce, form: Form) -> Cmd {
+    let channel = if quiet { Vec::new() } else { naming::channel(claim.kind, &claim.key) };
+    let size = claim.key.len() + claim.token.len() + channel.len();
+    let mut command = begin(&SCRIPTS.release, form, 1, 4, size);
+    command.arg(&*claim.key).arg(letter(claim.kind)).arg(&*claim.token).arg(channel);
+    if !quiet {
+        announce.add_to(&mut command);
     }
     command
 }
@@ -172,6 +202,18 @@ mod tests {
             words(&Op::Release { claim: claim(Kind::Reentrant) }),
             ["1", "k", "r", "tok", "redisson_lock__channel:{k}"]
         );
+        let vote = |kind, fence| Op::Vote { claim: claim(kind), ttl_ms: 5, fence, info: None };
+        let fence = Some(Proposal { base: 7, ttl_ms: 9 });
+        assert_eq!(words(&vote(Kind::Mutex, fence)), ["2", "k", "onelock_fence:{k}", "tok", "5", "9", "7"]);
+        assert_eq!(words(&vote(Kind::Mutex, None)), ["1", "k", "tok", "5", "0", "0"]);
+        assert_eq!(words(&vote(Kind::Reentrant, fence)), ["2", "k", "onelock_fence:{k}", "tok", "5", "", "9", "7"]);
+        assert_eq!(words(&vote(Kind::Reentrant, None)), ["1", "k", "tok", "5", "", "0", "0"]);
+        assert_eq!(
+            words(&Op::WriteBack { claim: claim(Kind::Mutex), fence: 8, fence_ttl_ms: 9 }),
+            ["2", "k", "onelock_fence:{k}", "m", "tok", "8", "9"]
+        );
+        let undo = Op::Undo { claim: claim(Kind::Mutex), nodes: crate::machine::Nodes::ALL, quiet: true };
+        assert_eq!(words(&undo), ["1", "k", "m", "tok", ""]);
         assert_eq!(words(&Op::Inspect { key: b"k"[..].into() }), ["2", "k", "onelock_fence:{k}"]);
         assert_eq!(
             words(&Op::ForceRelease { key: b"k"[..].into() }),

@@ -23,6 +23,7 @@ pub(crate) struct Scripts {
     pub(crate) release: Script,
     pub(crate) inspect: Script,
     pub(crate) force_release: Script,
+    pub(crate) write_back: Script,
 }
 
 pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
@@ -33,6 +34,7 @@ pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     release: Script::new(include_str!("scripts/release.lua")),
     inspect: Script::new(include_str!("scripts/inspect.lua")),
     force_release: Script::new(include_str!("scripts/force_release.lua")),
+    write_back: Script::new(include_str!("scripts/write_back.lua")),
 });
 
 #[cfg(test)]

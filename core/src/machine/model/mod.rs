@@ -21,11 +21,13 @@ use keyspace::{Entry, Keyspace};
 pub use raw::Live;
 
 use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, fence_key};
-use crate::machine::op::{Claim, Key, Kind, Op, Renewal, Reply, Standing};
+use crate::machine::op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
 use crate::machine::outcome::Outcome;
 use crate::machine::stored_token;
-use crate::machine::token::is_ours;
+use crate::machine::token::{digest, is_ours};
 
+/// How far past its own clock a server lets a proposed fencing token go: an hour, in microseconds.
+const PROPOSAL_AHEAD_US: u64 = 3_600_000_000;
 /// How much of a string `inspect` shows.
 const HOLDER_MAX: usize = 4096;
 
@@ -82,7 +84,26 @@ impl Model {
         let now = Moment::at(server_time_us);
         match op {
             Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
-                self.acquire(now, claim, *ttl_ms, *fence_ttl_ms, info.as_deref()).into()
+                // the server's clock is what a single server proposes to itself
+                let fence = fence_ttl_ms.map(|ttl_ms| Proposal { base: now.us, ttl_ms });
+                self.acquire(now, claim, *ttl_ms, fence, info.as_deref()).into()
+            }
+            Op::Vote { claim, ttl_ms, fence, info } => {
+                let ahead = now.us + PROPOSAL_AHEAD_US;
+                let fence = fence.map(|fence| Proposal { base: fence.base.min(ahead), ..fence });
+                let holder = self.holder(now, claim);
+                match self.acquire(now, claim, *ttl_ms, fence, info.as_deref()) {
+                    Reply::Denied { ttl_left_ms, announces } => Reply::Taken { ttl_left_ms, announces, holder }.into(),
+                    reply => reply.into(),
+                }
+            }
+            Op::WriteBack { claim, fence, fence_ttl_ms } => {
+                Reply::Written(self.write_back(now, claim, *fence, *fence_ttl_ms)).into()
+            }
+            Op::Undo { claim, quiet, .. } => {
+                let mut done = self.release(now, claim);
+                done.announced = done.announced.filter(|_| !quiet);
+                done
             }
             Op::Renew { holds } => {
                 Reply::Renewed(holds.iter().map(|(claim, ttl_ms)| self.renew(now, claim, *ttl_ms)).collect()).into()
@@ -119,12 +140,12 @@ impl Model {
         now: Moment,
         claim: &Claim,
         ttl_ms: u64,
-        fence_ttl_ms: Option<u64>,
+        fence: Option<Proposal>,
         info: Option<&str>,
     ) -> Reply {
         match self.relation(now, claim) {
             Relation::Free => {
-                let fence = fence_ttl_ms.map(|fence_ttl_ms| self.draw_fence(now, &claim.key, fence_ttl_ms));
+                let fence = fence.map(|fence| self.draw_fence(now, &claim.key, fence));
                 let value = match claim.kind {
                     Kind::Mutex => Value::Text(claim.token.clone().into()),
                     Kind::Reentrant => fresh_hash(claim, fence, info),
@@ -136,7 +157,7 @@ impl Model {
                 if let Some(entry) = self.keys.get(now.ms, &claim.key) {
                     entry.extend(now.ms, ttl_ms);
                 }
-                let fence = fence_ttl_ms.map(|fence_ttl_ms| self.fence_again(now, claim, fence_ttl_ms));
+                let fence = fence.map(|fence| self.fence_again(now, claim, fence));
                 Reply::Granted { fence, again: true }
             }
             Relation::Others { ttl_left_ms, announces } => Reply::Denied { ttl_left_ms, announces },
@@ -144,30 +165,57 @@ impl Model {
         }
     }
 
-    /// A new fencing token: above the one before and not behind the clock, so that a lost counter does no harm.
-    fn draw_fence(&mut self, now: Moment, key: &Key, fence_ttl_ms: u64) -> u64 {
-        let fence = self.counter(now, key).map_or(now.us, |previous| now.us.max(previous.saturating_add(1)));
-        self.store_fence(now, key, fence, fence_ttl_ms)
+    /// A new fencing token: above the one before and not behind what is proposed, so that a lost counter does no harm.
+    fn draw_fence(&mut self, now: Moment, key: &Key, Proposal { base, ttl_ms }: Proposal) -> u64 {
+        let fence = self.counter(now, key).map_or(base, |previous| base.max(previous.saturating_add(1)));
+        self.store_fence(now, key, fence, ttl_ms)
     }
 
     /// The token that the present hold has already; a new one if the server lost it.
-    fn fence_again(&mut self, now: Moment, claim: &Claim, fence_ttl_ms: u64) -> u64 {
+    fn fence_again(&mut self, now: Moment, claim: &Claim, proposal: Proposal) -> u64 {
         match claim.kind {
             // the counter is the store: it is read and written back, so that it lives as long as after a fresh grant
             Kind::Mutex => match self.counter(now, &claim.key) {
-                Some(fence) => self.store_fence(now, &claim.key, fence, fence_ttl_ms),
-                None => self.draw_fence(now, &claim.key, fence_ttl_ms),
+                Some(fence) => self.store_fence(now, &claim.key, fence, proposal.ttl_ms),
+                None => self.draw_fence(now, &claim.key, proposal),
             },
             Kind::Reentrant => {
                 let stored = self.keys.peek(now.ms, &claim.key).and_then(|entry| stored_fence(&entry.value));
                 stored.unwrap_or_else(|| {
-                    let fence = self.draw_fence(now, &claim.key, fence_ttl_ms);
-                    if let Some(entry) = self.keys.get(now.ms, &claim.key) {
-                        entry.value.set_field(FENCE_FIELD.as_bytes(), decimal(fence));
-                    }
+                    let fence = self.draw_fence(now, &claim.key, proposal);
+                    self.note_fence(now, claim, fence);
                     fence
                 })
             }
+        }
+    }
+
+    /// The token of a reentrant hold stands in its hash too.
+    fn note_fence(&mut self, now: Moment, claim: &Claim, fence: u64) {
+        if claim.kind == Kind::Reentrant
+            && let Some(entry) = self.keys.get(now.ms, &claim.key)
+        {
+            entry.value.set_field(FENCE_FIELD.as_bytes(), decimal(fence));
+        }
+    }
+
+    /// Raises the counter to the token that other servers have, if the hold is still there.
+    fn write_back(&mut self, now: Moment, claim: &Claim, fence: u64, fence_ttl_ms: u64) -> Option<u64> {
+        self.held(now, claim)?;
+        let fence = fence.max(self.counter(now, &claim.key).unwrap_or(0));
+        self.store_fence(now, &claim.key, fence, fence_ttl_ms);
+        self.note_fence(now, claim, fence);
+        Some(fence)
+    }
+
+    /// Who stands under a claim's key, as a number; 0 for nobody.
+    fn holder(&self, now: Moment, claim: &Claim) -> u64 {
+        match self.keys.peek(now.ms, &claim.key).map(|entry| &entry.value) {
+            Some(Value::Text(holder)) => digest(holder),
+            Some(Value::Hash(fields)) => {
+                fields.iter().find(|(field, _)| is_owner(field)).map_or(0, |(owner, _)| digest(owner))
+            }
+            Some(Value::List) | None => 0,
         }
     }
 

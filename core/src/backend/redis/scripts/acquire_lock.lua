@@ -5,11 +5,14 @@
 -- ARGV[1]  token
 -- ARGV[2]  time to live of the lock, ms
 -- ARGV[3]  time to live of the fencing counter, ms; left out with KEYS[2]
+-- ARGV[4]  only when this server is one of several (Redlock): the fencing token that the client proposes to all of them
+--          alike, in place of this server's clock, and at most an hour ahead of that; ARGV[3] is '0' with KEYS[2] left out
 --
 -- Reply, always an array that begins with the server's clock in us:
 --   {us, 0, fence}            granted (fence 0: fencing is off)
 --   {us, 1, fence}            held by this token already; time to live refreshed, never shortened
---   {us, 2, pttl, announces}  held by somebody else; announces 1: its release will be published
+--   {us, 2, pttl, announces}  held by somebody else; announces 1: its release will be published; with ARGV[4] a fifth
+--                             item is the holder's token
 --   {us, 3, type}             something that is no mutex stands there; left untouched
 --
 -- Idempotent: a second run by the same token answers 1 with the same fence. Only if the counter was lost meanwhile
@@ -19,6 +22,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local token, ttl = ARGV[1], tonumber(ARGV[2])
 local fenced = KEYS[2] ~= nil
+local base = ARGV[4] and math.min(tonumber(ARGV[4]), now + 3600000000) or now
 
 local function text(number)
   return string.format('%.0f', number)
@@ -46,7 +50,7 @@ end
 
 if held and held ~= token then
   local announces = string.sub(held, 1, 9) == 'onelock1:' and 1 or 0
-  return {now, 2, redis.call('PTTL', KEYS[1]), announces}
+  return {now, 2, redis.call('PTTL', KEYS[1]), announces, ARGV[4] and held}
 end
 
 local fence = 0
@@ -54,9 +58,9 @@ if fenced then
   local stored, refused = counter()
   if refused then return refused end
   if held then
-    fence = stored or now
+    fence = stored or base
   else
-    fence = math.max((stored or 0) + 1, now)
+    fence = math.max((stored or 0) + 1, base)
   end
 end
 

@@ -6,11 +6,13 @@
 -- ARGV[2]  time to live of the lock, ms
 -- ARGV[3]  text for inspection, '' for none
 -- ARGV[4]  time to live of the fencing counter, ms; left out with KEYS[2]
+-- ARGV[5]  only when this server is one of several (Redlock): the fencing token that the client proposes to all of them
+--          alike, in place of this server's clock, and at most an hour ahead of that; ARGV[4] is '0' with KEYS[2] left out
 --
 -- Reply, always an array that begins with the server's clock in us:
 --   {us, 0, fence}       granted with count 1 (fence 0: fencing is off)
 --   {us, 1, fence}       held by this owner already; count unchanged, time to live refreshed, never shortened
---   {us, 2, pttl, 1}     held by somebody else, whose release will be published
+--   {us, 2, pttl, 1}     held by somebody else, whose release will be published; with ARGV[5] a fifth item is the owner
 --   {us, 3, type}        no reentrant lock stands there (a hash with the field `mode` is a read/write lock); left untouched
 --
 -- Idempotent: a second run by the same owner answers 1 with the same fence, kept in the hash.
@@ -19,6 +21,7 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local owner, ttl, info = ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local fenced = KEYS[2] ~= nil
+local base = ARGV[5] and math.min(tonumber(ARGV[5]), now + 3600000000) or now
 
 local function text(number)
   return string.format('%.0f', number)
@@ -40,6 +43,15 @@ local function counter()
   return believable(stored)
 end
 
+-- Who else holds it. A lock has three fields at most; the bound keeps a foreign giant from blocking the server.
+local function holder()
+  local fields = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)[2]
+  for i = 1, #fields, 2 do
+    if fields[i] ~= 'onelock_fence' and fields[i] ~= 'onelock_info' then return fields[i] end
+  end
+  return ''
+end
+
 local found = redis.pcall('HMGET', KEYS[1], owner, 'mode', 'onelock_fence')
 if found.err then
   if string.find(found.err, 'WRONGTYPE', 1, true) then
@@ -51,7 +63,7 @@ end
 local mine = found[1]
 if not mine and redis.call('EXISTS', KEYS[1]) == 1 then
   if found[2] then return {now, 3, 'hash'} end
-  return {now, 2, redis.call('PTTL', KEYS[1]), 1}
+  return {now, 2, redis.call('PTTL', KEYS[1]), 1, ARGV[5] and holder()}
 end
 
 local fence, drawn = 0, false
@@ -60,7 +72,7 @@ if fenced then
   if not fence then
     local stored, refused = counter()
     if refused then return refused end
-    fence, drawn = math.max((stored or 0) + 1, now), true
+    fence, drawn = math.max((stored or 0) + 1, base), true
   end
 end
 

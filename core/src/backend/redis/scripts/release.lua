@@ -3,7 +3,7 @@
 -- KEYS[1]  the lock
 -- ARGV[1]  'm' for a mutex, 'r' for a reentrant lock
 -- ARGV[2]  token (the string value, or the hash field)
--- ARGV[3]  channel
+-- ARGV[3]  channel; '' to tell nobody, of what never was a hold
 -- ARGV[4]  command to publish with, PUBLISH when left out; SPUBLISH for the sharded channels of a cluster
 -- ARGV[5]  a second such command, to publish with both; may be left out
 --
@@ -30,6 +30,7 @@ if type(mine) == 'table' then
 end
 if not mine then return {now, 0} end
 redis.call('DEL', KEYS[1])
+if ARGV[3] == '' then return {now, 1, 1} end
 local told = redis.pcall(ARGV[4] or 'PUBLISH', ARGV[3], '0')
 if ARGV[5] then
   local other = redis.pcall(ARGV[5], ARGV[3], '0')

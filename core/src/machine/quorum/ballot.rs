@@ -1,0 +1,229 @@
+//! The votes on one acquire, and the fencing token that a majority acknowledges.
+//!
+//! Each node answers a grant with its own counter. The token is the highest of them, `T`, and it is worth something only
+//! once a majority has *acknowledged* it: owned by this very claim **and** the counter equal to `T`. Nodes that are behind
+//! are written to. Then any two grants of one lock share a node that acknowledged both, and a counter never goes back, so
+//! the later one is higher. No clock enters into it. (Owned alone will not do: two grants that overlap in time could get
+//! the same token from a node whose reply was lost.)
+
+use super::{Nodes, Quorum, tally};
+use crate::error::ErrorKind;
+use crate::machine::{Failure, Outcome, Reply, Time};
+
+/// What one node said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Vote {
+    Pending,
+    Granted {
+        fence: u64,
+        /// The token that it is just being told.
+        told: u64,
+    },
+    Taken {
+        ttl_left_ms: Option<u64>,
+        announces: bool,
+        holder: u64,
+    },
+    Wrong(String),
+    /// It does not vote at present; whether it granted nevertheless.
+    Barred {
+        granted: bool,
+    },
+    Failed {
+        failure: Failure,
+        /// It may have granted.
+        maybe: bool,
+        /// It granted, and was lost afterwards.
+        granted: bool,
+    },
+}
+
+/// How the ballot stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Undecided; these nodes are to be told this token.
+    Open(Option<(Nodes, u64)>),
+    /// A majority granted, and acknowledged this token (0: fencing is off).
+    Granted(u64),
+    /// No majority can come of it any more.
+    Failed,
+}
+
+/// All votes.
+#[derive(Clone, Debug)]
+pub(super) struct Ballot {
+    votes: Vec<Vote>,
+    fenced: bool,
+}
+
+impl Ballot {
+    pub(super) fn new(nodes: usize, fenced: bool) -> Ballot {
+        Ballot { votes: vec![Vote::Pending; nodes], fenced }
+    }
+
+    /// A node answered the request to vote, or to write the token.
+    pub(super) fn answered(&mut self, node: usize, outcome: &Outcome<Reply>, votes: bool) {
+        let Some(vote) = self.votes.get_mut(node) else { return };
+        let was_granted = matches!(vote, Vote::Granted { .. } | Vote::Barred { granted: true });
+        let failed = |failure: &Failure, maybe| Vote::Failed { failure: failure.clone(), maybe, granted: was_granted };
+        *vote = match outcome {
+            Outcome::Applied(Reply::Granted { .. } | Reply::Written(_)) if !votes => Vote::Barred { granted: true },
+            Outcome::Applied(_) if !votes => Vote::Barred { granted: false },
+            Outcome::Applied(Reply::Granted { fence, .. }) => Vote::Granted { fence: fence.unwrap_or(0), told: 0 },
+            Outcome::Applied(Reply::Written(Some(fence))) => Vote::Granted { fence: *fence, told: 0 },
+            Outcome::Applied(Reply::Written(None)) => {
+                failed(&Failure::transient(ErrorKind::Unavailable, "it lost the lock while it was being granted"), false)
+            }
+            Outcome::Applied(Reply::Taken { ttl_left_ms, announces, holder }) => {
+                Vote::Taken { ttl_left_ms: *ttl_left_ms, announces: *announces, holder: *holder }
+            }
+            Outcome::Applied(Reply::WrongKind { found }) => Vote::Wrong(found.clone()),
+            Outcome::Applied(other) => {
+                let detail = format!("it answered a vote with {other:?}");
+                failed(&Failure::lasting(ErrorKind::Internal, detail), true)
+            }
+            Outcome::NotApplied(failure) => failed(failure, false),
+            Outcome::Indeterminate(failure) => failed(failure, true),
+        };
+    }
+
+    /// How it stands, and whom to tell the token; they count as told.
+    pub(super) fn count(&mut self, majority: usize) -> Standing {
+        let standing = self.standing(majority);
+        if let Standing::Open(Some((nodes, token))) = standing {
+            for node in nodes.iter() {
+                if let Some(Vote::Granted { told, .. }) = self.votes.get_mut(node) {
+                    *told = token;
+                }
+            }
+        }
+        standing
+    }
+
+    /// How it stands.
+    pub(super) fn standing(&self, majority: usize) -> Standing {
+        let granted = self.number(|vote| matches!(vote, Vote::Granted { .. }));
+        let pending = self.number(|vote| *vote == Vote::Pending);
+        if granted + pending < majority {
+            return Standing::Failed;
+        }
+        if granted < majority {
+            return Standing::Open(None);
+        }
+        if !self.fenced {
+            return Standing::Granted(0);
+        }
+        let fence = |vote: &Vote| if let Vote::Granted { fence, .. } = vote { Some(*fence) } else { None };
+        let token = self.votes.iter().filter_map(fence).max().unwrap_or(0);
+        if self.number(|vote| fence(vote) == Some(token)) >= majority {
+            return Standing::Granted(token);
+        }
+        let behind = |vote: &Vote| matches!(vote, Vote::Granted { fence, told } if *fence < token && *told < token);
+        let nodes: Nodes = self.votes.iter().enumerate().filter(|(_, vote)| behind(vote)).map(|(node, _)| node).collect();
+        Standing::Open((!nodes.is_empty()).then_some((nodes, token)))
+    }
+
+    /// Whether an undecided ballot has anything to wait for.
+    pub(super) fn waits(&self) -> bool {
+        self.votes.iter().any(|vote| matches!(vote, Vote::Pending | Vote::Granted { told: 1.., .. }))
+    }
+
+    fn number(&self, wanted: impl Fn(&Vote) -> bool) -> usize {
+        self.votes.iter().filter(|vote| wanted(vote)).count()
+    }
+
+    /// Nodes that surely don't hold it.
+    pub(super) fn spared(&self) -> Nodes {
+        let spared = |vote: &Vote| matches!(vote, Vote::Failed { maybe: false, granted: false, .. });
+        self.votes.iter().enumerate().filter(|(_, vote)| spared(vote)).map(|(node, _)| node).collect()
+    }
+
+    /// What it came to.
+    pub(super) fn outcome(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
+        match self.standing(majority) {
+            Standing::Granted(token) => {
+                Outcome::Applied(Reply::Granted { fence: self.fenced.then_some(token), again: false })
+            }
+            Standing::Open(_) | Standing::Failed => self.failed(quorum, now, majority),
+        }
+    }
+
+    fn failed(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
+        // whatever may be carried out later, and whatever was
+        let at_large = self.number(|vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, .. })) > 0;
+        let granted = |vote: &Vote| {
+            matches!(vote, Vote::Granted { .. } | Vote::Barred { granted: true } | Vote::Failed { granted: true, .. })
+        };
+        let taken_anything = at_large || self.number(granted) > 0;
+        let contest = self.contest(majority);
+        let (ttl_left_ms, announces) = contest.as_ref().map_or((None, false), |c| (c.ttl_left_ms, c.announces));
+        let tie = contest.as_ref().is_none_or(|contest| contest.tie);
+        let failure = if contest.is_some() { None } else { Some(self.failure(quorum, now, majority)) };
+        if !taken_anything && !tie && failure.is_none() {
+            return Outcome::Applied(Reply::Denied { ttl_left_ms, announces });
+        }
+        if !taken_anything && let Some(failure) = failure {
+            return Outcome::NotApplied(failure);
+        }
+        Outcome::Applied(Reply::Split { ttl_left_ms, announces, tie, at_large, failure })
+    }
+
+    /// Others are at it, as enough nodes to make a majority say; `None` if too few are there to say anything.
+    fn contest(&self, majority: usize) -> Option<Contest> {
+        let taken: Vec<(Option<u64>, bool, u64)> = self
+            .votes
+            .iter()
+            .filter_map(|vote| match vote {
+                Vote::Taken { ttl_left_ms, announces, holder } => Some((*ttl_left_ms, *announces, *holder)),
+                _ => None,
+            })
+            .collect();
+        let free = self.number(|vote| matches!(vote, Vote::Granted { .. }));
+        if taken.is_empty() || taken.len() + free < majority {
+            return None;
+        }
+        let camp = |holder: u64| taken.iter().filter(|(_, _, other)| *other == holder).count();
+        let largest = taken.iter().map(|(_, _, holder)| camp(*holder)).max().unwrap_or(0);
+        let unknown = self.votes.len() - taken.len() - free;
+        // the first moment at which enough of them are free
+        let mut ends: Vec<u64> = taken.iter().map(|(left, ..)| left.unwrap_or(u64::MAX)).collect();
+        ends.sort_unstable();
+        let needed = majority.saturating_sub(self.votes.len() - taken.len()).max(1);
+        let ttl_left_ms = ends.get(needed - 1).copied().filter(|left| *left != u64::MAX);
+        let announces = taken.iter().any(|(_, announces, _)| *announces);
+        Some(Contest { ttl_left_ms, announces, tie: largest + unknown < majority })
+    }
+
+    fn failure(&self, quorum: &Quorum, now: Time, majority: usize) -> Failure {
+        let lines = self.votes.iter().enumerate().map(|(node, vote)| {
+            let text = match vote {
+                Vote::Pending => tally::SILENT.to_owned(),
+                Vote::Granted { .. } => "granted".to_owned(),
+                Vote::Taken { .. } => "held by somebody else".to_owned(),
+                Vote::Wrong(found) => format!("a {found} stands under this name"),
+                Vote::Barred { .. } => tally::barred(quorum, now, node),
+                Vote::Failed { failure, .. } => failure.detail.clone(),
+            };
+            quorum.quoted(node, &text)
+        });
+        let failures = self.votes.iter().filter_map(|vote| match vote {
+            Vote::Failed { failure, .. } => Some((failure.kind, failure.transient)),
+            Vote::Wrong(_) => Some((ErrorKind::WrongKind, false)),
+            _ => None,
+        });
+        let mut failure = tally::no_quorum(failures.collect(), lines.collect(), majority);
+        if failure.kind == ErrorKind::WrongKind
+            && let Some(Vote::Wrong(found)) = self.votes.iter().find(|vote| matches!(vote, Vote::Wrong(_)))
+        {
+            failure.detail = format!("a {found} stands under this name; it was left untouched");
+        }
+        failure
+    }
+}
+
+struct Contest {
+    ttl_left_ms: Option<u64>,
+    announces: bool,
+    /// Nobody can have a majority.
+    tie: bool,
+}

@@ -1,0 +1,251 @@
+//! Redlock: one lock on N independent servers, held by whoever holds a majority of them. Every decision of it, and no
+//! I/O: which node gets what, what the answers amount to, when that is settled, and what is left to be undone.
+//!
+//! [`Quorum`] is what a client knows of its nodes over time; a [`Round`] is one operation on all of them. The hands ask
+//! [`Quorum::begin`] what to send, tell each answer to [`Round::answered`], and take the outcome when [`Round::rest`]
+//! says that there is nothing to wait for.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `nodes` | sets of nodes |
+//! | `standing` | which nodes vote: quarantine after a restart without data, a clock that jumped |
+//! | `round` | one operation: whom to send what, how long to wait |
+//! | `ballot` | what the votes on an acquire amount to; the fencing token that a majority acknowledges |
+//! | `tally` | what the answers to everything else amount to |
+
+mod ballot;
+mod nodes;
+mod round;
+mod standing;
+mod tally;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use nodes::{NODES_MAX, Nodes};
+pub use round::{Rest, Round, Send};
+pub use standing::Life;
+
+use self::standing::Standing;
+use crate::machine::{Answer, Claim, Op, Time};
+
+/// The shortest quarantine that is chosen when none is asked for.
+const QUARANTINE_MIN: Duration = Duration::from_secs(60);
+/// How many tokens are remembered at most for the sake of fewer requests.
+const REMEMBERED: usize = 4096;
+/// A renewal that did not end within this time never will: whoever made it has gone away.
+const RENEWAL_MAX: Duration = Duration::from_secs(60);
+
+/// What the client decided about its quorum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
+    /// How long a node that restarted without its data does not vote; zero: not at all; `None`: the larger of a minute
+    /// and twice the longest lease that was asked for.
+    pub quarantine: Option<Duration>,
+    /// How far apart clocks may run.
+    pub drift_factor: f64,
+    /// Whether a node that is given a hold again gets a fencing counter too.
+    pub fencing: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { quarantine: None, drift_factor: 0.01, fencing: true }
+    }
+}
+
+/// What one client knows of its nodes. Pure: the hands hold it behind a mutex, never while anything waits.
+#[derive(Debug)]
+pub struct Quorum {
+    members: Vec<Member>,
+    rules: Rules,
+    longest_ttl: Duration,
+    /// The highest fencing token that was seen.
+    last_token: u64,
+    /// Nodes that surely never got an acquire that was granted by the others, so that nothing is owed to them later.
+    spared: HashMap<Arc<str>, Nodes>,
+    /// Holds whose renewal is under way.
+    renewing: HashMap<Arc<str>, Renewing>,
+    /// Nodes that are just being given a hold again that they had lost.
+    seeding: HashMap<Arc<str>, Nodes>,
+}
+
+#[derive(Debug)]
+struct Member {
+    name: String,
+    standing: Standing,
+    /// It did not answer the last request in time: nobody waits for it for mere completeness.
+    silent: bool,
+}
+
+#[derive(Debug)]
+struct Renewing {
+    since: Time,
+    /// It was released meanwhile.
+    ended: bool,
+}
+
+impl Quorum {
+    /// A quorum of the nodes with these names (addresses, for messages), 1 to [`NODES_MAX`] of them.
+    pub fn new(names: Vec<String>, rules: Rules) -> Quorum {
+        let member =
+            |name| Member { name, standing: Standing::new(rules.drift_factor), silent: false };
+        Quorum {
+            members: names.into_iter().take(NODES_MAX).map(member).collect(),
+            rules,
+            longest_ttl: Duration::ZERO,
+            last_token: 0,
+            spared: HashMap::new(),
+            renewing: HashMap::new(),
+            seeding: HashMap::new(),
+        }
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there is no node at all.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// How many nodes make a majority.
+    pub fn majority(&self) -> usize {
+        self.len() / 2 + 1
+    }
+
+    /// Begins an operation: what to send, and the state machine that takes the answers. `wall_us` is the client's wall
+    /// clock, of which the fencing token is proposed; correctness does not depend on it.
+    pub fn begin(&mut self, now: Time, wall_us: u64, op: &Op) -> (Round, Send) {
+        match op {
+            Op::Acquire { ttl_ms, .. } => self.asked(*ttl_ms),
+            Op::Renew { holds } => {
+                for (claim, ttl_ms) in holds {
+                    self.asked(*ttl_ms);
+                    self.renewal_begins(now, claim);
+                }
+            }
+            Op::Release { claim } | Op::Undo { claim, .. } => {
+                if let Some(renewing) = self.renewing.get_mut(&claim.token) {
+                    renewing.ended = true;
+                }
+            }
+            _ => {}
+        }
+        Round::begin(self, now, wall_us, op)
+    }
+
+    fn asked(&mut self, ttl_ms: u64) {
+        self.longest_ttl = self.longest_ttl.max(Duration::from_millis(ttl_ms));
+    }
+
+    /// A connection to a node was made, and the node said who it is; `None` if it would not.
+    pub fn introduced(&mut self, now: Time, node: usize, life: Option<&Life>) {
+        if let Some(member) = self.members.get_mut(node) {
+            member.standing.introduced(now, life);
+        }
+    }
+
+    /// How long a node that restarted without its data does not vote.
+    pub fn quarantine(&self) -> Duration {
+        self.rules.quarantine.unwrap_or_else(|| QUARANTINE_MIN.max(self.longest_ttl * 2))
+    }
+
+    /// For how much longer this node does not vote, if it does not.
+    pub fn barred_for(&self, now: Time, node: usize) -> Option<Duration> {
+        self.members.get(node)?.standing.barred_for(now, self.quarantine())
+    }
+
+    /// The fencing token to propose to all nodes.
+    fn proposal(&self, wall_us: u64) -> u64 {
+        wall_us.max(self.last_token + 1)
+    }
+
+    /// Looks at what an answer says about its node; tells whether the node votes.
+    fn heard(&mut self, now: Time, node: usize, answer: &Answer) -> bool {
+        let (quarantine, longest) = (self.quarantine(), self.longest_ttl);
+        let Some(member) = self.members.get_mut(node) else { return false };
+        member.silent = answer.outcome.failure().is_some();
+        member.standing.observe(now, answer, longest * 2);
+        member.standing.barred_for(now, quarantine).is_none()
+    }
+
+    /// The nodes that are worth waiting for, when nothing depends on them any more.
+    fn prompt(&self) -> Nodes {
+        self.members.iter().enumerate().filter(|(_, member)| !member.silent).map(|(node, _)| node).collect()
+    }
+
+    fn not_in_time(&mut self, nodes: Nodes) {
+        for node in nodes.iter() {
+            if let Some(member) = self.members.get_mut(node) {
+                member.silent = true;
+            }
+        }
+    }
+
+    fn spare(&mut self, claim: &Claim, nodes: Nodes) {
+        if self.spared.len() >= REMEMBERED {
+            // forgotten, they are asked to give back what they never had: harmless
+            self.spared.clear();
+        }
+        self.spared.insert(claim.token.clone(), nodes);
+    }
+
+    fn spared(&mut self, claim: &Claim) -> Nodes {
+        if self.spared.is_empty() { Nodes::NONE } else { self.spared.remove(&claim.token).unwrap_or(Nodes::NONE) }
+    }
+
+    fn renewal_begins(&mut self, now: Time, claim: &Claim) {
+        if self.renewing.len() >= REMEMBERED {
+            self.renewing.retain(|_, renewing| now.since(renewing.since) < RENEWAL_MAX);
+        }
+        self.renewing.entry(claim.token.clone()).or_insert(Renewing { since: now, ended: false });
+    }
+
+    /// A renewal ended; whether the hold is still wanted, as far as anybody said.
+    fn renewal_ends(&mut self, claim: &Claim) -> bool {
+        self.renewing.remove(&claim.token).is_some_and(|renewing| !renewing.ended)
+    }
+
+    /// A node is about to be given a hold again.
+    fn seed(&mut self, claim: &Claim, node: usize) {
+        let nodes = self.seeding.entry(claim.token.clone()).or_insert(Nodes::NONE);
+        *nodes = nodes.with(node);
+        if let Some(spared) = self.spared.get_mut(&claim.token) {
+            *spared = spared.without(node);
+        }
+    }
+
+    /// The request that gave a node its hold again was answered, or was not. Until this is called the node is given
+    /// special care when the hold is released.
+    pub fn seeded(&mut self, claim: &Claim, node: usize) {
+        if let Some(nodes) = self.seeding.get_mut(&claim.token) {
+            *nodes = nodes.without(node);
+            if nodes.is_empty() {
+                self.seeding.remove(&claim.token);
+            }
+        }
+    }
+
+    fn seeding(&self, claim: &Claim) -> Nodes {
+        if self.seeding.is_empty() {
+            return Nodes::NONE;
+        }
+        self.seeding.get(&claim.token).copied().unwrap_or(Nodes::NONE)
+    }
+
+    /// What a node said, with its name in front.
+    fn quoted(&self, node: usize, detail: &str) -> String {
+        match self.members.get(node) {
+            Some(member) if !detail.starts_with(&member.name) => format!("{}: {detail}", member.name),
+            _ => detail.to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "quorum_tests.rs"]
+mod quorum_tests;

@@ -1,0 +1,325 @@
+#![allow(clippy::unwrap_used)]
+use super::*;
+use crate::error::ErrorKind;
+use crate::machine::{Failure, Kind, Outcome, Renewal, Reply};
+
+fn at(ms: u64) -> Time {
+    Time::from_millis(ms)
+}
+
+fn quorum(nodes: usize) -> Quorum {
+    Quorum::new((0..nodes).map(|node| format!("node{node}")).collect(), Rules::default())
+}
+
+fn claim() -> Claim {
+    Claim { kind: Kind::Mutex, key: b"a".as_slice().into(), token: "onelock1:0".into() }
+}
+
+fn acquire() -> Op {
+    Op::Acquire { claim: claim(), ttl_ms: 10_000, fence_ttl_ms: Some(60_000), info: None }
+}
+
+fn answer(outcome: Outcome<Reply>) -> Answer {
+    Answer { sent_at: at(0), received_at: at(1), connection: 1, server_time_us: None, outcome }
+}
+
+fn said(reply: Reply) -> Answer {
+    answer(Outcome::Applied(reply))
+}
+
+fn granted(fence: u64) -> Answer {
+    said(Reply::Granted { fence: Some(fence), again: false })
+}
+
+fn taken(holder: u64, left: u64) -> Answer {
+    said(Reply::Taken { ttl_left_ms: Some(left), announces: true, holder })
+}
+
+fn refused() -> Answer {
+    answer(Outcome::NotApplied(Failure::transient(ErrorKind::Unavailable, "connection refused")))
+}
+
+fn silence() -> Answer {
+    answer(Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "no reply in time")))
+}
+
+/// Runs an acquire with these answers, one after the other; nodes beyond the list stay silent.
+fn vote(quorum: &mut Quorum, answers: &[Answer]) -> (Round, Option<Outcome<Reply>>) {
+    let (mut round, send) = quorum.begin(at(0), 100, &acquire());
+    assert_eq!(send.nodes, Nodes::first(quorum.len()));
+    for (node, answer) in answers.iter().enumerate() {
+        if round.rest(quorum) == Rest::Over {
+            break;
+        }
+        assert_eq!(round.answered(quorum, at(1), node, answer), None);
+    }
+    let outcome = (round.rest(quorum) != Rest::Wait).then(|| round.conclude(quorum, at(2)).outcome);
+    (round, outcome)
+}
+
+/// What a node can say to an acquire.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Says {
+    Grants,
+    Taken,
+    Refuses,
+    Silent,
+}
+
+const SAYS: [Says; 4] = [Says::Grants, Says::Taken, Says::Refuses, Says::Silent];
+
+/// Every pattern of votes of one to seven nodes, told in order: the lock is granted if and only if a majority granted
+/// it, as early as that is certain, and whatever may have been taken otherwise has to be given back.
+#[test]
+fn every_pattern_of_votes() {
+    for nodes in 1..=7_usize {
+        let majority = nodes / 2 + 1;
+        for pattern in 0..4_usize.pow(nodes as u32) {
+            let says: Vec<Says> = (0..nodes).map(|node| SAYS[pattern >> (2 * node) & 3]).collect();
+            let mut quorum = quorum(nodes);
+            let (mut round, _) = quorum.begin(at(0), 100, &acquire());
+            let (mut grants, mut told) = (0, 0);
+            for (node, says) in says.iter().enumerate() {
+                let answer = match says {
+                    Says::Grants => granted(100),
+                    Says::Taken => taken(7, 500),
+                    Says::Refuses => refused(),
+                    Says::Silent => silence(),
+                };
+                round.answered(&mut quorum, at(1), node, &answer);
+                told += 1;
+                grants += usize::from(*says == Says::Grants);
+                let certain = grants >= majority || grants + nodes - told < majority;
+                assert_eq!(round.rest(&quorum) != Rest::Wait, certain, "{says:?} after {told}");
+                if certain {
+                    break;
+                }
+            }
+            let all = told == nodes;
+            let heard = &says[..told];
+            let maybe = !all || heard.contains(&Says::Silent) || grants > 0;
+            let contest = heard.iter().filter(|says| matches!(says, Says::Taken | Says::Grants)).count() >= majority
+                && heard.contains(&Says::Taken);
+            match round.conclude(&mut quorum, at(2)).outcome {
+                Outcome::Applied(Reply::Granted { fence, .. }) => {
+                    assert!(grants >= majority && fence == Some(100), "{says:?}");
+                }
+                Outcome::Applied(Reply::Denied { .. }) => assert!(grants < majority && !maybe && contest, "{says:?}"),
+                Outcome::Applied(Reply::Split { failure, at_large, .. }) => {
+                    assert!(grants < majority, "{says:?}");
+                    assert_eq!(failure.is_none(), contest, "{says:?}");
+                    assert_eq!(at_large, !all || heard.contains(&Says::Silent), "{says:?}");
+                }
+                Outcome::NotApplied(failure) => {
+                    assert!(grants < majority && !maybe && !contest, "{says:?}");
+                    assert_eq!((failure.kind, failure.nodes.len()), (ErrorKind::NoQuorum, nodes));
+                }
+                other => panic!("{says:?}: {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn counters_that_disagree_cost_one_more_round_and_the_token_is_acknowledged() {
+    let mut quorum = quorum(3);
+    let (mut round, _) = quorum.begin(at(0), 1, &acquire());
+    assert_eq!(round.answered(&mut quorum, at(1), 0, &granted(5)), None);
+    let send = round.answered(&mut quorum, at(1), 1, &granted(9)).unwrap();
+    assert_eq!(send.nodes, Nodes::NONE.with(0));
+    assert!(matches!(send.op, Op::WriteBack { fence: 9, .. }));
+    assert_eq!(round.rest(&quorum), Rest::Wait);
+    // a third node is further still: the token rises, and what was acknowledged no longer counts
+    let send = round.answered(&mut quorum, at(1), 2, &granted(12)).unwrap();
+    assert_eq!(send.nodes, Nodes::NONE.with(0).with(1));
+    assert_eq!(round.answered(&mut quorum, at(2), 0, &said(Reply::Written(Some(9)))).map(|send| send.nodes), Some(Nodes::NONE.with(0)));
+    assert_eq!(round.answered(&mut quorum, at(2), 1, &said(Reply::Written(Some(12)))), None);
+    assert_eq!(round.rest(&quorum), Rest::Over);
+    let done = round.conclude(&mut quorum, at(3));
+    assert_eq!(done.outcome, Outcome::Applied(Reply::Granted { fence: Some(12), again: false }));
+    assert_eq!(done.sent_at, at(0), "the deadline counts from the first request");
+    // and the next proposal is above it
+    let (_, send) = quorum.begin(at(4), 1, &acquire());
+    assert!(matches!(send.op, Op::Vote { fence: Some(fence), .. } if fence.base == 13));
+}
+
+#[test]
+fn a_node_that_lost_the_lock_meanwhile_acknowledges_nothing() {
+    let mut quorum = quorum(3);
+    let (mut round, _) = quorum.begin(at(0), 1, &acquire());
+    round.answered(&mut quorum, at(1), 0, &granted(5));
+    round.answered(&mut quorum, at(1), 1, &granted(9)).unwrap();
+    round.answered(&mut quorum, at(1), 2, &taken(7, 100));
+    round.answered(&mut quorum, at(2), 0, &said(Reply::Written(None)));
+    assert_eq!(round.rest(&quorum), Rest::Over);
+    assert!(matches!(round.conclude(&mut quorum, at(2)).outcome, Outcome::Applied(Reply::Split { .. })));
+}
+
+#[test]
+fn a_split_vote_is_a_tie_and_a_majority_holder_is_not() {
+    let tie = |answers: &[Answer]| match vote(&mut quorum(answers.len()), answers).1 {
+        Some(Outcome::Applied(Reply::Split { tie, failure: None, ttl_left_ms, .. })) => (tie, ttl_left_ms),
+        other => panic!("{other:?}"),
+    };
+    assert!(tie(&[granted(100), taken(1, 50), taken(2, 90)]).0);
+    // the second of the two that are needed ends the wait: one is free already
+    assert_eq!(tie(&[granted(100), taken(1, 50), taken(1, 90)]), (false, Some(50)));
+    assert!(tie(&[granted(100), granted(100), taken(1, 50), taken(1, 90), taken(2, 20)]).0);
+    assert_eq!(tie(&[granted(100), taken(1, 70), taken(1, 90), taken(1, 60), taken(2, 80)]), (false, Some(70)));
+    let held = vote(&mut quorum(3), &[taken(1, 50), taken(1, 90), taken(1, 70)]).1;
+    let denied = Reply::Denied { ttl_left_ms: Some(70), announces: true };
+    assert_eq!(held, Some(Outcome::Applied(denied)));
+}
+
+#[test]
+fn too_few_nodes_are_named_one_by_one() {
+    let (_, outcome) = vote(&mut quorum(3), &[granted(100), refused(), refused()]);
+    let Some(Outcome::Applied(Reply::Split { failure: Some(failure), at_large: false, .. })) = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!(failure.kind, ErrorKind::NoQuorum);
+    assert!(failure.transient);
+    assert_eq!(failure.nodes, ["node0: granted", "node1: connection refused", "node2: connection refused"]);
+    let password = || answer(Outcome::NotApplied(Failure::lasting(ErrorKind::AuthFailed, "WRONGPASS")));
+    let (_, outcome) = vote(&mut quorum(3), &[password(), password(), refused()]);
+    let Some(Outcome::NotApplied(failure)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((failure.kind, failure.transient), (ErrorKind::AuthFailed, false));
+}
+
+fn young() -> Life {
+    Life { run_id: [1; 40], uptime: Duration::from_secs(3), keeps_data: false }
+}
+
+#[test]
+fn a_quarantined_node_does_not_vote_and_is_given_the_lock_all_the_same() {
+    let mut quorum = quorum(3);
+    quorum.introduced(at(0), 0, Some(&young()));
+    let (_, outcome) = vote(&mut quorum, &[granted(100), granted(100), refused()]);
+    let Some(Outcome::Applied(Reply::Split { failure: Some(failure), .. })) = outcome else { panic!("{outcome:?}") };
+    assert!(failure.nodes[0].contains("quarantine"), "{failure:?}");
+    let (_, outcome) = vote(&mut quorum, &[granted(100), granted(100), granted(100)]);
+    assert!(matches!(outcome, Some(Outcome::Applied(Reply::Granted { .. }))));
+    assert_eq!(quorum.quarantine(), Duration::from_secs(60));
+    quorum.begin(at(0), 1, &Op::Acquire { claim: claim(), ttl_ms: 50_000, fence_ttl_ms: None, info: None });
+    assert_eq!(quorum.quarantine(), Duration::from_secs(100), "twice the longest lease");
+}
+
+fn renew() -> Op {
+    Op::Renew { holds: vec![(claim(), 10_000)] }
+}
+
+fn renewed(verdict: Renewal) -> Answer {
+    said(Reply::Renewed(vec![verdict]))
+}
+
+/// A renewal with these answers: the verdict, and the nodes that are given the hold again.
+fn renewal(quorum: &mut Quorum, answers: &[Answer], released_meanwhile: bool) -> (Renewal, Vec<usize>) {
+    let (mut round, _) = quorum.begin(at(0), 1, &renew());
+    for (node, answer) in answers.iter().enumerate() {
+        round.answered(quorum, at(1), node, answer);
+    }
+    if released_meanwhile {
+        quorum.begin(at(1), 1, &Op::Release { claim: claim() });
+    }
+    let outcome = round.conclude(quorum, at(2)).outcome;
+    let Outcome::Applied(Reply::Renewed(verdicts)) = outcome else { panic!("{outcome:?}") };
+    let seeds = round.seeds(quorum, at(2), 1);
+    (verdicts[0].clone(), seeds.into_iter().map(|(_, node, _)| node).collect())
+}
+
+#[test]
+fn a_renewal_needs_a_majority_and_gives_the_hold_back_to_who_lost_it() {
+    let (yes, gone) = (|| renewed(Renewal::Renewed), || renewed(Renewal::NotMine));
+    let mut three = quorum(3);
+    assert_eq!(renewal(&mut three, &[yes(), yes(), yes()], false), (Renewal::Renewed, vec![]));
+    assert_eq!(renewal(&mut three, &[yes(), gone(), yes()], false), (Renewal::Renewed, vec![1]));
+    three.seeded(&claim(), 1);
+    assert_eq!(renewal(&mut three, &[yes(), gone(), yes()], true), (Renewal::Renewed, vec![]), "it was released");
+    assert_eq!(renewal(&mut three, &[yes(), gone(), gone()], false), (Renewal::NotMine, vec![]));
+    let (failed, seeds) = renewal(&mut three, &[yes(), gone(), refused()], false);
+    assert!(matches!(failed, Renewal::Failed(text) if text.contains("node2: connection refused")));
+    assert!(seeds.is_empty(), "one node is no majority");
+    // a node in quarantine cannot confirm
+    three.introduced(at(0), 0, Some(&young()));
+    assert!(matches!(renewal(&mut three, &[yes(), yes(), refused()], false).0, Renewal::Failed(_)));
+}
+
+fn release(quorum: &mut Quorum, answers: &[Answer]) -> Outcome<Reply> {
+    let (mut round, _) = quorum.begin(at(0), 1, &Op::Release { claim: claim() });
+    for (node, answer) in answers.iter().enumerate() {
+        round.answered(quorum, at(1), node, answer);
+    }
+    round.conclude(quorum, at(2)).outcome
+}
+
+#[test]
+fn a_release_is_done_when_a_majority_is_free_and_the_rest_is_owed() {
+    let (found, gone) = (|| said(Reply::Released(true)), || said(Reply::Released(false)));
+    let mut three = quorum(3);
+    let done = |found| Outcome::Applied(Reply::Released(found));
+    let partly = |found, node| {
+        let owed = Nodes::NONE.with(node);
+        Outcome::Applied(Reply::PartlyReleased { found, owed, at_large: false })
+    };
+    assert_eq!(release(&mut three, &[found(), found(), found()]), done(true));
+    assert_eq!(release(&mut three, &[found(), found(), gone()]), done(true));
+    assert_eq!(release(&mut three, &[found(), gone(), gone()]), done(false), "it had no majority any more");
+    assert_eq!(release(&mut three, &[found(), found(), silence()]), partly(true, 2));
+    assert_eq!(release(&mut three, &[found(), silence(), gone()]), partly(true, 1));
+    assert!(matches!(release(&mut three, &[found(), silence(), silence()]), Outcome::Indeterminate(_)));
+    assert!(matches!(release(&mut three, &[refused(), refused(), refused()]), Outcome::NotApplied(_)));
+    // a node that never got the acquire owes nothing
+    vote(&mut three, &[refused(), granted(100), granted(100)]);
+    assert_eq!(release(&mut three, &[refused(), found(), found()]), done(true));
+    // one that is just being given the hold again does, whatever it says
+    renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::NotMine), renewed(Renewal::Renewed)], false);
+    let owed = Nodes::NONE.with(1);
+    let expected = Outcome::Applied(Reply::PartlyReleased { found: true, owed, at_large: true });
+    assert_eq!(release(&mut three, &[found(), gone(), found()]), expected);
+}
+
+#[test]
+fn mere_completeness_is_waited_for_only_where_it_comes_soon() {
+    let mut three = quorum(3);
+    let found = || said(Reply::Released(true));
+    let (mut round, _) = three.begin(at(0), 1, &Op::Release { claim: claim() });
+    round.answered(&mut three, at(1), 0, &found());
+    assert_eq!(round.rest(&three), Rest::Wait);
+    round.answered(&mut three, at(1), 1, &found());
+    assert!(matches!(round.rest(&three), Rest::Until(until) if until < at(10)));
+    round.conclude(&mut three, at(4));
+    // it is known to be silent now
+    let (mut round, _) = three.begin(at(5), 1, &Op::Release { claim: claim() });
+    round.answered(&mut three, at(6), 0, &found());
+    round.answered(&mut three, at(6), 1, &found());
+    assert_eq!(round.rest(&three), Rest::Over);
+}
+
+#[test]
+fn an_inspection_shows_what_a_majority_sees() {
+    let standing = |holder: &str, fence, left| {
+        said(Reply::Inspected(Some(crate::machine::Standing {
+            kind: Ok(Kind::Mutex),
+            holder: holder.as_bytes().to_vec(),
+            count: 1,
+            ttl_left_ms: Some(left),
+            fence: Some(fence),
+            info: None,
+        })))
+    };
+    let mut three = quorum(3);
+    let mut look = |answers: &[Answer]| {
+        let (mut round, _) = three.begin(at(0), 1, &Op::Inspect { key: b"a".as_slice().into() });
+        for (node, answer) in answers.iter().enumerate() {
+            round.answered(&mut three, at(1), node, answer);
+        }
+        round.conclude(&mut three, at(2)).outcome
+    };
+    let seen = look(&[standing("x", 5, 100), standing("x", 9, 300), standing("x", 5, 200)]);
+    let Outcome::Applied(Reply::Inspected(Some(standing_now))) = seen else { panic!("{seen:?}") };
+    assert_eq!((standing_now.fence, standing_now.ttl_left_ms), (Some(5), Some(200)));
+    let free = || said(Reply::Inspected(None));
+    assert_eq!(look(&[standing("x", 5, 100), free(), free()]), Outcome::Applied(Reply::Inspected(None)));
+    assert_eq!(look(&[standing("x", 5, 100), standing("y", 5, 100), free()]), Outcome::Applied(Reply::Inspected(None)));
+    assert!(matches!(look(&[standing("x", 5, 100), refused(), refused()]), Outcome::Indeterminate(_)));
+}

@@ -1,0 +1,205 @@
+//! One operation on all nodes: whom to send what, what the answers amount to, and how long to wait for the rest.
+
+use std::time::Duration;
+
+use super::ballot::{Ballot, Standing as Count};
+use super::tally::{self, Heard};
+use super::{Nodes, Quorum};
+use crate::machine::{Answer, Claim, Op, Outcome, Proposal, Renewal, Reply, Time, naming};
+
+/// When nothing depends on the missing answers any more, they are waited for no longer than this: with them there is
+/// less to be undone.
+const LINGER: Duration = Duration::from_millis(3);
+
+/// A request for several nodes, the same for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Send {
+    /// To whom.
+    pub nodes: Nodes,
+    /// What.
+    pub op: Op,
+}
+
+/// Whether there is anything to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// It depends on answers that are still to come.
+    Wait,
+    /// It is settled; wait for the missing answers until then, but no longer.
+    Until(Time),
+    /// Nothing: conclude it.
+    Over,
+}
+
+/// One operation under way.
+#[derive(Clone, Debug)]
+pub struct Round {
+    op: Op,
+    addressed: Nodes,
+    pending: Nodes,
+    majority: usize,
+    /// Before the first request: deadlines count from here.
+    sent_at: Time,
+    answers: Vec<Option<Heard>>,
+    ballot: Option<Ballot>,
+    settled_at: Option<Time>,
+}
+
+impl Round {
+    pub(super) fn begin(quorum: &Quorum, now: Time, wall_us: u64, op: &Op) -> (Round, Send) {
+        let everybody = Nodes::first(quorum.len());
+        let (addressed, request, ballot) = match op {
+            Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
+                let fence = fence_ttl_ms.map(|ttl_ms| Proposal { base: quorum.proposal(wall_us), ttl_ms });
+                let vote = Op::Vote { claim: claim.clone(), ttl_ms: *ttl_ms, fence, info: info.clone() };
+                (everybody, vote, Some(Ballot::new(quorum.len(), fence_ttl_ms.is_some())))
+            }
+            Op::Undo { nodes, .. } => (nodes.and(everybody), op.clone(), None),
+            other => (everybody, other.clone(), None),
+        };
+        let round = Round {
+            op: op.clone(),
+            addressed,
+            pending: addressed,
+            majority: quorum.majority(),
+            sent_at: now,
+            answers: vec![None; quorum.len()],
+            ballot,
+            settled_at: None,
+        };
+        (round, Send { nodes: addressed, op: request })
+    }
+
+    /// A node answered, or did not in time. More may have to be sent: the fencing token, to nodes that are behind.
+    pub fn answered(&mut self, quorum: &mut Quorum, now: Time, node: usize, answer: &Answer) -> Option<Send> {
+        let votes = quorum.heard(now, node, answer);
+        if self.pending.has(node) {
+            self.pending = self.pending.without(node);
+            if let Some(place) = self.answers.get_mut(node) {
+                *place = Some(Heard { outcome: answer.outcome.clone(), votes, connection: answer.connection });
+            }
+        }
+        let Some(ballot) = &mut self.ballot else {
+            if self.settled_at.is_none() && self.is_settled() {
+                self.settled_at = Some(now);
+            }
+            return None;
+        };
+        ballot.answered(node, &answer.outcome, votes);
+        match ballot.count(self.majority) {
+            Count::Open(write_back) => {
+                let (nodes, fence) = write_back?;
+                let Op::Acquire { claim, fence_ttl_ms: Some(fence_ttl_ms), .. } = &self.op else { return None };
+                let op = Op::WriteBack { claim: claim.clone(), fence, fence_ttl_ms: *fence_ttl_ms };
+                Some(Send { nodes, op })
+            }
+            Count::Granted(_) | Count::Failed => {
+                self.settled_at.get_or_insert(now);
+                None
+            }
+        }
+    }
+
+    fn is_settled(&self) -> bool {
+        match &self.op {
+            Op::Renew { holds } => (0..holds.len()).all(|hold| {
+                tally::renewal(&self.answers, self.majority, hold) != tally::Renewed::Open
+            }),
+            Op::SetCount { .. } => tally::counted(&self.answers, self.majority).is_some(),
+            Op::Release { .. } => tally::is_released(&self.answers, self.majority),
+            Op::Inspect { .. } => tally::seen(&self.answers, self.majority).is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether there is anything to wait for.
+    pub fn rest(&self, quorum: &Quorum) -> Rest {
+        let Some(settled_at) = self.settled_at else {
+            let waits = self.ballot.as_ref().map_or(!self.pending.is_empty(), Ballot::waits);
+            return if waits { Rest::Wait } else { Rest::Over };
+        };
+        // who gets the lock is in a hurry; the answers that are missing can only be grants of it
+        let granted = self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
+        if granted || self.pending.and(quorum.prompt()).is_empty() {
+            return Rest::Over;
+        }
+        Rest::Until(settled_at + LINGER)
+    }
+
+    /// Nodes that have not answered yet.
+    pub fn pending(&self) -> Nodes {
+        self.pending
+    }
+
+    /// The end: what it amounts to, whether or not everybody answered.
+    pub fn conclude(&mut self, quorum: &mut Quorum, now: Time) -> Answer {
+        let granted = self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
+        if !granted {
+            quorum.not_in_time(self.pending);
+        }
+        let outcome = match (&self.op, &self.ballot) {
+            (Op::Acquire { claim, .. }, Some(ballot)) => {
+                let outcome = ballot.outcome(quorum, now, self.majority);
+                if let Outcome::Applied(Reply::Granted { fence, .. }) = &outcome {
+                    quorum.last_token = quorum.last_token.max(fence.unwrap_or(0));
+                    let spared = ballot.spared();
+                    if !spared.is_empty() {
+                        quorum.spare(claim, spared);
+                    }
+                }
+                outcome
+            }
+            (Op::Release { claim } | Op::Undo { claim, .. }, _) => {
+                tally::released(quorum, &self.answers, self.addressed, self.majority, claim, &self.op)
+            }
+            (Op::Renew { holds }, _) => tally::renewals(quorum, &self.answers, self.majority, holds.len()),
+            (Op::SetCount { .. }, _) => match tally::counted(&self.answers, self.majority) {
+                Some(found) => Outcome::Applied(Reply::Counted(found)),
+                None => tally::failure(quorum, &self.answers, self.majority),
+            },
+            (Op::Inspect { .. }, _) => match tally::seen(&self.answers, self.majority) {
+                Some(standing) => Outcome::Applied(Reply::Inspected(standing)),
+                None => tally::failure(quorum, &self.answers, self.majority),
+            },
+            (Op::ForceRelease { .. }, _) => tally::forced(quorum, &self.answers, self.majority),
+            (other, _) => tally::not_for_a_quorum(other),
+        };
+        Answer {
+            sent_at: self.sent_at,
+            received_at: now,
+            connection: self.connection(),
+            server_time_us: None,
+            outcome,
+        }
+    }
+
+    /// A number that changes when any node's connection does; 0 when not all answered on one that is ordered.
+    fn connection(&self) -> u64 {
+        let numbers = self.answers.iter().map(|heard| heard.as_ref().map_or(0, |heard| heard.connection));
+        numbers.fold(Some(0_u64), |sum, number| sum.filter(|_| number != 0).map(|sum| sum + number)).unwrap_or(0)
+    }
+
+    /// After a renewal was concluded: what to send to nodes that lost a hold which a majority still has. Each answer, or
+    /// the want of one, is told to [`Quorum::seeded`].
+    pub fn seeds(&self, quorum: &mut Quorum, now: Time, wall_us: u64) -> Vec<(Claim, usize, Op)> {
+        let Op::Renew { holds } = &self.op else { return Vec::new() };
+        let mut seeds = Vec::new();
+        for (index, (claim, ttl_ms)) in holds.iter().enumerate() {
+            let wanted = quorum.renewal_ends(claim);
+            if !wanted || tally::renewal(&self.answers, self.majority, index) != tally::Renewed::Yes {
+                continue;
+            }
+            for (node, heard) in self.answers.iter().enumerate() {
+                if heard.as_ref().is_some_and(|heard| heard.verdict(index) == Some(&Renewal::NotMine)) {
+                    quorum.seed(claim, node);
+                    let proposal = Proposal { base: quorum.proposal(wall_us), ttl_ms: naming::fence_ttl_ms(*ttl_ms) };
+                    let fence = quorum.rules.fencing.then_some(proposal);
+                    // what is left of the lease, not all of it: the others were asked some time ago
+                    let ttl_ms = ttl_ms.saturating_sub(now.since(self.sent_at).as_millis() as u64).max(1);
+                    seeds.push((claim.clone(), node, Op::Vote { claim: claim.clone(), ttl_ms, fence, info: None }));
+                }
+            }
+        }
+        seeds
+    }
+}
