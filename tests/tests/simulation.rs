@@ -3,6 +3,7 @@
 //! | variable | does |
 //! |---|---|
 //! | `ONELOCK_SIM_SEED` | runs and explains this one schedule instead |
+//! | `ONELOCK_SIM_QUORUM_SEED` | the same of several servers |
 //! | `ONELOCK_SIM_SCHEDULES` | how many schedules are run, half of them with fresh seeds |
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test that says what it did")]
@@ -10,7 +11,7 @@
 use std::io::Write as _;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use onelock_tests::sim::{Count, Stats, explain, run, sweep};
+use onelock_tests::sim::{Count, Stats, explain, quorum, run, sweep};
 
 const SCHEDULES: u64 = 100_000;
 const THREADS: usize = 2;
@@ -53,6 +54,32 @@ fn no_schedule_violates_a_property() {
     // rare things have to happen, or nothing is proven about them
     for rare in Count::ALL {
         assert!(count < SCHEDULES / 2 || fixed.get(rare) >= 50, "{rare:?} happened {} times only", fixed.get(rare));
+    }
+}
+
+/// How many schedules with several servers are run.
+const QUORUM_SCHEDULES: u64 = 20_000;
+
+#[test]
+fn no_schedule_of_several_servers_violates_a_property() {
+    if let Some(seed) = number("ONELOCK_SIM_QUORUM_SEED") {
+        let text = quorum::explain(seed, None);
+        println!("{text}");
+        assert_eq!(quorum::run(seed, None).err(), None);
+        return;
+    }
+    let count = number("ONELOCK_SIM_SCHEDULES").map_or(QUORUM_SCHEDULES, |count| count / 5) / 2;
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).expect("the clock is past 1970");
+    for first in [1, (clock.as_nanos() as u64) >> 8 << 20] {
+        let begin = Instant::now();
+        let (tally, failure) = quorum::sweep(first, count, None);
+        let line = format!("several servers, seeds from {first}: {count} schedules in {:?}", begin.elapsed());
+        writeln!(std::io::stdout(), "{line}").expect("standard output takes it");
+        if let Some((seed, violation)) = failure {
+            panic!("{violation:?}\n{}\nrepeat it with ONELOCK_SIM_QUORUM_SEED={seed}", quorum::explain(seed, None));
+        }
+        assert!(count < QUORUM_SCHEDULES / 2 || tally.rarest() >= 50, "rare things have to happen: {tally:#?}");
+        println!("{tally:#?}");
     }
 }
 

@@ -151,21 +151,15 @@ impl Janitor {
                     Doubt::Ordered(connection) => answer.connection != 0 && answer.connection == connection,
                     Doubt::AtLarge => false,
                 };
+                if let Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) = &answer.outcome {
+                    return self.answered_by_some(now, id, *owed, *at_large, settled);
+                }
                 if !open.answered {
                     open.answered = true;
                     open.until = now + open.duty.server_ttl;
                     open.tries = 1;
                 }
-                match &answer.outcome {
-                    // the rest of the nodes is another matter: it is gone on with there
-                    Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) if settled => {
-                        open.duty.nodes = *owed;
-                        open.duty.doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
-                        open.answered = !at_large;
-                        false
-                    }
-                    _ => settled,
-                }
+                settled
             }
             // what the server is short of (a disk, replicas) may come back before the key ends; other refusals are final
             Outcome::NotApplied(failure) => !failure.transient && failure.kind != ErrorKind::ServerRefused,
@@ -175,11 +169,56 @@ impl Janitor {
             self.open.remove(&id);
             return true;
         }
+        self.again(now, id);
+        false
+    }
+
+    /// Of several nodes some answered. The others become the duty that goes on; what is in doubt goes on with those that
+    /// answered too, as a duty of its own.
+    fn answered_by_some(&mut self, now: Time, id: DutyId, owed: Nodes, at_large: bool, settled: bool) -> bool {
+        let Some(open) = self.open.get_mut(&id) else { return true };
+        let (tries, duty) = (open.tries, open.duty.clone());
+        open.in_flight = false;
+        open.duty.nodes = owed;
+        if at_large {
+            open.duty.doubt = Doubt::AtLarge;
+        }
+        let over = now >= open.until;
+        if over {
+            self.open.remove(&id);
+        } else {
+            self.again(now, id);
+        }
+        let done = duty.nodes.but(owed);
+        if !settled && !done.is_empty() {
+            let rest = Open {
+                until: now + duty.server_ttl,
+                duty: Duty { nodes: done, ..duty },
+                next: now,
+                in_flight: false,
+                tries,
+                answered: true,
+            };
+            let rest_id = self.next_id;
+            self.next_id += 1;
+            self.open.insert(rest_id, rest);
+            self.again(now, rest_id);
+        }
+        over
+    }
+
+    /// Whether anything is owed for this claim.
+    pub fn owes(&self, claim: &Claim) -> bool {
+        self.open.values().any(|open| open.duty.claim == *claim)
+    }
+
+    /// Sets the time of the next try.
+    fn again(&mut self, now: Time, id: DutyId) {
+        let Some(open) = self.open.get_mut(&id) else { return };
         let most = RETRY_MAX.min(open.duty.server_ttl / 4).max(RETRY_MIN);
         let backoff = RETRY_MIN.saturating_mul(1 << open.tries.min(10)).min(most);
         open.next = (now + self.jitter.between(backoff / 2, backoff)).min(open.until);
         self.timers.insert((open.next, id));
-        false
     }
 }
 
@@ -269,6 +308,30 @@ mod tests {
         assert!(again < at(100), "{again:?}");
         assert_eq!(janitor.poll(again).len(), 1);
         assert!(janitor.answered(at(1000), id, &refusal), "by then the key has ended by itself");
+    }
+
+    #[test]
+    fn nodes_that_did_not_answer_are_gone_on_with_and_doubt_with_all() {
+        let partly = |owed, at_large| {
+            let outcome = Outcome::Applied(Reply::PartlyReleased { found: false, owed, at_large });
+            Answer { outcome, ..reply(0) }
+        };
+        let asked = |sends: Vec<(DutyId, Op)>| -> Vec<Nodes> {
+            let nodes = |op| if let Op::Undo { nodes, .. } = op { nodes } else { Nodes::ALL };
+            sends.into_iter().map(|(_, op)| nodes(op)).collect()
+        };
+        let two = Nodes::NONE.with(2);
+        for (doubt, parts) in [(Doubt::Confirmed, 1), (Doubt::AtLarge, 2), (Doubt::Ordered(3), 2)] {
+            let mut janitor = Janitor::new(Jitter::new(1));
+            let id = janitor.take(at(0), duty(doubt));
+            assert_eq!(asked(janitor.poll(at(0))), [Nodes::ALL]);
+            assert!(!janitor.answered(at(1), id, &partly(two, false)));
+            assert_eq!(janitor.len(), parts, "{doubt:?}");
+            let again = asked(janitor.poll(at(200)));
+            assert!(again.contains(&two) && again.len() == parts, "{again:?}");
+            assert!(parts == 1 || again.contains(&Nodes::ALL.but(two)));
+            assert_eq!(janitor.answered(at(201), id, &reply(0)), parts == 1, "{doubt:?}");
+        }
     }
 
     #[test]

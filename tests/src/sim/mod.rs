@@ -13,6 +13,7 @@
 //! | `server`, `faults` | the server with its faults; everything else that goes wrong |
 //! | `process`, `task`, `acquiring`, `ending`, `holding`, `hearing`, `trail` | a client: what a driver does with the machines |
 //! | `checks` | the properties |
+//! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
 
 mod acquiring;
@@ -26,6 +27,7 @@ mod hearing;
 mod holding;
 mod plan;
 mod process;
+pub mod quorum;
 mod server;
 mod stats;
 mod task;

@@ -242,11 +242,11 @@ impl World {
         }
         self.clients[client].janitor_at = u64::MAX;
         let now = self.local(client);
-        for (duty, claim) in self.clients[client].janitor.poll(now) {
+        for (duty, op) in self.clients[client].janitor.poll(now) {
             self.stats.add(Count::Undos);
             let deed = self.clients[client].duties[duty as usize];
             let until = self.call_limit(client);
-            self.submit(client, false, Op::Release { claim }, vec![deed], Purpose::Undo(duty), until);
+            self.submit(client, false, op, vec![deed], Purpose::Undo(duty), until);
         }
         self.run_janitor(client);
     }

@@ -1,0 +1,92 @@
+//! The properties, checked at every step against what really is on the servers.
+
+use onelock::machine::{Op, Outcome, Reply};
+
+use super::plan::MS;
+use super::task::Stage;
+use super::world::{Event, World};
+
+impl World {
+    fn believes(&self, deed: usize) -> bool {
+        let deed = &self.deeds[deed];
+        !deed.gone && deed.cell.is_held(self.local(deed.client))
+    }
+
+    /// Nobody else may believe in a lease.
+    pub(super) fn check_exclusion(&mut self) {
+        let live = std::mem::take(&mut self.live);
+        self.live = live.into_iter().filter(|deed| self.believes(*deed)).collect();
+        if let [one, other, ..] = self.live[..] {
+            self.violate("P1 exclusion", format!("deeds {one} and {other} are held at once"));
+        }
+    }
+
+    /// A lease is handed to its caller.
+    pub(super) fn check_hand_out(&mut self, deed: usize) {
+        self.live.push(deed);
+        self.check_exclusion();
+        let fence = self.deeds[deed].fence.unwrap_or(0);
+        if fence <= self.handed_fence {
+            let last = self.handed_fence;
+            self.violate("P6 fencing grows", format!("deed {deed} completes with {fence} after {last}"));
+        }
+        self.handed_fence = self.handed_fence.max(fence);
+    }
+
+    /// Claims that ended, with nothing under way and nobody after them: no node may hold them.
+    pub(super) fn check_ended(&mut self) {
+        if self.ending.is_empty() {
+            return;
+        }
+        for deed in std::mem::take(&mut self.ending) {
+            let ended = &self.deeds[deed];
+            if ended.gone {
+                continue;
+            }
+            if ended.in_air > 0 || ended.rounds > 0 || self.clients[ended.client].janitor.owes(&ended.claim) {
+                self.ending.push(deed);
+                continue;
+            }
+            for node in 0..self.nodes.len() {
+                let (claim, terms) = (self.deeds[deed].claim.clone(), self.deeds[deed].terms.clone());
+                let us = self.nodes[node].clock.micros(self.now);
+                let holder = self.nodes[node].model.holder_of(us, &claim.key);
+                if holder.is_none_or(|(_, holder)| *holder != *claim.token.as_bytes()) || self.deeds[deed].late_copy[node]
+                {
+                    continue;
+                }
+                let look = self.nodes[node].model.apply(us, &Op::Inspect { key: claim.key.clone() });
+                let left = match look.outcome {
+                    Outcome::Applied(Reply::Inspected(Some(standing))) => standing.ttl_left_ms.unwrap_or(u64::MAX),
+                    _ => 0,
+                };
+                // what the janitor believes to have expired, by a clock that may be a little faster
+                if u128::from(left) > terms.ttl.as_millis() / 20 {
+                    let detail =
+                        format!("deed {deed} is over and stands on node {node} for another {left} ms, and nobody is after it");
+                    self.violate("P4 nothing is orphaned", detail);
+                }
+            }
+        }
+    }
+
+    pub(super) fn try_to_end(&mut self) {
+        let quiet = self.tasks.iter().all(|task| matches!(task.stage, Stage::Done))
+            && self.clients.iter().all(|client| client.janitor.is_empty() && client.rounds.is_empty())
+            && self.ending.is_empty();
+        if quiet {
+            self.over = true;
+            return;
+        }
+        for task in &self.tasks {
+            let waited = (self.now - task.started) / MS;
+            if task.call.is_some() && waited > 120_000 {
+                let detail = format!("an acquire has been waiting for {waited} ms");
+                self.violation.get_or_insert(super::Violation { property: "P8 bounded waiting", detail });
+                return;
+            }
+        }
+        let later = self.now + self.plan.ttl.as_nanos() as u64 / 4;
+        self.push(later, Event::End);
+    }
+}

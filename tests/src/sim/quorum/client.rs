@@ -1,0 +1,372 @@
+//! What the store and the driver do with the machines: rounds of the quorum, renewal, clean-up.
+
+use std::collections::BTreeMap;
+
+use onelock::machine::quorum::{Nodes, Quorum, Rest, Round, Rules, Send};
+use onelock::machine::{
+    Alarm, Answer, Claim, Doubt, Duty, Janitor, Jitter, Op, Outcome, Renewal, Reply, Time, Watchdog,
+};
+
+use super::super::dice::Dice;
+use super::Bug;
+use super::plan::{Plan, Wall};
+use super::task::Stage;
+use super::world::{Event, World, note};
+
+/// Whom a node's answer is for.
+#[derive(Clone, Debug)]
+pub(super) enum To {
+    Round(u64),
+    Seed(Claim),
+}
+
+/// Why a round is made.
+#[derive(Clone, Debug)]
+pub(super) enum Purpose {
+    Attempt(usize),
+    Release(usize),
+    Renewal(onelock::machine::Round),
+    Undo(u64),
+}
+
+/// A round under way.
+pub(super) struct Active {
+    round: Round,
+    pub(super) purpose: Purpose,
+    op: Op,
+    until: Time,
+    /// What the nodes said, for planted bugs.
+    fences: Vec<Option<u64>>,
+    verdicts: Vec<Option<Vec<Renewal>>>,
+    lingers: bool,
+}
+
+impl Active {
+    pub(super) fn highest(&self) -> u64 {
+        self.fences.iter().flatten().copied().max().unwrap_or(0)
+    }
+
+    pub(super) fn confirmed_anywhere(&self) -> bool {
+        self.verdicts.iter().flatten().flatten().any(|verdict| *verdict == Renewal::Renewed)
+    }
+
+    fn granted(&self) -> Nodes {
+        self.fences.iter().enumerate().filter(|(_, fence)| fence.is_some()).map(|(node, _)| node).collect()
+    }
+}
+
+/// One client process.
+pub(super) struct Client {
+    pub(super) epoch: u32,
+    pub(super) quorum: Quorum,
+    pub(super) watchdog: Watchdog,
+    pub(super) janitor: Janitor,
+    pub(super) jitter: Jitter,
+    pub(super) conns: Vec<Option<usize>>,
+    pub(super) rounds: BTreeMap<u64, Active>,
+    next_round: u64,
+    pub(super) paused: bool,
+    pub(super) deferred: Vec<Event>,
+    watchdog_at: u64,
+    janitor_at: u64,
+}
+
+impl Client {
+    pub(super) fn new(_index: usize, plan: &Plan, bug: Option<Bug>, dice: &mut Dice) -> Client {
+        let quarantine = if bug == Some(Bug::NoQuarantine) { std::time::Duration::ZERO } else { plan.quarantine };
+        let rules = Rules { quarantine: Some(quarantine), ..Rules::default() };
+        let names = (0..plan.nodes.len()).map(|node| format!("node{node}")).collect();
+        Client {
+            epoch: 1,
+            quorum: Quorum::new(names, rules),
+            watchdog: Watchdog::new(plan.node_timeout * 2, dice.jitter()),
+            janitor: Janitor::new(dice.jitter()),
+            jitter: dice.jitter(),
+            conns: vec![None; plan.nodes.len()],
+            rounds: BTreeMap::new(),
+            next_round: 0,
+            paused: false,
+            deferred: Vec::new(),
+            watchdog_at: u64::MAX,
+            janitor_at: u64::MAX,
+        }
+    }
+}
+
+impl World {
+    fn wall_us(&self, client: usize) -> u64 {
+        match self.plan.wall {
+            Wall::None => 0,
+            Wall::Skewed | Wall::Bounded => {
+                let truth = (1_700_000_000_000_000_000 + self.now) / 1000;
+                truth.saturating_add_signed(self.plan.clients[client].wall_skew_us)
+            }
+        }
+    }
+
+    pub(super) fn begin_round(&mut self, client: usize, op: Op, purpose: Purpose, until: Time) -> u64 {
+        let (now, wall) = (self.local(client), self.wall_us(client));
+        for deed in self.claims(&op) {
+            self.deeds[deed].rounds += 1;
+        }
+        let nodes = self.nodes.len();
+        let process = &mut self.clients[client];
+        let (round, send) = process.quorum.begin(now, wall, &op);
+        let id = process.next_round;
+        process.next_round += 1;
+        let (fences, verdicts) = (vec![None; nodes], vec![None; nodes]);
+        process.rounds.insert(id, Active { round, purpose, op, until, fences, verdicts, lingers: false });
+        self.dispatch(client, id, &send);
+        id
+    }
+
+    pub(super) fn claims(&self, op: &Op) -> Vec<usize> {
+        match op {
+            Op::Acquire { claim, .. } | Op::Release { claim } | Op::Undo { claim, .. } => vec![self.deed_of(claim)],
+            Op::Renew { holds } => holds.iter().map(|(claim, _)| self.deed_of(claim)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn dispatch(&mut self, client: usize, id: u64, send: &Send) {
+        let until = self.clients[client].rounds[&id].until.min(self.local(client) + self.plan.node_timeout);
+        for node in send.nodes.iter() {
+            self.submit(client, node, send.op.clone(), To::Round(id), until);
+        }
+    }
+
+    pub(super) fn node_answered(&mut self, client: usize, node: usize, to: &To, answer: &Answer) {
+        let now = self.local(client);
+        let process = &mut self.clients[client];
+        if process.quorum.barred_for(now, node).is_some() {
+            self.tally.barred += 1;
+        }
+        let id = match to {
+            To::Round(id) => *id,
+            To::Seed(claim) => return process.quorum.seeded(claim, node),
+        };
+        let Some(active) = process.rounds.get_mut(&id) else { return };
+        match &answer.outcome {
+            Outcome::Applied(Reply::Granted { fence, .. } | Reply::Written(fence)) => active.fences[node] = *fence,
+            Outcome::Applied(Reply::Renewed(verdicts)) => active.verdicts[node] = Some(verdicts.clone()),
+            _ => {}
+        }
+        if let Some(send) = active.round.answered(&mut process.quorum, now, node, answer) {
+            self.tally.write_backs += 1;
+            self.dispatch(client, id, &send);
+        }
+        self.look(client, id);
+    }
+
+    /// Concludes a round if there is nothing to wait for.
+    fn look(&mut self, client: usize, id: u64) {
+        if self.concludes_wrongly(client, id) {
+            return;
+        }
+        let process = &mut self.clients[client];
+        let Some(active) = process.rounds.get_mut(&id) else { return };
+        match active.round.rest(&process.quorum) {
+            Rest::Wait => {}
+            Rest::Over => self.conclude(client, id),
+            Rest::Until(_) if active.lingers => {}
+            Rest::Until(until) => {
+                active.lingers = true;
+                let epoch = process.epoch;
+                self.push(self.world_time(client, until), Event::Linger(client, epoch, id));
+            }
+        }
+    }
+
+    /// Planted bugs that sit in how votes are counted.
+    fn concludes_wrongly(&mut self, client: usize, id: u64) -> bool {
+        let majority = self.clients[client].quorum.majority();
+        let enough = match self.bug {
+            Some(Bug::MaxWithoutWriteBack) => majority,
+            Some(Bug::HalfIsEnough) => majority - 1,
+            _ => return false,
+        };
+        let Some(active) = self.clients[client].rounds.get(&id) else { return false };
+        if !matches!(active.purpose, Purpose::Attempt(_)) || active.granted().count() < enough {
+            return false;
+        }
+        let fence = Some(active.highest());
+        let now = self.local(client);
+        let Some(mut active) = self.clients[client].rounds.remove(&id) else { return false };
+        let mut answer = active.round.conclude(&mut self.clients[client].quorum, now);
+        answer.outcome = Outcome::Applied(Reply::Granted { fence, again: false });
+        self.concluded(client, id, &active, &answer);
+        true
+    }
+
+    pub(super) fn linger_over(&mut self, client: usize, epoch: u32, id: u64) {
+        if self.clients[client].epoch == epoch && self.clients[client].rounds.contains_key(&id) {
+            self.conclude(client, id);
+        }
+    }
+
+    fn conclude(&mut self, client: usize, id: u64) {
+        let (now, wall) = (self.local(client), self.wall_us(client));
+        let process = &mut self.clients[client];
+        let Some(mut active) = process.rounds.remove(&id) else { return };
+        let mut answer = active.round.conclude(&mut process.quorum, now);
+        if let Purpose::Attempt(_) = active.purpose
+            && self.bug == Some(Bug::DeadlineFromCount)
+        {
+            answer.sent_at = now;
+        }
+        let seeds = active.round.seeds(&mut process.quorum, now, wall);
+        let until = now + self.plan.node_timeout;
+        for (claim, node, op) in seeds {
+            self.tally.seeds += 1;
+            note!(self, "client {client}: gives node {node} its hold again");
+            self.submit(client, node, op, To::Seed(claim), until);
+        }
+        if self.bug == Some(Bug::SeededRegardless) {
+            self.seed_regardless(client, &active, until);
+        }
+        self.concluded(client, id, &active, &answer);
+    }
+
+    fn seed_regardless(&mut self, client: usize, active: &Active, until: Time) {
+        let Op::Renew { holds } = &active.op else { return };
+        for (node, verdicts) in active.verdicts.iter().enumerate() {
+            for (verdict, (claim, ttl_ms)) in verdicts.iter().flatten().zip(holds) {
+                if *verdict == Renewal::NotMine {
+                    let op = Op::Vote { claim: claim.clone(), ttl_ms: *ttl_ms, fence: None, info: None };
+                    self.submit(client, node, op, To::Seed(claim.clone()), until);
+                }
+            }
+        }
+    }
+
+    fn concluded(&mut self, client: usize, id: u64, active: &Active, answer: &Answer) {
+        for deed in self.claims(&active.op) {
+            self.deeds[deed].rounds -= 1;
+        }
+        note!(self, "client {client}: round {id}, {} ends: {:?}", active.op.name(), answer.outcome);
+        match &active.purpose {
+            Purpose::Attempt(task) => self.attempt_answered(*task, answer, active.granted()),
+            Purpose::Release(task) => self.release_answered(*task, answer),
+            Purpose::Renewal(round) => self.renewal_answered(client, round, answer),
+            Purpose::Undo(duty) => self.undo_answered(client, *duty, answer),
+        }
+    }
+
+    /// The sum of the connections' numbers, as the store tells it.
+    pub(super) fn connection(&self, client: usize) -> u64 {
+        if self.plan.clients[client].unordered {
+            return 0;
+        }
+        (0..self.nodes.len()).map(|node| self.number(client, node)).sum()
+    }
+
+    pub(super) fn take_duty(&mut self, client: usize, deed: usize, doubt: Doubt, nodes: Nodes, quiet: bool) {
+        let now = self.local(client);
+        let Deed { claim, terms, .. } = &self.deeds[deed];
+        let ttl = std::time::Duration::from_millis(terms.server_ttl_ms(terms.ttl));
+        let duty = Duty { nodes, quiet, ..Duty::new(claim.clone(), ttl, doubt) };
+        note!(self, "client {client}: deed {deed} is to be given back on {nodes:?}, {doubt:?}");
+        self.clients[client].janitor.take(now, duty);
+        self.run_janitor(client);
+    }
+
+    fn run_janitor(&mut self, client: usize) {
+        let wake = self.clients[client].janitor.wake_at();
+        let at = self.world_time(client, wake).max(self.now);
+        let process = &mut self.clients[client];
+        if wake != Time::MAX && (at < process.janitor_at || process.janitor_at < self.now) {
+            process.janitor_at = at;
+            let epoch = process.epoch;
+            self.push(at, Event::Janitor(client, epoch));
+        }
+    }
+
+    pub(super) fn janitor_timer(&mut self, client: usize, epoch: u32) {
+        if self.clients[client].epoch != epoch {
+            return;
+        }
+        self.clients[client].janitor_at = u64::MAX;
+        let now = self.local(client);
+        for (duty, op) in self.clients[client].janitor.poll(now) {
+            let until = now + self.plan.node_timeout * 2;
+            self.begin_round(client, op, Purpose::Undo(duty), until);
+        }
+        self.run_janitor(client);
+    }
+
+    fn undo_answered(&mut self, client: usize, duty: u64, answer: &Answer) {
+        let now = self.local(client);
+        self.clients[client].janitor.answered(now, duty, answer);
+        self.run_janitor(client);
+    }
+
+    pub(super) fn run_watchdog(&mut self, client: usize) {
+        let wake = self.clients[client].watchdog.wake_at();
+        let at = self.world_time(client, wake).max(self.now);
+        let process = &mut self.clients[client];
+        if wake != Time::MAX && (at < process.watchdog_at || process.watchdog_at < self.now) {
+            process.watchdog_at = at;
+            let epoch = process.epoch;
+            self.push(at, Event::Watchdog(client, epoch));
+        }
+    }
+
+    pub(super) fn watchdog_timer(&mut self, client: usize, epoch: u32) {
+        if self.clients[client].epoch != epoch {
+            return;
+        }
+        self.clients[client].watchdog_at = u64::MAX;
+        let now = self.local(client);
+        let alarms = self.clients[client].watchdog.poll(now);
+        self.alarms(client, alarms);
+        self.run_watchdog(client);
+    }
+
+    fn alarms(&mut self, client: usize, alarms: Vec<Alarm>) {
+        for alarm in alarms {
+            match alarm {
+                Alarm::Renew(round) => {
+                    let until = self.local(client) + round.limit;
+                    let op = Op::Renew { holds: round.holds.clone() };
+                    self.begin_round(client, op, Purpose::Renewal(round), until);
+                }
+                Alarm::Jeopardy(_) => {}
+                Alarm::Lost(deed, reason) => {
+                    self.tally.losses += 1;
+                    note!(self, "deed {deed} is lost: {}", reason.as_str());
+                }
+            }
+        }
+    }
+
+    fn renewal_answered(&mut self, client: usize, round: &onelock::machine::Round, answer: &Answer) {
+        let now = self.local(client);
+        if let Outcome::Applied(Reply::Renewed(verdicts)) = &answer.outcome {
+            self.tally.renewals += verdicts.iter().filter(|verdict| **verdict == Renewal::Renewed).count() as u64;
+        }
+        let alarms = self.clients[client].watchdog.renewed(now, round, answer);
+        self.alarms(client, alarms);
+        self.run_watchdog(client);
+    }
+
+    /// The process is gone, and another one takes its place.
+    pub(super) fn kill(&mut self, client: usize) {
+        let fresh = Client::new(client, &self.plan, self.bug, &mut self.dice);
+        let epoch = self.clients[client].epoch + 1;
+        let paused = self.clients[client].paused;
+        self.clients[client] = Client { epoch, paused, ..fresh };
+        for deed in &mut self.deeds {
+            if deed.client == client && !deed.gone {
+                (deed.gone, deed.rounds) = (true, 0);
+            }
+        }
+        for task in 0..self.tasks.len() {
+            if self.tasks[task].client == client && !matches!(self.tasks[task].stage, Stage::Done) {
+                (self.tasks[task].call, self.tasks[task].deed) = (None, None);
+                self.idle(task);
+            }
+        }
+    }
+}
+
+use super::world::Deed;

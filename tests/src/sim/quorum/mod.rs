@@ -1,0 +1,131 @@
+//! The same kind of simulator for Redlock: several clients, three or five independent servers, and the network between
+//! each two of them. The clients run the library's own machines: the rounds of a quorum, acquire, watchdog and janitor.
+//!
+//! | file | is |
+//! |---|---|
+//! | `plan` | a schedule as drawn from its seed, and the bugs that can be planted |
+//! | `world` | everything that takes part, and the queue of events |
+//! | `net` | connections, requests, and the servers that carry them out |
+//! | `client` | rounds, renewal, clean-up: what the store and the driver do with the machines |
+//! | `task` | one user of the lock |
+//! | `checks` | the properties |
+
+mod checks;
+mod client;
+mod net;
+mod plan;
+mod task;
+mod world;
+
+pub use plan::Bug;
+
+use super::Violation;
+use world::World;
+
+/// What happened, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Leases handed out.
+    pub leases: u64,
+    /// Acquires that took a second round trip, because the fencing counters did not agree.
+    pub write_backs: u64,
+    /// Acquires of which no majority came.
+    pub splits: u64,
+    /// Those of them in which nobody had a majority.
+    pub ties: u64,
+    /// Holds given again to a node that had lost them.
+    pub seeds: u64,
+    /// Restarts of a server without its data.
+    pub amnesias: u64,
+    /// Answers of servers that did not vote.
+    pub barred: u64,
+    /// Renewals confirmed.
+    pub renewals: u64,
+    /// Leases lost.
+    pub losses: u64,
+    /// Releases of which some nodes still owed an answer.
+    pub owed: u64,
+    /// Acquires cancelled.
+    pub cancels: u64,
+}
+
+impl Tally {
+    fn merge(&mut self, other: &Tally) {
+        self.leases += other.leases;
+        self.write_backs += other.write_backs;
+        self.splits += other.splits;
+        self.ties += other.ties;
+        self.seeds += other.seeds;
+        self.amnesias += other.amnesias;
+        self.barred += other.barred;
+        self.renewals += other.renewals;
+        self.losses += other.losses;
+        self.owed += other.owed;
+        self.cancels += other.cancels;
+    }
+
+    /// The least of the counts: a sweep that never meets the rare cases proves nothing about them.
+    pub fn rarest(&self) -> u64 {
+        [
+            self.leases,
+            self.write_backs,
+            self.splits,
+            self.ties,
+            self.seeds,
+            self.amnesias,
+            self.barred,
+            self.renewals,
+            self.losses,
+            self.owed,
+            self.cancels,
+        ]
+        .into_iter()
+        .min()
+        .unwrap_or(0)
+    }
+}
+
+/// Runs one schedule, honestly or with a planted bug.
+pub fn run(seed: u64, bug: Option<Bug>) -> Result<Tally, Violation> {
+    let mut world = World::new(seed, bug, false);
+    world.run()?;
+    Ok(world.tally)
+}
+
+/// Runs one schedule again and tells what happened.
+pub fn explain(seed: u64, bug: Option<Bug>) -> String {
+    use std::fmt::Write as _;
+    let mut world = World::new(seed, bug, true);
+    let outcome = world.run();
+    let mut text = format!("seed {seed}, bug {bug:?}\n{:#?}\n", world.plan);
+    for line in world.trace.iter().flatten() {
+        let _ = writeln!(text, "{line}");
+    }
+    let _ = writeln!(text, "{outcome:?}");
+    text
+}
+
+/// Runs the schedules of `count` seeds from `first` on, until one fails: what happened in all of them, and the first
+/// failure.
+pub fn sweep(first: u64, count: u64, bug: Option<Bug>) -> (Tally, Option<(u64, Violation)>) {
+    let half = |part: u64| {
+        let mut whole = Tally::default();
+        for seed in (first..first + count).skip(part as usize).step_by(2) {
+            match run(seed, bug) {
+                Ok(tally) => whole.merge(&tally),
+                Err(violation) => return (whole, Some((seed, violation))),
+            }
+        }
+        (whole, None)
+    };
+    let (mut one, other) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| half(1));
+        (half(0), other.join().expect("a schedule does not panic"))
+    });
+    one.0.merge(&other.0);
+    let failure = match (one.1, other.1) {
+        (Some(one), Some(other)) => Some(if one.0 < other.0 { one } else { other }),
+        (one, other) => one.or(other),
+    };
+    (one.0, failure)
+}

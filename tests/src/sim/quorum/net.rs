@@ -1,0 +1,375 @@
+//! Connections and requests, and the servers that carry them out.
+
+use std::time::Duration;
+
+use onelock::ErrorKind;
+use onelock::machine::model::Model;
+use onelock::machine::quorum::Life;
+use onelock::machine::{Answer, Failure, Op, Outcome, Renewal, Reply, Time};
+
+use super::super::clock::ServerClock;
+use super::super::dice::Dice;
+use super::client::To;
+use super::plan::NodePlan;
+use super::world::{Event, World, note};
+
+/// One server process and its data.
+pub(super) struct Node {
+    pub(super) model: Model,
+    pub(super) clock: ServerClock,
+    keeps: bool,
+    pub(super) up: bool,
+    pub(super) frozen: bool,
+    /// Counts the runs of the process: connections of an earlier one are dead.
+    run: u8,
+    /// When this run began, in true time; before the schedule for the first.
+    started: i64,
+    backlog: Vec<usize>,
+}
+
+impl Node {
+    pub(super) fn new(plan: &NodePlan, dice: &mut Dice) -> Node {
+        let origin = 1_700_000_000_000_000_000 + dice.below(200_000_000);
+        Node {
+            model: Model::new(),
+            clock: ServerClock { origin, ppm: plan.ppm, stepped: 0 },
+            keeps: plan.keeps,
+            up: true,
+            frozen: false,
+            run: 1,
+            started: -3_600_000_000_000,
+            backlog: Vec::new(),
+        }
+    }
+
+    fn life(&self, now: u64) -> Life {
+        let uptime = (now.cast_signed() - self.started).cast_unsigned() / 1_000_000_000;
+        Life { run_id: [self.run; 40], uptime: Duration::from_secs(uptime), keeps_data: self.keeps }
+    }
+}
+
+/// A client's connection to a node.
+pub(super) struct Conn {
+    pub(super) client: usize,
+    epoch: u32,
+    node: usize,
+    open: bool,
+    closed: bool,
+    run: u8,
+    pending: Vec<usize>,
+    flight: Vec<usize>,
+    next_arrival: u64,
+    next_reply: u64,
+}
+
+/// A request to a node.
+pub(super) struct Request {
+    pub(super) client: usize,
+    epoch: u32,
+    node: usize,
+    conn: usize,
+    op: Op,
+    to: To,
+    sent_at: Time,
+    sent: bool,
+    done: bool,
+}
+
+fn away(detail: &str) -> Failure {
+    Failure::transient(ErrorKind::Unavailable, detail)
+}
+
+impl World {
+    fn delay(&mut self) -> u64 {
+        let (low, high) = self.plan.delay;
+        self.dice.range(low, high)
+    }
+
+    fn is_cut(&self, client: usize, node: usize) -> bool {
+        self.cuts.get(&(client, node)).is_some_and(|until| self.now < *until)
+    }
+
+    /// The number of a client's present connection to a node, or of the next.
+    pub(super) fn number(&self, client: usize, node: usize) -> u64 {
+        self.clients[client].conns[node].map_or(self.conns.len() as u64 + 1, |conn| conn as u64 + 1)
+    }
+
+    pub(super) fn submit(&mut self, client: usize, node: usize, op: Op, to: To, until: Time) {
+        let conn = match self.clients[client].conns[node] {
+            Some(conn) => conn,
+            None => self.connect(client, node),
+        };
+        let (id, epoch) = (self.requests.len(), self.clients[client].epoch);
+        let sent_at = self.local(client);
+        for deed in self.deeds_of(&op) {
+            self.deeds[deed].in_air += 1;
+        }
+        self.requests.push(Request { client, epoch, node, conn, op, to, sent_at, sent: false, done: false });
+        self.push(self.world_time(client, until), Event::Limit(id));
+        if self.conns[conn].open { self.transmit(id) } else { self.conns[conn].pending.push(id) }
+    }
+
+    fn deeds_of(&self, op: &Op) -> Vec<usize> {
+        match op {
+            Op::Vote { claim, .. } | Op::WriteBack { claim, .. } | Op::Release { claim } | Op::Undo { claim, .. } => {
+                vec![self.deed_of(claim)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn landed(&mut self, id: usize) {
+        for deed in self.deeds_of(&self.requests[id].op.clone()) {
+            self.deeds[deed].in_air -= 1;
+        }
+    }
+
+    fn connect(&mut self, client: usize, node: usize) -> usize {
+        let conn = self.conns.len();
+        self.conns.push(Conn {
+            client,
+            epoch: self.clients[client].epoch,
+            node,
+            open: false,
+            closed: false,
+            run: 0,
+            pending: Vec::new(),
+            flight: Vec::new(),
+            next_arrival: 0,
+            next_reply: 0,
+        });
+        self.clients[client].conns[node] = Some(conn);
+        let round_trip = self.delay() + self.delay();
+        if !self.is_cut(client, node) && !self.nodes[node].frozen {
+            self.push(self.now + round_trip, Event::Connected(conn));
+        }
+        conn
+    }
+
+    pub(super) fn connected(&mut self, conn: usize) {
+        let Conn { client, epoch, node, closed, .. } = self.conns[conn];
+        if closed || epoch != self.clients[client].epoch {
+            return;
+        }
+        if !self.nodes[node].up {
+            return self.close(conn);
+        }
+        (self.conns[conn].open, self.conns[conn].run) = (true, self.nodes[node].run);
+        let (life, local) = (self.nodes[node].life(self.now), self.local(client));
+        self.clients[client].quorum.introduced(local, node, Some(&life));
+        for id in std::mem::take(&mut self.conns[conn].pending) {
+            if !self.requests[id].done {
+                self.transmit(id);
+            }
+        }
+    }
+
+    fn transmit(&mut self, id: usize) {
+        let Request { client, node, conn, .. } = self.requests[id];
+        self.requests[id].sent = true;
+        self.requests[id].sent_at = self.local(client);
+        self.conns[conn].flight.push(id);
+        if self.is_cut(client, node) || (!self.calm && self.dice.chance(self.plan.loss)) {
+            note!(self, "network: request {id} is lost");
+            return self.landed(id);
+        }
+        let mut at = self.now + self.delay();
+        if !self.calm && self.dice.chance(self.plan.late) {
+            at += self.dice.below(self.plan.ttl.as_nanos() as u64 * 3 / 2);
+        }
+        if !self.plan.clients[client].unordered {
+            at = at.max(self.conns[conn].next_arrival);
+            self.conns[conn].next_arrival = at;
+        }
+        self.push(at, Event::Arrive(id));
+    }
+
+    pub(super) fn arrive(&mut self, id: usize) {
+        let Request { node, conn, .. } = self.requests[id];
+        if !self.nodes[node].up || self.conns[conn].run != self.nodes[node].run {
+            return self.landed(id);
+        }
+        if self.nodes[node].frozen {
+            return self.nodes[node].backlog.push(id);
+        }
+        self.carry_out(id);
+    }
+
+    fn carry_out(&mut self, id: usize) {
+        let Request { client, epoch, node, conn, .. } = self.requests[id];
+        let op = self.requests[id].op.clone();
+        let us = self.nodes[node].clock.micros(self.now);
+        let done = self.nodes[node].model.apply(us, &op);
+        note!(self, "node {node}: request {id} of client {client}, {}: {:?}", op.name(), done.outcome);
+        self.executed(node, &op);
+        self.landed(id);
+        if done.announced.is_some() {
+            for other in 0..self.clients.len() {
+                let at = self.now + self.delay();
+                self.push(at, Event::Hint(other));
+            }
+        }
+        if epoch != self.clients[client].epoch
+            || self.conns[conn].closed
+            || self.is_cut(client, node)
+            || (!self.calm && self.dice.chance(self.plan.loss))
+        {
+            return;
+        }
+        let mut at = self.now + self.delay();
+        if !self.calm && self.dice.chance(self.plan.late) {
+            at += self.dice.below(self.plan.ttl.as_nanos() as u64 * 3 / 2);
+        }
+        at = at.max(self.conns[conn].next_reply);
+        self.conns[conn].next_reply = at;
+        self.push(at, Event::Reply(id, done.outcome, us));
+    }
+
+    fn executed(&mut self, node: usize, op: &Op) {
+        match op {
+            Op::Vote { claim, .. } => {
+                let deed = self.deed_of(claim);
+                let known = &self.deeds[deed];
+                // carried out when the last undo was answered, or the last one that was tried given up
+                let given_up =
+                    known.ended && known.rounds == 0 && !self.clients[known.client].janitor.owes(&known.claim);
+                self.deeds[deed].late_copy[node] |= self.deeds[deed].undone[node] || given_up;
+            }
+            Op::Release { claim } | Op::Undo { claim, .. } => {
+                let deed = self.deed_of(claim);
+                self.deeds[deed].undone[node] = true;
+                self.deeds[deed].late_copy[node] = false;
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn reply(&mut self, id: usize, outcome: Outcome<Reply>, us: u64) {
+        if !self.conns[self.requests[id].conn].closed {
+            self.finish(id, outcome, Some(us));
+        }
+    }
+
+    pub(super) fn limit(&mut self, id: usize) {
+        let Request { client, conn, sent, done, .. } = self.requests[id];
+        if done {
+            return;
+        }
+        if !sent {
+            self.finish(id, Outcome::NotApplied(away("no connection in time")), None);
+            self.landed(id);
+            // the attempt is given up after some time, and another one made
+            if self.dice.chance(500) {
+                self.close(conn);
+            }
+            return;
+        }
+        self.finish(id, Outcome::Indeterminate(away("no reply in time")), None);
+        if self.dice.chance(if self.plan.clients[client].unordered { 1000 } else { 300 }) {
+            self.close(conn);
+        }
+    }
+
+    pub(super) fn close(&mut self, conn: usize) {
+        if std::mem::replace(&mut self.conns[conn].closed, true) {
+            return;
+        }
+        let (client, node) = (self.conns[conn].client, self.conns[conn].node);
+        if self.clients[client].conns[node] == Some(conn) {
+            self.clients[client].conns[node] = None;
+        }
+        for id in std::mem::take(&mut self.conns[conn].pending) {
+            if !self.requests[id].done {
+                self.finish(id, Outcome::NotApplied(away("connection refused")), None);
+                self.landed(id);
+            }
+        }
+        for id in std::mem::take(&mut self.conns[conn].flight) {
+            self.finish(id, Outcome::Indeterminate(away("the connection broke")), None);
+        }
+    }
+
+    fn finish(&mut self, id: usize, outcome: Outcome<Reply>, us: Option<u64>) {
+        let Request { client, epoch, node, conn, done, sent_at, .. } = self.requests[id];
+        if done {
+            return;
+        }
+        self.requests[id].done = true;
+        self.conns[conn].flight.retain(|other| *other != id);
+        if epoch != self.clients[client].epoch {
+            return;
+        }
+        let connection = if self.plan.clients[client].unordered { 0 } else { conn as u64 + 1 };
+        let received_at = self.local(client);
+        let mut answer = Answer { sent_at, received_at, connection, server_time_us: us, outcome };
+        self.tamper(id, &mut answer);
+        let to = self.requests[id].to.clone();
+        self.node_answered(client, node, &to, &answer);
+    }
+
+    /// Planted bugs that sit in how one node's answer is read.
+    fn tamper(&self, id: usize, answer: &mut Answer) {
+        match (self.bug, &mut answer.outcome) {
+            (Some(super::Bug::OwnedIsAcknowledged), Outcome::Applied(Reply::Written(Some(fence)))) => {
+                // as high as any that was seen: it counts, whatever it is
+                if let To::Round(round) = self.requests[id].to
+                    && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)
+                {
+                    *fence = active.highest();
+                }
+            }
+            (Some(super::Bug::RenewedByOne), Outcome::Applied(Reply::Renewed(verdicts))) => {
+                if let To::Round(round) = self.requests[id].to
+                    && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)
+                    && active.confirmed_anywhere()
+                {
+                    verdicts.iter_mut().for_each(|verdict| *verdict = Renewal::Renewed);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn crash(&mut self, node: usize, down_for: u64) {
+        if !self.nodes[node].up {
+            return;
+        }
+        self.nodes[node].up = false;
+        self.nodes[node].frozen = false;
+        let keeps = self.nodes[node].keeps;
+        self.nodes[node].model.crash(keeps);
+        if !keeps {
+            self.tally.amnesias += 1;
+        }
+        for id in std::mem::take(&mut self.nodes[node].backlog) {
+            self.landed(id);
+        }
+        for conn in 0..self.conns.len() {
+            if self.conns[conn].node == node && self.conns[conn].open && !self.conns[conn].closed {
+                let at = self.now + self.delay() * 2;
+                self.push(at, Event::Broken(conn));
+            }
+        }
+        self.push(self.now + down_for, Event::Restart(node));
+    }
+
+    pub(super) fn restart(&mut self, node: usize) {
+        let now = self.now.cast_signed();
+        let node = &mut self.nodes[node];
+        (node.up, node.run, node.started) = (true, node.run + 1, now);
+    }
+
+    pub(super) fn thaw(&mut self, node: usize) {
+        self.nodes[node].frozen = false;
+        for id in std::mem::take(&mut self.nodes[node].backlog) {
+            self.carry_out(id);
+        }
+        // connections that were being made meanwhile
+        for conn in 0..self.conns.len() {
+            if self.conns[conn].node == node && !self.conns[conn].open && !self.conns[conn].closed {
+                let at = self.now + self.delay();
+                self.push(at, Event::Connected(conn));
+            }
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A schedule as drawn from its seed, and the bugs that can be planted.
+
+use std::time::Duration;
+
+use super::super::clock::ProcessClock;
+use super::super::dice::Dice;
+
+/// A bug planted on purpose, to see that the checks find it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// The fencing token is the highest of the counters that were seen, and nobody is told.
+    MaxWithoutWriteBack,
+    /// A node acknowledges the token as soon as it is owned, whatever its counter is.
+    OwnedIsAcknowledged,
+    /// A node that lost its data votes at once.
+    NoQuarantine,
+    /// The lease is believed to its last moment.
+    NoDrift,
+    /// Only nodes that are known to have granted are asked to give it back.
+    UndoWhereGranted,
+    /// The deadline counts from when the votes were counted.
+    DeadlineFromCount,
+    /// A renewal is believed as soon as one node confirmed it.
+    RenewedByOne,
+    /// A node that lost a hold is given it again, whether or not a majority still has it.
+    SeededRegardless,
+    /// One node less than a majority will do.
+    HalfIsEnough,
+    /// The token of a failed round is used for the next one, whose undo then hits it.
+    TokenReused,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Bug; 10] = [
+        Bug::MaxWithoutWriteBack,
+        Bug::OwnedIsAcknowledged,
+        Bug::NoQuarantine,
+        Bug::NoDrift,
+        Bug::UndoWhereGranted,
+        Bug::DeadlineFromCount,
+        Bug::RenewedByOne,
+        Bug::SeededRegardless,
+        Bug::HalfIsEnough,
+        Bug::TokenReused,
+    ];
+}
+
+/// What can happen at moments of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    Crash(usize),
+    Freeze(usize),
+    Pause(usize),
+    Kill(usize),
+    /// A client and a node that don't hear each other.
+    Cut(usize, usize),
+    /// A node that nobody hears.
+    Isolate(usize),
+    Break(usize, usize),
+}
+
+/// What clients propose as fencing tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wall {
+    /// Nothing: the counters of the nodes are all there is.
+    None,
+    /// Clocks that are far apart.
+    Skewed,
+    /// Clocks within the bound that is needed when nodes lose their counters.
+    Bounded,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct ClientPlan {
+    pub(super) clock: ProcessClock,
+    pub(super) wall_skew_us: i64,
+    /// Each request goes its own way instead of one ordered connection.
+    pub(super) unordered: bool,
+    pub(super) tasks: usize,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct NodePlan {
+    pub(super) ppm: i64,
+    /// It keeps its data over a restart.
+    pub(super) keeps: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) nodes: Vec<NodePlan>,
+    pub(super) clients: Vec<ClientPlan>,
+    pub(super) ttl: Duration,
+    pub(super) quarantine: Duration,
+    pub(super) node_timeout: Duration,
+    pub(super) wall: Wall,
+    pub(super) delay: (u64, u64),
+    /// Lost messages, per mille.
+    pub(super) loss: u64,
+    /// Late messages, per mille.
+    pub(super) late: u64,
+    pub(super) cancel: u64,
+    pub(super) auto_renew: u64,
+    pub(super) rounds: u32,
+    pub(super) hold: u64,
+    pub(super) calm_at: u64,
+    pub(super) events: Vec<(u64, Fault)>,
+}
+
+pub(super) const MS: u64 = 1_000_000;
+
+impl Plan {
+    pub(super) fn draw(dice: &mut Dice) -> Plan {
+        let ttl_ms = dice.pick(&[300, 1000, 1000, 3000]);
+        let ttl = Duration::from_millis(ttl_ms);
+        let quarantine_s = (2 * ttl_ms).div_ceil(1000) + 1;
+        let quarantine = Duration::from_secs(quarantine_s);
+        // two clocks within 45 % of the allowance of the truth are within it of each other
+        let ppm = |dice: &mut Dice| dice.below(9000).cast_signed() - 4500;
+        let wall = dice.pick(&[Wall::None, Wall::Skewed, Wall::Bounded, Wall::Bounded]);
+        let number = dice.pick(&[3, 3, 3, 5]);
+        let nodes = (0..number)
+            .map(|_| NodePlan { ppm: ppm(dice), keeps: wall != Wall::Bounded || dice.chance(400) })
+            .collect::<Vec<_>>();
+        let skew = match wall {
+            Wall::None => 0,
+            Wall::Skewed => 3_600_000_000_u64 / 4,
+            Wall::Bounded => quarantine_s * 1_000_000 / 6,
+        };
+        let clients = (0..dice.range(2, 4))
+            .map(|_| ClientPlan {
+                clock: ProcessClock { origin: dice.range(1, 1000) * 1_000_000_007, ppm: ppm(dice) },
+                wall_skew_us: dice.below(2 * skew + 1).cast_signed() - skew.cast_signed(),
+                unordered: dice.chance(300),
+                tasks: dice.range(1, 2) as usize,
+            })
+            .collect::<Vec<_>>();
+        let calm_at = dice.range(3 * ttl_ms, 10 * ttl_ms + 3000) * MS;
+        let mut events = Vec::new();
+        if !dice.chance(150) {
+            let most = dice.pick(&[2, 5, 10]);
+            for _ in 0..dice.range(0, most) {
+                let (client, node) = (dice.below(clients.len() as u64) as usize, dice.below(number as u64) as usize);
+                let fault = match dice.below(10) {
+                    0..=3 => Fault::Crash(node),
+                    4 => Fault::Freeze(node),
+                    5 => Fault::Pause(client),
+                    6 => Fault::Kill(client),
+                    7 => Fault::Cut(client, node),
+                    8 => Fault::Isolate(node),
+                    _ => Fault::Break(client, node),
+                };
+                events.push((dice.below(calm_at), fault));
+            }
+        }
+        let delay_max = dice.pick(&[MS / 2, 2 * MS, 10 * MS]);
+        Plan {
+            nodes,
+            clients,
+            ttl,
+            quarantine,
+            node_timeout: Duration::from_millis(dice.range(ttl_ms / 20, ttl_ms / 4).max(30)),
+            wall,
+            delay: (delay_max / 10, delay_max),
+            loss: dice.pick(&[0, 0, 20, 100]),
+            late: dice.pick(&[0, 0, 20, 60]),
+            cancel: dice.pick(&[0, 0, 200]),
+            auto_renew: dice.pick(&[0, 500, 1000]),
+            rounds: dice.range(2, 6) as u32,
+            hold: dice.pick(&[ttl_ms / 20, ttl_ms / 2, ttl_ms * 2]) * MS,
+            calm_at,
+            events,
+        }
+    }
+}
