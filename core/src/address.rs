@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::backend::SharedStore;
 use crate::backend::memory::MemoryStore;
+use crate::backend::quorum::{Nodes, QuorumStore};
 use crate::backend::redis::{ClusterStore, RedisStore, Seeds, Sentinels};
 use crate::options::{Options, invalid};
 
@@ -18,6 +19,7 @@ pub(crate) enum Address {
     Redis(Box<crate::backend::redis::Endpoint>),
     Sentinel(Box<Sentinels>),
     Cluster(Seeds),
+    Quorum(Nodes),
     Memory(String),
 }
 
@@ -39,7 +41,7 @@ impl Address {
             }
         }
         if url.split_whitespace().nth(1).is_some() {
-            return Err(unsupported("several addresses (Redlock)"));
+            return Ok(Address::Quorum(Nodes::parse(url, &options.redis(false))?));
         }
         let Some((scheme, rest)) = url.split_once("://") else {
             return Err(invalid("make a client", format!("the address has no scheme; for example {EXAMPLE}")));
@@ -55,12 +57,13 @@ impl Address {
                 Ok(Address::Cluster(Seeds::parse(url, &options.redis(false))?))
             }
             "memory" => Ok(Address::Memory(rest.trim_end_matches('/').to_owned())),
-            "redlock" | "file" => Err(unsupported(&format!("{scheme}://"))),
+            "redlock" => Ok(Address::Quorum(Nodes::parse(url, &options.redis(false))?)),
+            "file" => Err(unsupported(&format!("{scheme}://"))),
             other => Err(invalid(
                 "make a client",
                 format!(
                     "the scheme {other}:// is not known; use redis://, rediss://, valkey://, valkeys://, unix://, \
-                     redis+sentinel://, redis+cluster:// or memory://"
+                     redis+sentinel://, redis+cluster://, redlock:// or memory://"
                 ),
             )),
         }
@@ -72,6 +75,7 @@ impl Address {
             Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis(background))),
             Address::Sentinel(group) => Arc::new(RedisStore::watched((**group).clone(), options.redis(background))),
             Address::Cluster(seeds) => Arc::new(ClusterStore::at(seeds.clone(), options.redis(background))),
+            Address::Quorum(nodes) => Arc::new(QuorumStore::at(nodes.clone(), options.quorum(background))),
             Address::Memory(name) if name.is_empty() => Arc::new(MemoryStore::private()),
             Address::Memory(name) => Arc::new(MemoryStore::named(name)),
         }

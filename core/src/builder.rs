@@ -108,6 +108,25 @@ impl ClientBuilder {
         self
     }
 
+    /// Redlock: how long one server may take for one request before it counts as absent. At least 1 ms, not above the
+    /// `request_timeout`. Default: 200 ms.
+    ///
+    /// Far below the ttl: a server that is down then costs little of the lease. In an address: `node_timeout_ms`.
+    pub fn node_timeout(mut self, timeout: Duration) -> Self {
+        self.options.node_timeout = timeout;
+        self
+    }
+
+    /// Redlock: how long a server that was started anew without its data (no append-only file) does not vote. Zero switches
+    /// it off. Default: the larger of 60 s and twice the ttl.
+    ///
+    /// It has forgotten who holds what: as long as such a lease may last, it would help to give the lock to a second
+    /// holder. Must be longer than any lease on these servers. In an address: `quarantine_ms`.
+    pub fn quarantine(mut self, quarantine: Duration) -> Self {
+        self.options.quarantine = Some(quarantine);
+        self
+    }
+
     /// Time limit of making a connection, name resolution and TLS included. At least 1 ms. Default: 2 s.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.options.connect_timeout = timeout;

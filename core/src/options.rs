@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Notify, Secret, redis};
+use crate::backend::{Notify, Secret, quorum, redis};
+use crate::machine::quorum::Rules;
 use crate::machine::{Grade, Terms, terms};
 use crate::{Error, ErrorKind};
 
@@ -33,6 +34,8 @@ pub(crate) struct Options {
     pub(crate) min_replicas: u32,
     pub(crate) replica_timeout: Duration,
     pub(crate) sentinel: SentinelOptions,
+    pub(crate) node_timeout: Duration,
+    pub(crate) quarantine: Option<Duration>,
 }
 
 /// How to speak to Sentinels.
@@ -70,6 +73,8 @@ impl Default for Options {
             min_replicas: 0,
             replica_timeout: Duration::from_secs(1),
             sentinel: SentinelOptions::default(),
+            node_timeout: Duration::from_millis(200),
+            quarantine: None,
         }
     }
 }
@@ -95,11 +100,15 @@ impl Options {
             ("request_timeout", self.request_timeout),
             ("close_timeout", self.close_timeout),
             ("unreachable_limit", self.unreachable_limit),
+            ("node_timeout", self.node_timeout),
             ("replica_timeout", self.replica_timeout),
         ] {
             if span < Duration::from_millis(1) || span > terms::SPAN_MAX {
                 return refuse(format!("{name} is {span:?}; it must be between 1 ms and one year"));
             }
+        }
+        if self.quarantine.is_some_and(|quarantine| quarantine > terms::SPAN_MAX) {
+            return refuse("quarantine may be one year at most; 0 switches it off".to_owned());
         }
         if !self.fencing && self.min_fencing_grade != Grade::None {
             return refuse("min_fencing_grade asks for fencing tokens, but fencing is off".to_owned());
@@ -109,6 +118,19 @@ impl Options {
 }
 
 impl Options {
+    /// What a store of several servers needs to know of them.
+    pub(crate) fn quorum(&self, background: bool) -> quorum::QuorumOptions {
+        let rules = Rules {
+            quarantine: self.quarantine,
+            drift_factor: self.terms.drift_factor,
+            fencing: self.fencing,
+            longest_ttl: self.terms.ttl.saturating_add(self.terms.lock_delay),
+        };
+        // a thread has connections of its own to all of them
+        let redis = redis::RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis(background) };
+        quorum::QuorumOptions { redis, node_timeout: self.node_timeout, rules }
+    }
+
     /// What the Redis store needs to know of them.
     /// `background`: whether its background work runs on the library's own runtime, which goes on while callers block.
     pub(crate) fn redis(&self, background: bool) -> redis::RedisOptions {
@@ -164,6 +186,7 @@ mod tests {
         assert_eq!(options.connect_timeout, ms("connect_timeout_ms"));
         assert_eq!(options.request_timeout, ms("request_timeout_ms"));
         assert_eq!(options.close_timeout, ms("close_timeout_ms"));
+        assert_eq!(options.node_timeout, ms("node_timeout_ms"));
         assert_eq!(options.unreachable_limit, ms("unreachable_limit_ms"));
         assert!((options.terms.drift_factor - table["drift_factor"].as_float().unwrap()).abs() < f64::EPSILON);
         assert_eq!(terms::DRIFT_FLOOR, ms("drift_floor_ms"));

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Time};
 
 pub mod memory;
+pub mod quorum;
 pub mod redis;
 
 /// A boxed future, so that stores are trait objects.

@@ -8,6 +8,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::RedisOptions;
+use super::member::Witness;
 use crate::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;
@@ -31,6 +32,8 @@ pub struct Endpoint {
     pub protocol: Protocol,
     /// Whether a server of any role will do: for questions, not for locks.
     pub(crate) any_role: bool,
+    /// Whom to tell which run of the server a new connection goes to: for one server of several.
+    pub(crate) witness: Option<Witness>,
 }
 
 /// Where a server listens.
@@ -117,7 +120,7 @@ impl Endpoint {
     }
 
     fn at(place: Place) -> Endpoint {
-        Endpoint { place, tls: None, username: None, password: None, db: 0, protocol: Protocol::Auto, any_role: false }
+        Endpoint { place, tls: None, username: None, password: None, db: 0, protocol: Protocol::Auto, any_role: false, witness: None }
     }
 
     fn set(&mut self, word: &str, value: &str) -> Result<(), Error> {

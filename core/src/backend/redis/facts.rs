@@ -8,7 +8,7 @@ use crate::backend::Facts;
 use crate::machine::{Failure, Grade, Time};
 
 /// Asks the server. What it won't tell counts as not there.
-pub(super) async fn look(node: &Node, until: Time) -> Result<Facts, Failure> {
+pub(crate) async fn look(node: &Node, until: Time) -> Result<Facts, Failure> {
     let info = node.ask(&["INFO"], until).await?;
     let fsync = setting(node, "appendfsync", until).await?;
     let replicas = setting(node, "min-replicas-to-write", until).await?;

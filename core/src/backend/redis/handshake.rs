@@ -31,6 +31,8 @@ enum Asked {
     Auth,
     Select,
     Role,
+    /// Which run of the server this is, and whether it keeps its data.
+    Life,
     /// Nice to have: the name and library shown by `CLIENT LIST`.
     Nicety,
 }
@@ -76,6 +78,10 @@ impl<'a> Handshake<'a> {
             // HELLO tells the role along the way
             ask(Asked::Role, &["ROLE"]);
         }
+        if self.endpoint.witness.is_some() {
+            ask(Asked::Life, &["INFO", "server"]);
+            ask(Asked::Life, &["INFO", "persistence"]);
+        }
         if let Some(name) = self.client_name {
             ask(Asked::Nicety, &["CLIENT", "SETNAME", name]);
         }
@@ -87,6 +93,7 @@ impl<'a> Handshake<'a> {
     /// Takes the replies of the last step.
     pub(crate) fn replies(&mut self, replies: &[Value]) -> Result<Step, Failure> {
         let asked = std::mem::take(&mut self.asked);
+        let mut said = String::new();
         for (asked, reply) in asked.iter().zip(replies) {
             let refused = match reply {
                 Value::ServerError(error) => Some(words(error)),
@@ -100,8 +107,12 @@ impl<'a> Handshake<'a> {
                 // a user who may not ask is believed to have been sent to a master
                 (Asked::Role, Some(text)) if is_passing(&text) => return Err(refusal::classify(&text)),
                 (Asked::Role, None) => self.check_role(first(reply))?,
+                (Asked::Life, None) => said.push_str(&String::from_utf8_lossy(text(reply).unwrap_or_default())),
                 _ => {}
             }
+        }
+        if let Some(witness) = &self.endpoint.witness {
+            witness.tell(&said);
         }
         Ok(Step::Done(Terms { resp3: self.resp3 }))
     }

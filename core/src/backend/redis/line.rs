@@ -22,6 +22,10 @@ use crate::machine::{Failure, Outcome, Time};
 
 /// A caller is looked after this often while it waits.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
+/// One read of a posted request's reply blocks for no longer than this: it is only made when there is something to read.
+const POSTED_SLICE: Duration = Duration::from_millis(2);
+/// A server that owes more replies than this is not just a little slower than the others.
+const OWED_MAX: usize = 4;
 /// A pooled connection that was idle for longer is looked at before it is used.
 const SURELY_FRESH: Duration = Duration::from_secs(1);
 
@@ -57,6 +61,8 @@ pub(crate) struct Line {
     idle_since: Time,
     /// Something is left over or missing: not to be used again.
     spoilt: bool,
+    /// Replies that are still to come and that nobody waits for.
+    owed: usize,
 }
 
 /// Why bytes could not be exchanged.
@@ -95,7 +101,7 @@ impl Line {
             encrypted(&mut wire, endpoint, patience)?;
         }
         let (replies, slice) = (Replies::new(), SLICE);
-        let mut line = Line { endpoint: place, epoch, wire, replies, slice, idle_since: Time::ZERO, spoilt: false };
+        let mut line = Line { endpoint: place, epoch, wire, replies, slice, idle_since: Time::ZERO, spoilt: false, owed: 0 };
         line.introduce(client_name, patience)?;
         Ok(line)
     }
@@ -155,6 +161,51 @@ impl Line {
         }
     }
 
+    /// Sends a request without waiting for its reply: the first half of an exchange with several servers at once.
+    pub(crate) fn post(&mut self, bytes: &[u8], patience: Patience<'_>) -> Result<(), Outcome<Value>> {
+        self.spoilt = true;
+        self.set_slice(POSTED_SLICE);
+        self.send(bytes, patience).map_err(|(left, trouble)| {
+            let failure = trouble.failure(&self.endpoint);
+            if left == 0 { Outcome::NotApplied(failure) } else { Outcome::Indeterminate(failure) }
+        })
+    }
+
+    /// The second half: the reply to what was posted, once the socket has something to read; `None` if it is not all
+    /// there yet.
+    pub(crate) fn collect(&mut self) -> Option<Outcome<Value>> {
+        loop {
+            match self.replies.next(&mut self.wire) {
+                Ok(_) if self.owed > 0 => self.owed -= 1,
+                Ok(value) => {
+                    self.spoilt = !self.replies.is_empty();
+                    return Some(Outcome::Applied(value));
+                }
+                Err(NoReply::Source(error)) if is_pause(&error) => return None,
+                Err(NoReply::Source(error)) => {
+                    return Some(Outcome::Indeterminate(broken(&self.endpoint, &reason(&error))));
+                }
+                Err(NoReply::Garbage) => return Some(Outcome::Indeterminate(broken(&self.endpoint, NO_RESP))),
+            }
+        }
+    }
+
+    /// Nobody waits for the reply to what was posted; it is passed over when the next one is read.
+    pub(crate) fn owe(&mut self) {
+        self.owed += 1;
+        self.spoilt = self.owed > OWED_MAX;
+    }
+
+    /// The failure of a request whose reply did not come in time.
+    pub(crate) fn silence(&self) -> Failure {
+        broken(&self.endpoint, NO_REPLY)
+    }
+
+    /// What to ask whether there is something to read.
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
     /// Marks the start of idleness.
     pub(crate) fn rest(&mut self, now: Time) {
         self.idle_since = now;
@@ -162,7 +213,9 @@ impl Line {
 
     /// Whether it can carry another request. Only a connection that has been idle for a while is asked.
     pub(crate) fn is_usable(&self, now: Time) -> bool {
-        !self.spoilt && (now.since(self.idle_since) <= SURELY_FRESH || !self.wire.is_stale())
+        let fresh = now.since(self.idle_since) <= SURELY_FRESH;
+        // a reply that is owed looks like one that nobody asked for
+        !self.spoilt && (fresh || (self.owed == 0 && !self.wire.is_stale()))
     }
 
     /// Whether the last exchange left it in order.

@@ -13,6 +13,7 @@
 //! | `parked`, `crowd` | many blocking callers at once: a thread waits for the connection that tasks share |
 //! | `subscriber`, `sharded`, `listen` | subscriptions: how they are made, and who wants which |
 //! | `node` | one server: its connections of either way, and one operation on them |
+//! | `member` | what one server of several (Redlock) needs besides |
 //! | `replicas` | waiting until replicas have confirmed a grant |
 //! | `inquiry`, `scout` | questions about who serves what; which server is the master, by its Sentinels |
 //! | `redirect`, `cluster/` | what a node says that doesn't serve a slot; the store of a whole cluster |
@@ -27,28 +28,29 @@ mod cluster;
 mod crowd;
 mod dial;
 mod endpoint;
-mod facts;
+pub(crate) mod facts;
 mod handshake;
 mod hosts;
 mod inquiry;
-mod line;
+pub(crate) mod line;
 mod lines;
 mod link;
 mod listen;
-mod node;
+pub(crate) mod member;
+pub(crate) mod node;
 mod pace;
 mod parked;
 mod pipe;
 mod redirect;
-mod refusal;
+pub(crate) mod refusal;
 mod replicas;
 mod replies;
 mod reply;
-mod request;
+pub(crate) mod request;
 mod scout;
 mod scripts;
 mod sharded;
-mod shared;
+pub(crate) mod shared;
 mod socket;
 mod subscriber;
 mod tls;

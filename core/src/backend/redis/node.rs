@@ -48,18 +48,18 @@ pub(crate) struct Node {
     pub(crate) link: Arc<Link>,
     topics: Arc<Topics>,
     shards: Arc<Topics>,
-    lines: Lines,
+    pub(crate) lines: Lines,
     crowd: Crowd,
     /// Idle connections on which nobody stands behind whoever waits for replicas.
     own: Mutex<Vec<Pipe>>,
 }
 
 /// A request that was answered, or was not.
-struct Exchange {
-    sent_at: Time,
-    connection: u64,
-    outcome: Outcome<Value>,
-    confirmations: Option<Confirmations>,
+pub(crate) struct Exchange {
+    pub(crate) sent_at: Time,
+    pub(crate) connection: u64,
+    pub(crate) outcome: Outcome<Value>,
+    pub(crate) confirmations: Option<Confirmations>,
 }
 
 impl Node {
@@ -311,7 +311,7 @@ impl Node {
     }
 
     /// What a raw reply says about `op`.
-    fn read(&self, op: &Op, sent: Exchange, received_at: Time) -> Told {
+    pub(crate) fn read(&self, op: &Op, sent: Exchange, received_at: Time) -> Told {
         let Exchange { sent_at, connection, outcome, confirmations } = sent;
         let mut redirect = None;
         let (server_time_us, outcome) = match outcome {
@@ -367,6 +367,6 @@ fn is_refused_for_good<T>(outcome: &Outcome<T>) -> bool {
     matches!(outcome, Outcome::NotApplied(failure) if matches!(failure.kind, ErrorKind::ReadOnly | ErrorKind::AuthFailed))
 }
 
-fn is_worth_keeping<T>(outcome: &Outcome<T>) -> bool {
+pub(crate) fn is_worth_keeping<T>(outcome: &Outcome<T>) -> bool {
     !is_refused_for_good(outcome) && !matches!(outcome, Outcome::Indeterminate(_))
 }

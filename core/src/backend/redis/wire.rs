@@ -99,7 +99,7 @@ impl Wire {
         }
     }
 
-    fn socket(&self) -> SockRef<'_> {
+    pub(crate) fn socket(&self) -> SockRef<'_> {
         match self {
             Wire::Tcp(stream) => SockRef::from(stream),
             #[cfg(unix)]

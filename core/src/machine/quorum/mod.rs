@@ -47,11 +47,13 @@ pub struct Rules {
     pub drift_factor: f64,
     /// Whether a node that is given a hold again gets a fencing counter too.
     pub fencing: bool,
+    /// The longest lease to reckon with from the beginning.
+    pub longest_ttl: Duration,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { quarantine: None, drift_factor: 0.01, fencing: true }
+        Rules { quarantine: None, drift_factor: 0.01, fencing: true, longest_ttl: Duration::ZERO }
     }
 }
 
@@ -94,7 +96,7 @@ impl Quorum {
         Quorum {
             members: names.into_iter().take(NODES_MAX).map(member).collect(),
             rules,
-            longest_ttl: Duration::ZERO,
+            longest_ttl: rules.longest_ttl,
             last_token: 0,
             spared: HashMap::new(),
             renewing: HashMap::new(),

@@ -109,7 +109,12 @@ impl Drop for ClusterStore {
 /// The key that says where an operation goes.
 fn key(op: &Op) -> Option<&Key> {
     match op {
-        Op::Acquire { claim, .. } | Op::SetCount { claim, .. } | Op::Release { claim } => Some(&claim.key),
+        Op::Acquire { claim, .. }
+        | Op::SetCount { claim, .. }
+        | Op::Release { claim }
+        | Op::Undo { claim, .. }
+        | Op::Vote { claim, .. }
+        | Op::WriteBack { claim, .. } => Some(&claim.key),
         Op::Renew { holds } => holds.first().map(|(claim, _)| &claim.key),
         Op::Inspect { key } | Op::ForceRelease { key } => Some(key),
     }

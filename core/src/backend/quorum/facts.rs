@@ -1,0 +1,59 @@
+//! What all servers of a quorum together say about themselves.
+
+use futures_util::future::join_all;
+
+use super::Inner;
+use crate::backend::Facts;
+use crate::backend::redis::facts;
+use crate::error::ErrorKind;
+use crate::machine::{Failure, Grade, Time};
+
+/// Asks every server; a majority has to answer. The tokens are as strong as the weakest server's.
+pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
+    let looks = join_all(inner.nodes.iter().map(|node| facts::look(node, until))).await;
+    let number = inner.nodes.len();
+    let majority = number / 2 + 1;
+    let name = |node: usize| inner.nodes[node].shared.name.as_str();
+    let failures: Vec<&Failure> = looks.iter().filter_map(|look| look.as_ref().err()).collect();
+    if number - failures.len() < majority {
+        return Err(failure(&failures, majority, number));
+    }
+    let mut warnings = Vec::new();
+    if number % 2 == 0 {
+        warnings.push(format!(
+            "{number} servers survive no more failures than {} do, and tie more often: use an odd number",
+            number - 1
+        ));
+    }
+    let (mut grade, mut servers) = (Grade::Strict, Vec::new());
+    for (node, look) in looks.iter().enumerate() {
+        match look {
+            Ok(facts) => {
+                grade = grade.min(facts.grade);
+                servers.push(facts.server.clone());
+                warnings.extend(facts.warnings.iter().map(|warning| format!("{}: {warning}", name(node))));
+            }
+            Err(failure) => {
+                // what it would have said is not known
+                grade = grade.min(Grade::ClockBounded);
+                let detail = failure.detail.strip_prefix(&format!("{}: ", name(node))).unwrap_or(&failure.detail);
+                warnings.push(format!("{}: cannot be asked: {detail}", name(node)));
+            }
+        }
+    }
+    servers.sort_unstable();
+    servers.dedup();
+    Ok(Facts { grade, warnings, server: format!("redlock on {number} of {}", servers.join(", ")) })
+}
+
+fn failure(failures: &[&Failure], majority: usize, number: usize) -> Failure {
+    let detail = format!("{majority} of {number} servers are needed, {} cannot be asked", failures.len());
+    let first = failures.first().map_or(ErrorKind::NoQuorum, |failure| failure.kind);
+    let same = first != ErrorKind::Unavailable && failures.iter().all(|failure| failure.kind == first);
+    Failure {
+        kind: if same { first } else { ErrorKind::NoQuorum },
+        transient: failures.iter().any(|failure| failure.transient),
+        detail,
+        nodes: failures.iter().map(|failure| failure.detail.clone()).collect(),
+    }
+}
