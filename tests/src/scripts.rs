@@ -3,7 +3,8 @@
 use crate::proxy::Match;
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 7] = [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, INSPECT, FORCE_RELEASE];
+pub const ALL: [&str; 8] =
+    [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, INSPECT, FORCE_RELEASE, WRITE_BACK];
 
 /// Takes a mutex.
 pub const ACQUIRE: &str = include_str!("../../core/src/backend/redis/scripts/acquire_lock.lua");
@@ -19,6 +20,8 @@ pub const RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/rel
 pub const INSPECT: &str = include_str!("../../core/src/backend/redis/scripts/inspect.lua");
 /// Takes by force.
 pub const FORCE_RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/force_release.lua");
+/// Raises a fencing counter to the token of the other servers of a quorum.
+pub const WRITE_BACK: &str = include_str!("../../core/src/backend/redis/scripts/write_back.lua");
 
 /// Requests that take a mutex.
 pub fn acquire() -> Match {

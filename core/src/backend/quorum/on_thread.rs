@@ -60,6 +60,8 @@ struct Crossing<'a> {
     seats: Vec<Seat>,
     opened: (Sender<Opened>, Receiver<Opened>),
     opening: usize,
+    /// Until when new connections are waited for though nothing depends on them.
+    bonus: Option<Time>,
 }
 
 type Opened = (usize, Result<Line, Failure>);
@@ -75,13 +77,17 @@ pub(super) fn call(store: &Inner, op: &Op, until: Time, interrupt: &dyn Interrup
         seats: store.nodes.iter().map(|_| Seat::Idle(None)).collect(),
         opened: mpsc::channel(),
         opening: 0,
+        bonus: None,
     };
     crossing.launch(&mut round, request);
     loop {
         let rest = round.rest(&store.quorum());
         let now = clock::now();
         let wake = match rest {
-            Rest::Over => break,
+            Rest::Over => match crossing.patience_with_new_lines(begun, now) {
+                Some(moment) => moment,
+                None => break,
+            },
             Rest::Until(moment) => moment,
             Rest::Wait => Time::MAX,
         };
@@ -94,6 +100,19 @@ pub(super) fn call(store: &Inner, op: &Op, until: Time, interrupt: &dyn Interrup
 }
 
 impl Crossing<'_> {
+    /// The lock is held by a majority, and connections to others are just being made: a hold on all nodes is worth as much
+    /// time again as it took so far.
+    fn patience_with_new_lines(&mut self, begun: Time, now: Time) -> Option<Time> {
+        let opening = self.seats.iter().any(|seat| matches!(seat, Seat::Opening(..)));
+        let flying = self.seats.iter().any(|seat| matches!(seat, Seat::Flying(_)));
+        if !matches!(self.op, Op::Vote { .. }) || !(opening || (flying && self.bonus.is_some())) {
+            return None;
+        }
+        let limit = self.store.limit(begun, self.patience.until);
+        let moment = *self.bonus.get_or_insert((now + now.since(begun)).min(limit));
+        (now < moment).then_some(moment)
+    }
+
     /// Writes to all the nodes that are asked.
     fn launch(&mut self, round: &mut Round, request: Request) {
         self.op = request.op;

@@ -1,0 +1,74 @@
+//! Fencing tokens over a quorum: growing, and nearly always in one round trip.
+
+use std::time::Duration;
+
+use onelock_tests::face::{Client, on_both};
+use onelock_tests::servers::Flavor;
+use onelock_tests::stage::quick;
+use onelock_tests::topology::Several;
+
+const FRESH: &str = "quarantine_ms=0";
+
+#[test]
+fn ninety_nine_of_a_hundred_uncontended_acquires_take_one_round_trip() {
+    on_both(|face| {
+        let several = Several::start(Flavor::Valkey91, 3);
+        let client = Client::connect(face, quick(), &several.url(FRESH)).unwrap();
+        let cycle = |name: &str| {
+            let lease = client.lock(name).acquire().unwrap();
+            lease.give_back();
+            lease.fence()
+        };
+        cycle("a");
+        let scripts = || -> Vec<i64> {
+            several.servers.iter().map(|server| {
+                let calls = server.info("commandstats");
+                let of = |name: &str| {
+                    let text = calls.get(name).cloned().unwrap_or_default();
+                    text.split(',').next().and_then(|calls| calls.strip_prefix("calls=")?.parse::<i64>().ok()).unwrap_or(0)
+                };
+                of("cmdstat_evalsha") + of("cmdstat_eval")
+            }).collect()
+        };
+        let before = scripts();
+        let mut last = 0;
+        for _ in 0..500 {
+            let fence = cycle("a");
+            assert!(fence > last, "{fence} after {last}");
+            last = fence;
+        }
+        let after = scripts();
+        // one acquire and one release on each server, and in at most five of five hundred a write-back
+        for (before, after) in before.iter().zip(&after) {
+            assert!(after - before <= 1005, "{} scripts for 500 cycles", after - before);
+        }
+    });
+}
+
+#[test]
+fn tokens_grow_when_the_counters_of_the_servers_disagree() {
+    on_both(|face| {
+        let several = Several::start(Flavor::Valkey91, 3);
+        let client = Client::connect(face, quick(), &several.url(FRESH)).unwrap();
+        let cycle = |client: &Client| {
+            let lease = client.lock("a").acquire_within(Duration::from_secs(5)).unwrap();
+            lease.give_back();
+            lease.fence()
+        };
+        let first = cycle(&client);
+        // one server is far ahead, as after an acquire that failed elsewhere
+        let ahead = first + 600_000_000;
+        several.servers[2].cmd(&["SET", "onelock_fence:{a}", &ahead.to_string(), "PX", "600000"]);
+        let second = cycle(&client);
+        assert!(second > first);
+        // whoever was told the high token is on two servers now, so that it can't be forgotten by losing one
+        let third = {
+            several.servers[2].kill();
+            cycle(&client)
+        };
+        assert!(third > second, "{third} after {second}");
+        let stranger = Client::connect(face, quick(), &several.url(FRESH)).unwrap();
+        let fourth = cycle(&stranger);
+        assert!(fourth > third, "{fourth} after {third}");
+    });
+}

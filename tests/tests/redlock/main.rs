@@ -1,0 +1,7 @@
+//! Redlock over real servers: three and five independent ones, that are stopped, killed, restarted empty, and cut off.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod basics;
+mod failures;
+mod fencing;
