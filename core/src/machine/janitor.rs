@@ -105,8 +105,9 @@ impl Janitor {
         self.next_id += 1;
         let patience = match duty.doubt {
             // the key dies by itself
-            Doubt::Confirmed => duty.server_ttl,
-            Doubt::Ordered(_) | Doubt::AtLarge => duty.server_ttl * 2 + PATIENCE,
+            Doubt::Confirmed if duty.nodes == Nodes::ALL => duty.server_ttl,
+            // a node that has not answered yet may carry the acquire out late
+            _ => duty.server_ttl * 2 + PATIENCE,
         };
         let open = Open { until: now + patience, duty, next: now, in_flight: false, tries: 0, answered: false };
         self.open.insert(id, open);

@@ -35,9 +35,11 @@ impl World {
 
     /// Claims that ended, with nothing under way and nobody after them: no node may hold them.
     pub(super) fn check_ended(&mut self) {
-        if self.ending.is_empty() {
+        if self.ending.is_empty() || self.now < self.next_check {
             return;
         }
+        // what is left behind stays for a whole ttl: there is time to find it
+        self.next_check = self.now + self.plan.ttl.as_nanos() as u64 / 20;
         for deed in std::mem::take(&mut self.ending) {
             let ended = &self.deeds[deed];
             if ended.gone {

@@ -200,7 +200,8 @@ impl World {
         let op = self.requests[id].op.clone();
         let us = self.nodes[node].clock.micros(self.now);
         let done = self.nodes[node].model.apply(us, &op);
-        note!(self, "node {node}: request {id} of client {client}, {}: {:?}", op.name(), done.outcome);
+        let deeds = self.deeds_of(&op);
+        note!(self, "node {node}: request {id} of client {client}, {} of {deeds:?}: {:?}", op.name(), done.outcome);
         self.executed(node, &op);
         self.landed(id);
         if done.announced.is_some() {

@@ -119,6 +119,7 @@ pub(super) struct World {
     pub(super) cuts: BTreeMap<(usize, usize), u64>,
     pub(super) live: Vec<usize>,
     pub(super) ending: Vec<usize>,
+    pub(super) next_check: u64,
     pub(super) handed_fence: u64,
     pub(super) calm: bool,
     pub(super) over: bool,
@@ -149,6 +150,7 @@ impl World {
             cuts: BTreeMap::new(),
             live: Vec::new(),
             ending: Vec::new(),
+            next_check: 0,
             handed_fence: 0,
             calm: false,
             over: false,
@@ -339,7 +341,7 @@ impl World {
     pub(super) fn record(&mut self, line: &str) {
         let now = self.now;
         if let Some(trace) = &mut self.trace {
-            if trace.len() >= 400 {
+            if trace.len() >= 4000 {
                 trace.pop_front();
             }
             trace.push_back(format!("{:>12.6} ms  {line}", now as f64 / 1e6));
