@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use onelock::Kind;
 use onelock::machine::model::{Model, ModelReply, Value};
-use onelock::machine::{Claim, Key, Op, Outcome, Reply, naming};
+use onelock::machine::{Claim, Key, Nodes, Op, Outcome, Reply, naming};
 use proptest::prelude::*;
 
 /// One thing that happens to the server, and how long after the one before.
@@ -56,6 +56,9 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => prop::collection::vec((claims(), ttls()), 1..4).prop_map(|holds| Op::Renew { holds }),
         1 => (claims(), 1..5u64, ttls()).prop_map(|(claim, count, ttl_ms)| Op::SetCount { claim, count, ttl_ms }),
         2 => claims().prop_map(|claim| Op::Release { claim }),
+        1 => claims().prop_map(|claim| Op::Undo { claim, nodes: Nodes::ALL, quiet: true }),
+        1 => (claims(), 1..5_000_000_000u64, 1_000..3_000_000u64)
+            .prop_map(|(claim, fence, fence_ttl_ms)| Op::WriteBack { claim, fence, fence_ttl_ms }),
         1 => keys().prop_map(|key| Op::Inspect { key }),
         1 => keys().prop_map(|key| Op::ForceRelease { key }),
     ]
@@ -183,8 +186,10 @@ proptest! {
         run(&steps, |now_us, before, op, _, after| {
             let (before, after) = (values(before, now_us), values(after, now_us));
             match op {
-                Op::Acquire { .. } => assert!(before.keys().all(|key| after.contains_key(key))),
-                Op::Release { .. } | Op::ForceRelease { .. } => {
+                Op::Acquire { .. } | Op::Vote { .. } | Op::WriteBack { .. } => {
+                    assert!(before.keys().all(|key| after.contains_key(key)));
+                }
+                Op::Release { .. } | Op::Undo { .. } | Op::ForceRelease { .. } => {
                     assert!(after.keys().all(|key| before.contains_key(key)));
                 }
                 Op::SetCount { .. } => assert!(before.keys().eq(after.keys())),
@@ -197,7 +202,8 @@ proptest! {
     fn who_does_not_hold_changes_nothing(steps in steps()) {
         run(&steps, |now_us, before, op, answer, after| {
             let (unchanged, refused) = match (op, reply(answer)) {
-                (Op::Release { claim }, Reply::Released(done)) => (!holds(before, now_us, claim), !done),
+                (Op::Release { claim } | Op::Undo { claim, .. }, Reply::Released(done)) => (!holds(before, now_us, claim), !done),
+                (Op::WriteBack { claim, .. }, Reply::Written(done)) => (!holds(before, now_us, claim), done.is_none()),
                 (Op::SetCount { claim, .. }, Reply::Counted(done)) =>
                     (claim.kind == Kind::Mutex || !holds(before, now_us, claim), !done),
                 (Op::Renew { holds: renewed }, _) => {

@@ -3,8 +3,7 @@
 use crate::proxy::Match;
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 8] =
-    [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, INSPECT, FORCE_RELEASE, WRITE_BACK];
+pub const ALL: [&str; 8] = [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, INSPECT, FORCE_RELEASE, WRITE_BACK];
 
 /// Takes a mutex.
 pub const ACQUIRE: &str = include_str!("../../core/src/backend/redis/scripts/acquire_lock.lua");

@@ -52,7 +52,9 @@ fn setters(source: &str) -> BTreeSet<String> {
 fn default_of(option: &str, defaults: &toml::Table) -> Option<String> {
     if let Some(ms) = defaults.get(&format!("{option}_ms")) {
         let ms = ms.as_integer().unwrap();
-        assert_eq!(ms % 1000, 0, "{option}: write the unit that suits {ms} ms");
+        if ms % 1000 != 0 {
+            return Some(format!("{ms} ms"));
+        }
         let none = option == "max_hold" && ms == 0;
         return Some(if none { "none".to_owned() } else { format!("{} s", ms / 1000) });
     }
@@ -106,6 +108,8 @@ fn the_addresses_are_read() {
         "rediss+sentinel://s1/group",
         "redis+cluster://h1:6379,h2:6379",
         "rediss+cluster://user:password@h1",
+        "redlock://h1:6379,h2:6379,h3:6379",
+        "redlock://user:password@h1,h2,h3/1?tls=true&node_timeout_ms=100&quarantine_ms=0",
         "memory://",
         "memory://NAME",
     ] {

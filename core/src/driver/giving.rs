@@ -146,9 +146,9 @@ impl Sending {
             tracing::warn!(lock = %name, cause = %failure.detail, "release not confirmed; clean-up goes on");
         }
         let found = match &answer.outcome {
-            Outcome::Applied(
-                Reply::Released(found) | Reply::PartlyReleased { found, .. } | Reply::Counted(found),
-            ) => Some(*found),
+            Outcome::Applied(Reply::Released(found) | Reply::PartlyReleased { found, .. } | Reply::Counted(found)) => {
+                Some(*found)
+            }
             _ => None,
         };
         match (&self.what, found) {

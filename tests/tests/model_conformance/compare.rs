@@ -27,6 +27,10 @@ pub(crate) fn same_reply(real: &Outcome<Reply>, modelled: &Outcome<Reply>) -> Re
         (
             Outcome::Applied(Reply::Denied { ttl_left_ms: real, .. }),
             Outcome::Applied(Reply::Denied { ttl_left_ms: modelled, .. }),
+        )
+        | (
+            Outcome::Applied(Reply::Taken { ttl_left_ms: real, .. }),
+            Outcome::Applied(Reply::Taken { ttl_left_ms: modelled, .. }),
         ) => Some((*real, modelled)),
         (Outcome::Applied(Reply::Inspected(Some(real))), Outcome::Applied(Reply::Inspected(Some(modelled)))) => {
             Some((real.ttl_left_ms, &mut modelled.ttl_left_ms))
@@ -91,6 +95,10 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
         Reply::Granted { fence: None, .. } => one("granted without fencing"),
         Reply::Granted { again, .. } => one(if *again { "granted again" } else { "granted" }),
         Reply::Unconfirmed(_) => one("unconfirmed"),
+        // one server of several: the same verdicts with other words
+        Reply::Taken { .. } => one("taken"),
+        Reply::Written(fence) => vec![format!("written back {}", fence.is_some())],
+        Reply::Split { .. } | Reply::PartlyReleased { .. } => one("of several servers"),
         Reply::Denied { ttl_left_ms: None, .. } => one("denied for ever"),
         Reply::Denied { announces, .. } => one(if *announces { "denied by ours" } else { "denied by a stranger" }),
         Reply::WrongKind { found } => vec![format!("wrong kind {found}")],

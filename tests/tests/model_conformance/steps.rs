@@ -3,7 +3,7 @@
 
 use onelock::Kind;
 use onelock::machine::model::Value;
-use onelock::machine::{Claim, Jitter, Key, Op, naming};
+use onelock::machine::{Claim, Jitter, Key, Nodes, Op, Proposal, naming};
 
 /// One thing that is done to both sides.
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Draw {
     }
 
     fn op(&mut self) -> Op {
-        match self.0.below(13) {
+        match self.0.below(18) {
             0..=4 => Op::Acquire {
                 claim: self.claim(),
                 ttl_ms: self.ttl(),
@@ -73,6 +73,17 @@ impl Draw {
             7..=8 => Op::SetCount { claim: self.claim(), count: 1 + self.0.below(5), ttl_ms: self.ttl() },
             9..=10 => Op::Release { claim: self.claim() },
             11 => Op::Inspect { key: self.key() },
+            12..=14 => {
+                // what is proposed comes from another clock, or from none
+                let base = self.pick(&[0, 7, 1_500_000_000_000_000]);
+                let fence = (!self.one_in(6)).then(|| Proposal { base, ttl_ms: self.ttl() });
+                Op::Vote { claim: self.claim(), ttl_ms: self.ttl(), fence, info: None }
+            }
+            15 => {
+                let fence = self.pick(&[3, 1_500_000_000_000_000, 4_000_000_000_000_000]);
+                Op::WriteBack { claim: self.claim(), fence, fence_ttl_ms: self.ttl() }
+            }
+            16 => Op::Undo { claim: self.claim(), nodes: Nodes::ALL, quiet: self.one_in(2) },
             _ => Op::ForceRelease { key: self.key() },
         }
     }

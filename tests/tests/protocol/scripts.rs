@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onelock::backend::redis::{RedisOptions, RedisStore};
 use onelock::backend::{Store, Uninterrupted};
-use onelock::machine::{Claim, Kind, Op, Time};
+use onelock::machine::{Claim, Kind, Op, Proposal, Time};
 use onelock_tests::clock::boot_ns;
 use onelock_tests::proxy::{Passed, Proxy};
 use onelock_tests::resp::text;
@@ -24,7 +24,7 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 7] = [
+const SCRIPTS: [(&str, &str); 8] = [
     script!("acquire_lock"),
     script!("acquire_reentrant"),
     script!("renew"),
@@ -32,6 +32,7 @@ const SCRIPTS: [(&str, &str); 7] = [
     script!("release"),
     script!("inspect"),
     script!("force_release"),
+    script!("write_back"),
 ];
 
 struct Bench {
@@ -169,6 +170,7 @@ fn scripts_are_called_and_answer_as_in_the_tables() {
     mutex(&mut bench);
     reentrant(&mut bench);
     looking(&mut bench);
+    one_of_several(&mut bench);
     // no script is missing here, and nothing stands in the tables that was not seen
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src/backend/redis/scripts");
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), SCRIPTS.len());
@@ -229,6 +231,27 @@ fn reentrant(bench: &mut Bench) {
     bench.server.cmd(&["HSET", NAME, "mode", "read"]);
     bench.check(&case("acquire_reentrant", "something else stands there"), &acquire(&mine, true));
     bench.server.cmd(&["DEL", NAME]);
+}
+
+fn one_of_several(bench: &mut Bench) {
+    for (kind, script) in [(Kind::Mutex, "acquire_lock"), (Kind::Reentrant, "acquire_reentrant")] {
+        let (mine, other) = (claim(kind, NAME, 1), claim(kind, NAME, 2));
+        let vote = |claim: &Claim| Op::Vote {
+            claim: claim.clone(),
+            ttl_ms: TTL,
+            fence: Some(Proposal { base: 1_785_000_000_000_000, ttl_ms: 604_800_000 }),
+            info: None,
+        };
+        let write = |claim: &Claim| Op::WriteBack { claim: claim.clone(), fence: 7, fence_ttl_ms: 604_800_000 };
+        let argv = "ARGV of one server of several";
+        bench.check(&Case { argv, ..case(script, "granted") }, &vote(&mine));
+        bench.check(&Case { argv, ..case(script, "held, of one server of several") }, &vote(&other));
+        let argv = if kind == Kind::Mutex { "ARGV" } else { "ARGV of a reentrant lock" };
+        let writes = (kind == Kind::Mutex).then_some("writes when done");
+        bench.check(&Case { argv, writes, ..case("write_back", "done") }, &write(&mine));
+        bench.check(&Case { argv, ..case("write_back", "not there") }, &write(&other));
+        bench.server.cmd(&["DEL", NAME]);
+    }
 }
 
 fn looking(bench: &mut Bench) {

@@ -157,7 +157,9 @@ fn a_black_hole_costs_the_limit_of_one_node_at_most() {
         assert!(begun.elapsed() < ms(400) + SLACK, "{:?}", begun.elapsed());
         several.proxies[0].heal();
         several.proxies[1].heal();
-        wait_until(SOON, "what they were asked meanwhile is given back", || several.count("b") + several.count("c") == 0);
+        wait_until(SOON, "what they were asked meanwhile is given back", || {
+            several.count("b") + several.count("c") == 0
+        });
         cycle(&client, &several, "d");
     });
 }

@@ -21,14 +21,21 @@ fn ninety_nine_of_a_hundred_uncontended_acquires_take_one_round_trip() {
         };
         cycle("a");
         let scripts = || -> Vec<i64> {
-            several.servers.iter().map(|server| {
-                let calls = server.info("commandstats");
-                let of = |name: &str| {
-                    let text = calls.get(name).cloned().unwrap_or_default();
-                    text.split(',').next().and_then(|calls| calls.strip_prefix("calls=")?.parse::<i64>().ok()).unwrap_or(0)
-                };
-                of("cmdstat_evalsha") + of("cmdstat_eval")
-            }).collect()
+            several
+                .servers
+                .iter()
+                .map(|server| {
+                    let calls = server.info("commandstats");
+                    let of = |name: &str| {
+                        let text = calls.get(name).cloned().unwrap_or_default();
+                        text.split(',')
+                            .next()
+                            .and_then(|calls| calls.strip_prefix("calls=")?.parse::<i64>().ok())
+                            .unwrap_or(0)
+                    };
+                    of("cmdstat_evalsha") + of("cmdstat_eval")
+                })
+                .collect()
         };
         let before = scripts();
         let mut last = 0;

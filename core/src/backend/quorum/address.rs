@@ -47,7 +47,9 @@ impl Nodes {
             match pair.split_once('=') {
                 Some(("tls", "true" | "1" | "yes" | "on")) => scheme = "rediss",
                 Some(("tls", "false" | "0" | "no" | "off")) => {}
-                Some(("node_timeout_ms", value)) => self.node_timeout = Some(milliseconds("node_timeout_ms", value, 1)?),
+                Some(("node_timeout_ms", value)) => {
+                    self.node_timeout = Some(milliseconds("node_timeout_ms", value, 1)?);
+                }
                 Some(("quarantine_ms", value)) => self.quarantine = Some(milliseconds("quarantine_ms", value, 0)?),
                 _ => others.push(pair),
             }
@@ -80,9 +82,9 @@ impl Nodes {
 
 fn milliseconds(word: &str, value: &str, least: u64) -> Result<Duration, Error> {
     let number: Option<u64> = value.parse().ok().filter(|number| (least..=31_536_000_000).contains(number));
-    number.map(Duration::from_millis).ok_or_else(|| {
-        wrong(&format!("{word} must be a number of milliseconds, {least} to one year"))
-    })
+    number
+        .map(Duration::from_millis)
+        .ok_or_else(|| wrong(&format!("{word} must be a number of milliseconds, {least} to one year")))
 }
 
 fn wrong(what: &str) -> Error {
@@ -103,8 +105,12 @@ mod tests {
     fn one_address_for_all_and_a_list_of_addresses() {
         assert_eq!(names("redlock://a,b:7,c"), ["redis://a:6379", "redis://b:7", "redis://c:6379"]);
         assert_eq!(names("redlock://u:p@a,b/3?tls=true"), ["rediss://a:6379/3", "rediss://b:6379/3"]);
-        assert_eq!(names("redis://a rediss://b\nunix:///run/c"), ["redis://a:6379", "rediss://b:6379", "unix:///run/c"]);
-        let nodes = Nodes::parse("redlock://u:p@a?node_timeout_ms=50&quarantine_ms=0&db=2", &RedisOptions::default()).unwrap();
+        assert_eq!(
+            names("redis://a rediss://b\nunix:///run/c"),
+            ["redis://a:6379", "rediss://b:6379", "unix:///run/c"]
+        );
+        let nodes =
+            Nodes::parse("redlock://u:p@a?node_timeout_ms=50&quarantine_ms=0&db=2", &RedisOptions::default()).unwrap();
         assert_eq!((nodes.node_timeout, nodes.quarantine), (Some(Duration::from_millis(50)), Some(Duration::ZERO)));
         assert!(nodes.endpoints[0].has_credentials() && nodes.endpoints[0].db == 2);
     }

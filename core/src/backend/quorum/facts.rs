@@ -19,7 +19,7 @@ pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
         return Err(failure(&failures, majority, number));
     }
     let mut warnings = Vec::new();
-    if number % 2 == 0 {
+    if number.is_multiple_of(2) {
         warnings.push(format!(
             "{number} servers survive no more failures than {} do, and tie more often: use an odd number",
             number - 1

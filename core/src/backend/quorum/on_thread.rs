@@ -216,13 +216,20 @@ impl Crossing<'_> {
         if !waits {
             return false;
         }
-        let ready = self.ready(limit.since(now));
-        for node in ready {
-            self.collect(round, node);
-        }
-        while let Ok((node, line)) = self.opened.1.try_recv() {
+        let flying = self.seats.iter().any(|seat| matches!(seat, Seat::Flying(_)));
+        let came = if flying {
+            for node in self.ready(limit.since(now)) {
+                self.collect(round, node);
+            }
+            self.opened.1.try_recv().ok()
+        } else {
+            self.opened.1.recv_timeout(limit.since(now)).ok()
+        };
+        let mut next = came;
+        while let Some((node, line)) = next {
             self.opening -= 1;
             self.line_came(round, node, line);
+            next = self.opened.1.try_recv().ok();
         }
         self.expire(round);
         true
@@ -241,16 +248,8 @@ impl Crossing<'_> {
                 _ => None,
             })
             .collect();
-        let mut fds: Vec<PollFd<'_>> =
-            flying.iter().map(|(_, socket)| PollFd::new(&**socket, PollFlags::IN)).collect();
-        if fds.is_empty() {
-            thread::sleep(limit);
-            return Vec::new();
-        }
-        let limit = Timespec {
-            tv_sec: limit.as_secs().cast_signed(),
-            tv_nsec: limit.subsec_nanos().into(),
-        };
+        let mut fds: Vec<PollFd<'_>> = flying.iter().map(|(_, socket)| PollFd::new(&**socket, PollFlags::IN)).collect();
+        let limit = Timespec { tv_sec: limit.as_secs().cast_signed(), tv_nsec: limit.subsec_nanos().into() };
         if poll(&mut fds, Some(&limit)).is_err() {
             return Vec::new();
         }
@@ -262,11 +261,8 @@ impl Crossing<'_> {
     #[cfg(not(unix))]
     fn ready(&self, limit: Duration) -> Vec<usize> {
         let flying = |(_, seat): &(usize, &Seat)| matches!(seat, Seat::Flying(_));
-        let nodes: Vec<usize> = self.seats.iter().enumerate().filter(flying).map(|(node, _)| node).collect();
-        if nodes.is_empty() {
-            thread::sleep(limit);
-        }
-        nodes
+        let _ = limit;
+        self.seats.iter().enumerate().filter(flying).map(|(node, _)| node).collect()
     }
 
     fn collect(&mut self, round: &mut Round, node: usize) {

@@ -120,7 +120,16 @@ impl Endpoint {
     }
 
     fn at(place: Place) -> Endpoint {
-        Endpoint { place, tls: None, username: None, password: None, db: 0, protocol: Protocol::Auto, any_role: false, witness: None }
+        Endpoint {
+            place,
+            tls: None,
+            username: None,
+            password: None,
+            db: 0,
+            protocol: Protocol::Auto,
+            any_role: false,
+            witness: None,
+        }
     }
 
     fn set(&mut self, word: &str, value: &str) -> Result<(), Error> {

@@ -101,7 +101,8 @@ impl Line {
             encrypted(&mut wire, endpoint, patience)?;
         }
         let (replies, slice) = (Replies::new(), SLICE);
-        let mut line = Line { endpoint: place, epoch, wire, replies, slice, idle_since: Time::ZERO, spoilt: false, owed: 0 };
+        let mut line =
+            Line { endpoint: place, epoch, wire, replies, slice, idle_since: Time::ZERO, spoilt: false, owed: 0 };
         line.introduce(client_name, patience)?;
         Ok(line)
     }

@@ -45,7 +45,9 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
-        Op::Release { .. } | Op::Undo { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
+        Op::Release { .. } | Op::Undo { .. } => {
+            deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard))
+        }
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
     };

@@ -167,7 +167,7 @@ impl Model {
 
     /// A new fencing token: above the one before and not behind what is proposed, so that a lost counter does no harm.
     fn draw_fence(&mut self, now: Moment, key: &Key, Proposal { base, ttl_ms }: Proposal) -> u64 {
-        let fence = self.counter(now, key).map_or(base, |previous| base.max(previous.saturating_add(1)));
+        let fence = base.max(self.counter(now, key).unwrap_or(0).saturating_add(1));
         self.store_fence(now, key, fence, ttl_ms)
     }
 

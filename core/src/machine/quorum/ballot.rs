@@ -71,9 +71,10 @@ impl Ballot {
             Outcome::Applied(_) if !votes => Vote::Barred { granted: false },
             Outcome::Applied(Reply::Granted { fence, .. }) => Vote::Granted { fence: fence.unwrap_or(0), told: 0 },
             Outcome::Applied(Reply::Written(Some(fence))) => Vote::Granted { fence: *fence, told: 0 },
-            Outcome::Applied(Reply::Written(None)) => {
-                failed(&Failure::transient(ErrorKind::Unavailable, "it lost the lock while it was being granted"), false)
-            }
+            Outcome::Applied(Reply::Written(None)) => failed(
+                &Failure::transient(ErrorKind::Unavailable, "it lost the lock while it was being granted"),
+                false,
+            ),
             Outcome::Applied(Reply::Taken { ttl_left_ms, announces, holder }) => {
                 Vote::Taken { ttl_left_ms: *ttl_left_ms, announces: *announces, holder: *holder }
             }
@@ -119,7 +120,8 @@ impl Ballot {
             return Standing::Granted(token);
         }
         let behind = |vote: &Vote| matches!(vote, Vote::Granted { fence, told } if *fence < token && *told < token);
-        let nodes: Nodes = self.votes.iter().enumerate().filter(|(_, vote)| behind(vote)).map(|(node, _)| node).collect();
+        let nodes: Nodes =
+            self.votes.iter().enumerate().filter(|(_, vote)| behind(vote)).map(|(node, _)| node).collect();
         Standing::Open((!nodes.is_empty()).then_some((nodes, token)))
     }
 
@@ -211,7 +213,7 @@ impl Ballot {
             Vote::Wrong(_) => Some((ErrorKind::WrongKind, false)),
             _ => None,
         });
-        let mut failure = tally::no_quorum(failures.collect(), lines.collect(), majority);
+        let mut failure = tally::no_quorum(&failures.collect::<Vec<_>>(), lines.collect(), majority);
         if failure.kind == ErrorKind::WrongKind
             && let Some(Vote::Wrong(found)) = self.votes.iter().find(|vote| matches!(vote, Vote::Wrong(_)))
         {

@@ -58,7 +58,7 @@ impl Default for Rules {
 }
 
 /// What one client knows of its nodes. Pure: the hands hold it behind a mutex, never while anything waits.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Quorum {
     members: Vec<Member>,
     rules: Rules,
@@ -73,7 +73,7 @@ pub struct Quorum {
     seeding: HashMap<Arc<str>, Nodes>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Member {
     name: String,
     standing: Standing,
@@ -81,7 +81,7 @@ struct Member {
     silent: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Renewing {
     since: Time,
     /// It was released meanwhile.
@@ -91,8 +91,7 @@ struct Renewing {
 impl Quorum {
     /// A quorum of the nodes with these names (addresses, for messages), 1 to [`NODES_MAX`] of them.
     pub fn new(names: Vec<String>, rules: Rules) -> Quorum {
-        let member =
-            |name| Member { name, standing: Standing::new(rules.drift_factor), silent: false };
+        let member = |name| Member { name, standing: Standing::new(rules.drift_factor), silent: false };
         Quorum {
             members: names.into_iter().take(NODES_MAX).map(member).collect(),
             rules,

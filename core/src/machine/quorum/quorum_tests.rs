@@ -132,7 +132,10 @@ fn counters_that_disagree_cost_one_more_round_and_the_token_is_acknowledged() {
     // a third node is further still: the token rises, and what was acknowledged no longer counts
     let send = round.answered(&mut quorum, at(1), 2, &granted(12)).unwrap();
     assert_eq!(send.nodes, Nodes::NONE.with(0).with(1));
-    assert_eq!(round.answered(&mut quorum, at(2), 0, &said(Reply::Written(Some(9)))).map(|send| send.nodes), Some(Nodes::NONE.with(0)));
+    assert_eq!(
+        round.answered(&mut quorum, at(2), 0, &said(Reply::Written(Some(9)))).map(|send| send.nodes),
+        Some(Nodes::NONE.with(0))
+    );
     assert_eq!(round.answered(&mut quorum, at(2), 1, &said(Reply::Written(Some(12)))), None);
     assert_eq!(round.rest(&quorum), Rest::Over);
     let done = round.conclude(&mut quorum, at(3));

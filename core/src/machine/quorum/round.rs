@@ -102,9 +102,9 @@ impl Round {
 
     fn is_settled(&self) -> bool {
         match &self.op {
-            Op::Renew { holds } => (0..holds.len()).all(|hold| {
-                tally::renewal(&self.answers, self.majority, hold) != tally::Renewed::Open
-            }),
+            Op::Renew { holds } => {
+                (0..holds.len()).all(|hold| tally::renewal(&self.answers, self.majority, hold) != tally::Renewed::Open)
+            }
             Op::SetCount { .. } => tally::counted(&self.answers, self.majority).is_some(),
             Op::Release { .. } => tally::is_released(&self.answers, self.majority),
             Op::Inspect { .. } => tally::seen(&self.answers, self.majority).is_some(),
@@ -119,7 +119,8 @@ impl Round {
             return if waits { Rest::Wait } else { Rest::Over };
         };
         // who gets the lock is in a hurry; the answers that are missing can only be grants of it
-        let granted = self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
+        let granted =
+            self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
         if granted || self.pending.and(quorum.prompt()).is_empty() {
             return Rest::Over;
         }
@@ -133,7 +134,8 @@ impl Round {
 
     /// The end: what it amounts to, whether or not everybody answered.
     pub fn conclude(&mut self, quorum: &mut Quorum, now: Time) -> Answer {
-        let granted = self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
+        let granted =
+            self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
         if !granted {
             quorum.not_in_time(self.pending);
         }
@@ -164,19 +166,13 @@ impl Round {
             (Op::ForceRelease { .. }, _) => tally::forced(quorum, &self.answers, self.majority),
             (other, _) => tally::not_for_a_quorum(other),
         };
-        Answer {
-            sent_at: self.sent_at,
-            received_at: now,
-            connection: self.connection(),
-            server_time_us: None,
-            outcome,
-        }
+        Answer { sent_at: self.sent_at, received_at: now, connection: self.connection(), server_time_us: None, outcome }
     }
 
     /// A number that changes when any node's connection does; 0 when not all answered on one that is ordered.
     fn connection(&self) -> u64 {
         let numbers = self.answers.iter().map(|heard| heard.as_ref().map_or(0, |heard| heard.connection));
-        numbers.fold(Some(0_u64), |sum, number| sum.filter(|_| number != 0).map(|sum| sum + number)).unwrap_or(0)
+        numbers.map(|number| (number != 0).then_some(number)).sum::<Option<u64>>().unwrap_or(0)
     }
 
     /// After a renewal was concluded: what to send to nodes that lost a hold which a majority still has. Each answer, or

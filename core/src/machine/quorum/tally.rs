@@ -125,8 +125,12 @@ pub(super) fn released(
     if found + gone < enough {
         return failure(quorum, answers, majority);
     }
-    let answered: Nodes =
-        answers.iter().enumerate().filter(|(_, heard)| heard.as_ref().is_some_and(Heard::is_applied)).map(|(node, _)| node).collect();
+    let answered: Nodes = answers
+        .iter()
+        .enumerate()
+        .filter(|(_, heard)| heard.as_ref().is_some_and(Heard::is_applied))
+        .map(|(node, _)| node)
+        .collect();
     // the request that gives it back to a node may come in after the one that takes it away
     let seeding = quorum.seeding(claim);
     let owed = addressed.but(answered).but(quorum.spared(claim)).or(seeding);
@@ -230,13 +234,13 @@ pub(super) fn failure(quorum: &Quorum, answers: &Answers, majority: usize) -> Ou
         };
         lines.push(quorum.quoted(node, text));
     }
-    let failure = no_quorum(failures, lines, majority);
+    let failure = no_quorum(&failures, lines, majority);
     if maybe { Outcome::Indeterminate(failure) } else { Outcome::NotApplied(failure) }
 }
 
 /// The failure of a round without a majority. When all that stands in its way is one and the same lasting trouble, it is
 /// called by that name.
-pub(super) fn no_quorum(failures: Vec<(ErrorKind, bool)>, lines: Vec<String>, majority: usize) -> Failure {
+pub(super) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majority: usize) -> Failure {
     let nodes = lines.len();
     let lasting: Vec<ErrorKind> = failures.iter().filter(|(_, transient)| !transient).map(|(kind, _)| *kind).collect();
     let stuck = nodes - lasting.len() < majority;

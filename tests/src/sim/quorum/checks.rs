@@ -53,7 +53,8 @@ impl World {
                 let (claim, terms) = (self.deeds[deed].claim.clone(), self.deeds[deed].terms.clone());
                 let us = self.nodes[node].clock.micros(self.now);
                 let holder = self.nodes[node].model.holder_of(us, &claim.key);
-                if holder.is_none_or(|(_, holder)| *holder != *claim.token.as_bytes()) || self.deeds[deed].late_copy[node]
+                if holder.is_none_or(|(_, holder)| *holder != *claim.token.as_bytes())
+                    || self.deeds[deed].late_copy[node]
                 {
                     continue;
                 }
@@ -64,8 +65,9 @@ impl World {
                 };
                 // what the janitor believes to have expired, by a clock that may be a little faster
                 if u128::from(left) > terms.ttl.as_millis() / 20 {
-                    let detail =
-                        format!("deed {deed} is over and stands on node {node} for another {left} ms, and nobody is after it");
+                    let detail = format!(
+                        "deed {deed} is over and stands on node {node} for another {left} ms, and nobody is after it"
+                    );
                     self.violate("P4 nothing is orphaned", detail);
                 }
             }

@@ -106,7 +106,7 @@ impl World {
 
     pub(super) fn begin_round(&mut self, client: usize, op: Op, purpose: Purpose, until: Time) -> u64 {
         let (now, wall) = (self.local(client), self.wall_us(client));
-        for deed in self.claims(&op) {
+        for deed in World::claims(&op) {
             self.deeds[deed].rounds += 1;
         }
         let nodes = self.nodes.len();
@@ -120,10 +120,10 @@ impl World {
         id
     }
 
-    pub(super) fn claims(&self, op: &Op) -> Vec<usize> {
+    pub(super) fn claims(op: &Op) -> Vec<usize> {
         match op {
-            Op::Acquire { claim, .. } | Op::Release { claim } | Op::Undo { claim, .. } => vec![self.deed_of(claim)],
-            Op::Renew { holds } => holds.iter().map(|(claim, _)| self.deed_of(claim)).collect(),
+            Op::Acquire { claim, .. } | Op::Release { claim } | Op::Undo { claim, .. } => vec![World::deed_of(claim)],
+            Op::Renew { holds } => holds.iter().map(|(claim, _)| World::deed_of(claim)).collect(),
             _ => Vec::new(),
         }
     }
@@ -240,7 +240,7 @@ impl World {
     }
 
     fn concluded(&mut self, client: usize, id: u64, active: &Active, answer: &Answer) {
-        for deed in self.claims(&active.op) {
+        for deed in World::claims(&active.op) {
             self.deeds[deed].rounds -= 1;
         }
         note!(self, "client {client}: round {id}, {} ends: {:?}", active.op.name(), answer.outcome);

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use onelock::ErrorKind;
-use onelock::machine::model::Model;
+use onelock::machine::model::{Model, Value};
 use onelock::machine::quorum::Life;
-use onelock::machine::{Answer, Failure, Op, Outcome, Renewal, Reply, Time};
+use onelock::machine::{Answer, Failure, Key, Op, Outcome, Renewal, Reply, Time, naming};
 
 use super::super::clock::ServerClock;
 use super::super::dice::Dice;
@@ -28,10 +28,16 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(plan: &NodePlan, dice: &mut Dice) -> Node {
+    pub(super) fn new(plan: &NodePlan, counter: u64, dice: &mut Dice) -> Node {
         let origin = 1_700_000_000_000_000_000 + dice.below(200_000_000);
+        let mut model = Model::new();
+        if counter > 0 {
+            // as after acquires that failed elsewhere
+            let value = Value::Text(Key::from(counter.to_string().as_bytes()));
+            model.set_foreign(origin / 1000, &naming::fence_key(b"sim"), value, Some(naming::FENCE_TTL_MIN_MS));
+        }
         Node {
-            model: Model::new(),
+            model,
             clock: ServerClock { origin, ppm: plan.ppm, stepped: 0 },
             keeps: plan.keeps,
             up: true,
@@ -101,7 +107,7 @@ impl World {
         };
         let (id, epoch) = (self.requests.len(), self.clients[client].epoch);
         let sent_at = self.local(client);
-        for deed in self.deeds_of(&op) {
+        for deed in World::deeds_of(&op) {
             self.deeds[deed].in_air += 1;
         }
         self.requests.push(Request { client, epoch, node, conn, op, to, sent_at, sent: false, done: false });
@@ -109,17 +115,17 @@ impl World {
         if self.conns[conn].open { self.transmit(id) } else { self.conns[conn].pending.push(id) }
     }
 
-    fn deeds_of(&self, op: &Op) -> Vec<usize> {
+    fn deeds_of(op: &Op) -> Vec<usize> {
         match op {
             Op::Vote { claim, .. } | Op::WriteBack { claim, .. } | Op::Release { claim } | Op::Undo { claim, .. } => {
-                vec![self.deed_of(claim)]
+                vec![World::deed_of(claim)]
             }
             _ => Vec::new(),
         }
     }
 
     fn landed(&mut self, id: usize) {
-        for deed in self.deeds_of(&self.requests[id].op.clone()) {
+        for deed in World::deeds_of(&self.requests[id].op.clone()) {
             self.deeds[deed].in_air -= 1;
         }
     }
@@ -200,7 +206,7 @@ impl World {
         let op = self.requests[id].op.clone();
         let us = self.nodes[node].clock.micros(self.now);
         let done = self.nodes[node].model.apply(us, &op);
-        let deeds = self.deeds_of(&op);
+        let deeds = World::deeds_of(&op);
         note!(self, "node {node}: request {id} of client {client}, {} of {deeds:?}: {:?}", op.name(), done.outcome);
         self.executed(node, &op);
         self.landed(id);
@@ -229,7 +235,7 @@ impl World {
     fn executed(&mut self, node: usize, op: &Op) {
         match op {
             Op::Vote { claim, .. } => {
-                let deed = self.deed_of(claim);
+                let deed = World::deed_of(claim);
                 let known = &self.deeds[deed];
                 // carried out when the last undo was answered, or the last one that was tried given up
                 let given_up =
@@ -237,7 +243,7 @@ impl World {
                 self.deeds[deed].late_copy[node] |= self.deeds[deed].undone[node] || given_up;
             }
             Op::Release { claim } | Op::Undo { claim, .. } => {
-                let deed = self.deed_of(claim);
+                let deed = World::deed_of(claim);
                 self.deeds[deed].undone[node] = true;
                 self.deeds[deed].late_copy[node] = false;
             }
@@ -324,7 +330,9 @@ impl World {
                     && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)
                     && active.confirmed_anywhere()
                 {
-                    verdicts.iter_mut().for_each(|verdict| *verdict = Renewal::Renewed);
+                    for verdict in verdicts {
+                        *verdict = Renewal::Renewed;
+                    }
                 }
             }
             _ => {}

@@ -59,7 +59,8 @@ impl World {
         let client = self.tasks[task].client;
         let now = self.local(client);
         self.tasks[task].rounds_left -= 1;
-        let terms = Terms { ttl: self.plan.ttl, auto_renew: self.dice.chance(self.plan.auto_renew), ..Terms::default() };
+        let terms =
+            Terms { ttl: self.plan.ttl, auto_renew: self.dice.chance(self.plan.auto_renew), ..Terms::default() };
         let wait = self.dice.chance(300).then(|| self.dice.span(Duration::ZERO, self.plan.ttl * 3));
         let patience = Patience {
             wait,

@@ -11,7 +11,7 @@ use super::super::dice::Dice;
 use super::Tally;
 use super::client::Client;
 use super::net::{Conn, Node, Request};
-use super::plan::{Bug, Fault, MS, Plan};
+use super::plan::{Bug, Fault, MS, Plan, Wall};
 use super::task::Stage;
 
 macro_rules! note {
@@ -132,7 +132,10 @@ impl World {
     pub(super) fn new(seed: u64, bug: Option<Bug>, traced: bool) -> World {
         let mut dice = Dice::new(seed ^ 0x4EED_10CC);
         let plan = Plan::draw(&mut dice);
-        let nodes = plan.nodes.iter().map(|node| Node::new(node, &mut dice)).collect();
+        let counters: Vec<u64> =
+            plan.nodes.iter().map(|_| if plan.wall == Wall::None { dice.below(12) } else { 0 }).collect();
+        let nodes =
+            plan.nodes.iter().zip(counters).map(|(node, counter)| Node::new(node, counter, &mut dice)).collect();
         let clients = (0..plan.clients.len()).map(|index| Client::new(index, &plan, bug, &mut dice)).collect();
         let mut world = World {
             now: 0,
@@ -198,7 +201,8 @@ impl World {
             self.check_ended();
             if self.now > cap {
                 let stages: Vec<_> = self.tasks.iter().map(|task| &task.stage).collect();
-                let owed: Vec<_> = self.clients.iter().map(|client| (client.janitor.len(), client.rounds.len())).collect();
+                let owed: Vec<_> =
+                    self.clients.iter().map(|client| (client.janitor.len(), client.rounds.len())).collect();
                 let ending = &self.ending;
                 let detail = format!("not at rest long after faults stopped: {stages:?}, {owed:?}, {ending:?}");
                 self.violate("P8 bounded waiting", detail);
@@ -218,9 +222,10 @@ impl World {
             Event::Reply(request, ..) | Event::Limit(request) => Some(self.requests[*request].client),
             Event::Connected(conn) | Event::Broken(conn) => Some(self.conns[*conn].client),
             Event::Task(task, _) | Event::Cancel(task, _) => Some(self.tasks[*task].client),
-            Event::Linger(client, ..) | Event::Watchdog(client, _) | Event::Janitor(client, _) | Event::Hint(client) => {
-                Some(*client)
-            }
+            Event::Linger(client, ..)
+            | Event::Watchdog(client, _)
+            | Event::Janitor(client, _)
+            | Event::Hint(client) => Some(*client),
             _ => None,
         }
     }
@@ -321,7 +326,7 @@ impl World {
         index
     }
 
-    pub(super) fn deed_of(&self, claim: &Claim) -> usize {
+    pub(super) fn deed_of(claim: &Claim) -> usize {
         let number = claim.token.rsplit(':').next().unwrap_or_default();
         usize::from_str_radix(number, 16).expect("a token of the simulator")
     }
