@@ -1,10 +1,10 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
-//! `onelock-bench [--quick] [--server NAME] [sequential] [throughput] [handover] [leases] [c]`; see `bench/README.md`.
+//! `onelock-bench [--quick] [--server NAME] [sequential] [throughput] [handover] [leases] [c] [redlock]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `throughput`, `handover`, `leases`, `c_library` | one measurement each |
+//! | `sequential`, `throughput`, `handover`, `leases`, `c_library`, `redlock` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -21,6 +21,7 @@ mod handover;
 mod host;
 mod leases;
 mod raw;
+mod redlock;
 mod report;
 mod same;
 mod sequential;
@@ -51,7 +52,7 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 5] = ["throughput", "handover", "leases", "sequential", "c"];
+const PARTS: [&str; 6] = ["throughput", "handover", "leases", "sequential", "c", "redlock"];
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -107,6 +108,9 @@ fn main() {
     if wanted("sequential") {
         let later = std::mem::replace(&mut rows, sequential::measure(&server, LOCK, effort));
         rows.extend(later);
+    }
+    if wanted("redlock") {
+        rows.extend(redlock::measure(flavor, LOCK, effort));
     }
     println!("{}, {}, {machine}", host::today(), flavor.program());
     println!("load {before} before, {} after; in parentheses the quartiles over the rounds\n", host::load());

@@ -11,9 +11,13 @@ const { version } = JSON.parse(readFileSync(join(process.env.NODE_PATH, 'redlock
 const locks = new Map()
 const clients = new Map()
 
-function redlock(url, retryCount) {
-  if (!clients.has(url)) clients.set(url, new Redis(url))
-  return new Redlock([clients.get(url)], { retryCount, retryDelay: 50, retryJitter: 20 })
+// one address, or those of several independent servers with spaces between
+function redlock(urls, retryCount) {
+  const of = (url) => {
+    if (!clients.has(url)) clients.set(url, new Redis(url))
+    return clients.get(url)
+  }
+  return new Redlock(urls.split(' ').map(of), { retryCount, retryDelay: 50, retryJitter: 20 })
 }
 
 async function act(op, args) {

@@ -5,7 +5,8 @@
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use onelock_tests::servers::Server;
+use onelock_tests::servers::{Flavor, Server};
+use onelock_tests::topology::Several;
 
 /// Runs an example with the address as its argument, or else in the environment.
 fn run(program: &str, argument: Option<&str>, variable: Option<&str>) -> Output {
@@ -79,6 +80,26 @@ fn lost_lease() {
             "Lost",
         ],
     );
+}
+
+#[test]
+fn redlock() {
+    let several = Several::with(3, || Server::builder(Flavor::Valkey91).aof("everysec"));
+    let url = several.url("");
+    for down in 0..2 {
+        if down == 1 {
+            several.servers[2].kill();
+        }
+        let output = run(env!("CARGO_BIN_EXE_example-redlock"), Some(&url), None);
+        let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{shown}{complaint}");
+        assert!(shown.contains("redlock on 3 of valkey") && shown.contains("turn 3: released"), "{shown}");
+        assert_eq!(shown.contains("cannot be asked"), down == 1, "{shown}");
+    }
+    several.servers[1].kill();
+    let output = run(env!("CARGO_BIN_EXE_example-redlock"), Some(&url), None);
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

@@ -6,8 +6,9 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use onelock_tests::servers::Server;
+use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::supervisor::{Answer, Driver, DriverKind, kinds};
+use onelock_tests::topology::Several;
 use onelock_tests::wait::wait_until;
 use serde_json::{Value, json};
 
@@ -119,10 +120,15 @@ fn from_to<T>(free: impl FnOnce(), wait: impl FnOnce() -> T) -> (T, Duration) {
 /// A client that takes a mutex with SET NX PX and announces nothing.
 fn shares_the_mutex(peer: &Peer) {
     let server = Server::valkey();
+    shares_the_mutex_at(peer, &server.url(), &server.url());
+}
+
+/// The same with an address for either side.
+fn shares_the_mutex_at(peer: &Peer, our_url: &str, their_url: &str) {
     for kind in kinds() {
-        let ours = Ours::start(&kind, &server.url());
+        let ours = Ours::start(&kind, our_url);
         let name = format!("shared:{}", kind.name);
-        let theirs = json!({"url": server.url(), "name": name, "lease": "t", "ttl_ms": 20_000, "wait_ms": 20_000});
+        let theirs = json!({"url": their_url, "name": name, "lease": "t", "ttl_ms": 20_000, "wait_ms": 20_000});
         let lock = json!({"kind": "lock", "name": name, "lease": "l"});
 
         // it holds: ours is refused, waits, and has it soon after its release
@@ -147,7 +153,7 @@ fn shares_the_mutex(peer: &Peer) {
         peer.ask("release", &theirs);
 
         // it dies without releasing: ours has it when its time is over
-        let short = json!({"url": server.url(), "name": name, "lease": "t", "ttl_ms": 700, "wait_ms": 1000});
+        let short = json!({"url": their_url, "name": name, "lease": "t", "ttl_ms": 700, "wait_ms": 1000});
         let start = Instant::now();
         assert_eq!(peer.ask("acquire", &short), true);
         let lease = ours.ask("acquire", lock);
@@ -164,6 +170,13 @@ fn redis_py_shares_the_mutex() {
 #[test]
 fn node_redlock_shares_the_mutex() {
     shares_the_mutex(&Peer::node_redlock());
+}
+
+#[test]
+fn node_redlock_shares_the_mutex_on_several_servers() {
+    let several = Several::start(Flavor::Valkey91, 3);
+    let list: Vec<String> = several.servers.iter().map(Server::url).collect();
+    shares_the_mutex_at(&Peer::node_redlock(), &several.url("quarantine_ms=0"), &list.join(" "));
 }
 
 /// The hash of a lock without what is ours: its owner's field and count.

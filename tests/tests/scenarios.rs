@@ -12,7 +12,7 @@ use std::time::Instant;
 use onelock_tests::scenario::{self, Scenario, Store};
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::supervisor::{DriverKind, kinds};
-use onelock_tests::topology::{Cluster, Group};
+use onelock_tests::topology::{Cluster, Group, Several};
 
 /// How many run at once. They mostly wait.
 const LANES: usize = 6;
@@ -23,6 +23,7 @@ enum Place {
     InMemory,
     BehindSentinels,
     InCluster,
+    OnSeveral,
 }
 
 struct Case {
@@ -41,7 +42,9 @@ fn cases() -> Vec<Case> {
     casts.extend((0..kinds.len()).map(|at| (vec![kinds[at].clone(), kinds[(at + 1) % kinds.len()].clone()], true)));
     let mut all = Vec::new();
     for (turn, scenario) in scenario::load().into_iter().enumerate() {
-        for (place, place_name) in [(Place::BehindSentinels, "sentinel"), (Place::InCluster, "cluster")] {
+        for (place, place_name) in
+            [(Place::BehindSentinels, "sentinel"), (Place::InCluster, "cluster"), (Place::OnSeveral, "redlock")]
+        {
             if scenario.one_server {
                 continue;
             }
@@ -54,7 +57,7 @@ fn cases() -> Vec<Case> {
             for place in places {
                 let (place_name, wanted) = match place {
                     Place::On(flavor) => (flavor.program(), !mixed || flavor == Flavor::Valkey91),
-                    Place::BehindSentinels | Place::InCluster => unreachable!("not in this list"),
+                    Place::BehindSentinels | Place::InCluster | Place::OnSeveral => unreachable!("not in this list"),
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
                 };
                 if wanted {
@@ -73,6 +76,7 @@ fn run(number: usize, case: &Case) -> Result<(), String> {
         Place::On(flavor) => Store::Server(Box::new(Server::start(flavor))),
         Place::BehindSentinels => Store::Group(Box::new(Group::patient(Flavor::Valkey91))),
         Place::InCluster => Store::Cluster(Box::new(Cluster::patient(Flavor::Valkey91))),
+        Place::OnSeveral => Store::Several(Box::new(Several::start(Flavor::Valkey91, 3))),
         Place::InMemory => Store::Memory(format!("scenario-{number}")),
     };
     catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store))).unwrap_or_else(|panic| {

@@ -12,7 +12,7 @@ use crate::clock::boot_ns;
 use crate::resp::text;
 use crate::servers::Server;
 use crate::supervisor::{Answer, Driver, DriverKind, Failure};
-use crate::topology::{Cluster, Group};
+use crate::topology::{Cluster, Group, Several};
 
 /// Longer than any call of a scenario takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -28,6 +28,8 @@ pub enum Store {
     Group(Box<Group>),
     /// In a cluster of one's own.
     Cluster(Box<Cluster>),
+    /// On several independent servers of one's own.
+    Several(Box<Several>),
     /// In the memory of the one driver process, under this name.
     Memory(String),
 }
@@ -38,6 +40,7 @@ impl Store {
             Store::Server(server) => server.url(),
             Store::Group(group) => group.url(),
             Store::Cluster(cluster) => cluster.url(),
+            Store::Several(several) => several.url("quarantine_ms=0"),
             Store::Memory(name) => format!("memory://{name}"),
         }
     }
@@ -48,6 +51,7 @@ impl Store {
             Store::Server(server) => Ok(server),
             Store::Group(group) => Ok(group.master()),
             Store::Cluster(cluster) => Ok(cluster.keeper(key)),
+            Store::Several(several) => Ok(&several.servers[0]),
             Store::Memory(_) => Err("there is no server behind memory://".to_owned()),
         }
     }
@@ -58,6 +62,7 @@ impl Store {
             Store::Server(server) => vec![server],
             Store::Group(group) => vec![group.master()],
             Store::Cluster(cluster) => cluster.nodes.iter().collect(),
+            Store::Several(several) => several.servers.iter().collect(),
             Store::Memory(_) => Vec::new(),
         }
     }
@@ -71,6 +76,7 @@ impl Store {
         match self {
             Store::Cluster(cluster) => cluster.command(words),
             Store::Group(group) => group.command(words),
+            Store::Several(several) => several.command(words),
             _ => self.server(key.map_or("", String::as_str))?.try_cmd(words),
         }
     }
@@ -276,13 +282,18 @@ impl Run<'_> {
 
     fn serve(&self, what: &toml::Value) -> Result<Answer, String> {
         // the locks of scenarios are mostly called x
-        let server = self.store.server("x")?;
+        let servers = match &self.store {
+            // what happens to a lock there happens to all of them
+            Store::Several(several) => several.servers.iter().collect(),
+            store => vec![store.server("x")?],
+        };
         let from_ns = boot_ns();
+        let each = |deed: fn(&Server)| servers.iter().for_each(|server| deed(server));
         match what.as_str() {
-            Some("stop") => server.stop(),
-            Some("cont") => server.cont(),
-            Some("kill") => server.kill(),
-            Some("restart") => server.restart(),
+            Some("stop") => each(Server::stop),
+            Some("cont") => each(Server::cont),
+            Some("kill") => each(Server::kill),
+            Some("restart") => each(Server::restart),
             _ => {
                 let words = match resolve(what, &self.known)? {
                     Value::Array(words) => words,

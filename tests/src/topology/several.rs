@@ -1,5 +1,7 @@
 //! Independent servers, for Redlock.
 
+use redis::Value;
+
 use crate::proxy::Proxy;
 use crate::scripts;
 use crate::servers::{Builder, Flavor, Server};
@@ -42,6 +44,12 @@ impl Several {
         let strip = |proxy: &Proxy| proxy.url().trim_start_matches("redis://").trim_end_matches('/').to_owned();
         let hosts: Vec<String> = self.proxies.iter().map(strip).collect();
         format!("redlock://{}?{query}", hosts.join(","))
+    }
+
+    /// Runs a command on all of them; what the first one answered.
+    pub fn command(&self, words: &[String]) -> Result<Value, String> {
+        let replies: Vec<_> = self.servers.iter().map(|server| server.try_cmd(words)).collect();
+        replies.into_iter().next().expect("at least one server")
     }
 
     /// On how many of the servers that run a key stands.

@@ -75,7 +75,7 @@ impl Draw {
             11 => Op::Inspect { key: self.key() },
             12..=14 => {
                 // what is proposed comes from another clock, or from none
-                let base = self.pick(&[0, 7, 1_500_000_000_000_000]);
+                let base = self.pick(&[1, 7, 1_500_000_000_000_000]);
                 let fence = (!self.one_in(6)).then(|| Proposal { base, ttl_ms: self.ttl() });
                 Op::Vote { claim: self.claim(), ttl_ms: self.ttl(), fence, info: None }
             }
