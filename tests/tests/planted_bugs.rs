@@ -13,7 +13,7 @@ const FIRST: u64 = 1;
 /// How many schedules a bug may survive.
 const LIMIT: u64 = 30_000;
 /// The same with several servers, each of whose schedules takes longer.
-const QUORUM_LIMIT: u64 = 5_000;
+const QUORUM_LIMIT: u64 = 2_000;
 const THREADS: usize = 2;
 
 #[test]
@@ -54,8 +54,9 @@ fn every_bug_planted_in_the_quorum_is_caught_and_the_honest_client_passes() {
             writeln!(table, "{:<20} | {:>9} | none: it survived", format!("{bug:?}"), "-")
         };
         line.expect("a string takes every line");
+        let last = table.lines().last().unwrap_or_default();
+        writeln!(std::io::stdout(), "{last}").expect("standard output takes it");
     }
-    writeln!(std::io::stdout(), "{table}").expect("standard output takes it");
     assert!(survivors.is_empty(), "survived {QUORUM_LIMIT} schedules: {survivors:?}\n{table}");
     let honest = quorum::sweep(FIRST, longest, None).1;
     assert_eq!(honest, None, "the honest client fails on the same schedules");

@@ -317,14 +317,6 @@ impl World {
     /// Planted bugs that sit in how one node's answer is read.
     fn tamper(&self, id: usize, answer: &mut Answer) {
         match (self.bug, &mut answer.outcome) {
-            (Some(super::Bug::OwnedIsAcknowledged), Outcome::Applied(Reply::Written(Some(fence)))) => {
-                // as high as any that was seen: it counts, whatever it is
-                if let To::Round(round) = self.requests[id].to
-                    && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)
-                {
-                    *fence = active.highest();
-                }
-            }
             (Some(super::Bug::RenewedByOne), Outcome::Applied(Reply::Renewed(verdicts))) => {
                 if let To::Round(round) = self.requests[id].to
                     && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)

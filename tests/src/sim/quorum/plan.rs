@@ -5,13 +5,12 @@ use std::time::Duration;
 use super::super::clock::ProcessClock;
 use super::super::dice::Dice;
 
-/// A bug planted on purpose, to see that the checks find it.
+/// A bug planted on purpose, to see that the checks find it. (That a node which is owned has acknowledged a token, whatever
+/// its counter is, takes an order of messages that dice hardly find: `stateright_quorum.rs` refutes it.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// The fencing token is the highest of the counters that were seen, and nobody is told.
     MaxWithoutWriteBack,
-    /// A node acknowledges the token as soon as it is owned, whatever its counter is.
-    OwnedIsAcknowledged,
     /// A node that lost its data votes at once.
     NoQuarantine,
     /// The lease is believed to its last moment.
@@ -32,9 +31,8 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 10] = [
+    pub const ALL: [Bug; 9] = [
         Bug::MaxWithoutWriteBack,
-        Bug::OwnedIsAcknowledged,
         Bug::NoQuarantine,
         Bug::NoDrift,
         Bug::UndoWhereGranted,
