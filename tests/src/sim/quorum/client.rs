@@ -221,22 +221,7 @@ impl World {
             note!(self, "client {client}: gives node {node} its hold again");
             self.submit(client, node, op, To::Seed(claim), until);
         }
-        if self.bug == Some(Bug::SeededRegardless) {
-            self.seed_regardless(client, &active, until);
-        }
         self.concluded(client, id, &active, &answer);
-    }
-
-    fn seed_regardless(&mut self, client: usize, active: &Active, until: Time) {
-        let Op::Renew { holds } = &active.op else { return };
-        for (node, verdicts) in active.verdicts.iter().enumerate() {
-            for (verdict, (claim, ttl_ms)) in verdicts.iter().flatten().zip(holds) {
-                if *verdict == Renewal::NotMine {
-                    let op = Op::Vote { claim: claim.clone(), ttl_ms: *ttl_ms, fence: None, info: None };
-                    self.submit(client, node, op, To::Seed(claim.clone()), until);
-                }
-            }
-        }
     }
 
     fn concluded(&mut self, client: usize, id: u64, active: &Active, answer: &Answer) {
