@@ -190,7 +190,7 @@ test('options of any kind work, or are refused by name', async () => {
 
 test('an address of any kind is taken or refused, and no secret is told', async () => {
   const secret = fc.stringMatching(/^[a-zA-Z0-9]{12,20}$/)
-  const broken = fc.constantFrom('redis://', 'rediss://', 'valkey://', 'unix://', 'redis+cluster://', 'redlock://')
+  const broken = fc.constantFrom('redis://', 'rediss://', 'valkey://', 'unix://', 'redis+cluster://', 'redlock://', '')
   const tails = fc.oneof(
     fc.constantFrom('host:port', '[::1', 'h:99999', 'h/x', '', ' h', 'h/0?db=x', '/'),
     fc.webPath(),

@@ -43,7 +43,9 @@ impl Address {
         if url.split_whitespace().nth(1).is_some() {
             return Ok(Address::Quorum(Nodes::parse(url, &options.redis(false))?));
         }
-        let Some((scheme, rest)) = url.split_once("://") else {
+        // what is no scheme may be the beginning of a password, and is not shown
+        let is_scheme = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte));
+        let Some((scheme, rest)) = url.split_once("://").filter(|(word, _)| is_scheme(word)) else {
             return Err(invalid("make a client", format!("the address has no scheme; for example {EXAMPLE}")));
         };
         match scheme {
