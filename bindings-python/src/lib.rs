@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `client`, `client_options`, `lock`, `lease`, `owner`, `gate` | the core's objects |
 //! | `pump`, `queue`, `wake`, `work` | the way of results into an event loop |
-//! | `waiting` | calls that wait: without the interpreter lock, and ended by Ctrl-C |
+//! | `waiting`, `cancel` | calls that wait: without the interpreter lock, and ended by Ctrl-C or by another thread |
 //! | `listener` | loss and jeopardy, told to Python |
 //! | `argument`, `error`, `report` | values, failures and records across the boundary |
 //! | `log` | the core's events on their way to `logging` |
@@ -17,6 +17,7 @@
 //! **Safety.** This crate has no `unsafe` of its own.
 
 mod argument;
+mod cancel;
 mod client;
 mod client_options;
 mod error;
@@ -48,6 +49,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<lease::Lease>()?;
     module.add_class::<lease::Granted>()?;
     module.add_class::<owner::Owner>()?;
+    module.add_class::<cancel::Cancel>()?;
     module.add_class::<gate::FenceGate>()?;
     module.add_class::<pump::Pump>()?;
     module.add_class::<pump::Reader>()?;

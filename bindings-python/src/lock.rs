@@ -7,6 +7,7 @@ use onelock::{ErrorKind, blocking};
 use pyo3::prelude::*;
 
 use crate::argument::optional_duration;
+use crate::cancel::{Cancel, CancelOrSignals};
 use crate::error::raise;
 use crate::lease;
 use crate::owner::Owner;
@@ -121,6 +122,19 @@ impl Lock {
             Some(wait) => lock.acquire_within(wait),
         })?;
         self.lease(py, lease)
+    }
+
+    /// The same for a wait that other threads may end.
+    fn acquire_unless(
+        &self,
+        py: Python<'_>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        owner: Option<&Bound<'_, Owner>>,
+        cancel: &Bound<'_, Cancel>,
+    ) -> PyResult<Py<PyAny>> {
+        let lock = self.blocking()?.clone().interrupt(CancelOrSignals::new(cancel.get()));
+        let lock = Lock { face: Face::Blocking(lock), name: self.name.clone_ref(py) };
+        lock.acquire(py, timeout, owner)
     }
 
     fn try_acquire(&self, py: Python<'_>, owner: Option<&Bound<'_, Owner>>) -> PyResult<Option<Py<PyAny>>> {

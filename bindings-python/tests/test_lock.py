@@ -19,6 +19,7 @@ from onelock import (
     InvalidArgument,
     Lease,
     LockBusy,
+    LockCancelled,
     LockLost,
     LockNotHeld,
     LockTimeout,
@@ -586,3 +587,48 @@ def test_gate() -> None:
 def test_memory_store(name: str) -> None:
     with Client("memory://") as client, client.lock(name), pytest.raises(LockBusy):
         client.lock(name).acquire(0)
+
+
+# ---- ended by another thread ------------------------------------------------------------------------------------------
+
+
+def test_cancel_ends_waiting_acquires_of_other_threads(client: Client, name: str) -> None:
+    cancel = onelock.Cancel()
+    ended: list[tuple[type[BaseException], float]] = []
+
+    def wait() -> None:
+        with pytest.raises(LockCancelled) as raised:
+            client.lock(name).acquire(cancel=cancel)
+        ended.append((raised.type, time.monotonic()))
+
+    with client.lock(name):
+        threads = [threading.Thread(target=wait) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        until(lambda: client.stats().waiting == 3)
+        assert not cancel.cancelled
+        begun = time.monotonic()
+        cancel.cancel()
+        for thread in threads:
+            thread.join()
+        assert [kind for kind, _ in ended] == [LockCancelled] * 3
+        assert max(at for _, at in ended) - begun < 1
+        assert cancel.cancelled
+        assert repr(cancel) == "<Cancel: cancelled>"
+    # it stays so, also where the lock is free
+    with pytest.raises(LockCancelled, match="nothing is held"):
+        client.lock(name).acquire(cancel=cancel)
+    client.lock(name).acquire(timeout=0, cancel=onelock.Cancel()).release()
+
+
+def test_a_lease_with_callbacks_goes_with_its_last_reference(client: Client, name: str) -> None:
+    gc.disable()
+    try:
+        lease = client.lock(name, on_lost=lambda lease, reason: None).acquire()
+        lease.on_jeopardy(lambda lease: None)
+        assert not lease.lost_event.is_set()
+        with pytest.warns(ResourceWarning):
+            del lease
+        until(lambda: client.inspect(name) is None)
+    finally:
+        gc.enable()

@@ -32,6 +32,7 @@ pub const TTL: Duration = Duration::from_secs(1);
 pub const RECOVERY: Duration = TTL.saturating_add(Duration::from_secs(2));
 /// The locks, and of which kind each is.
 const LOCKS: [(&str, &str); 2] = [("chaos:mutex", "lock"), ("chaos:reentrant", "reentrant_lock")];
+/// How many processes there are at least: every kind of driver is one of them.
 const WORKERS: usize = 6;
 
 /// What a run is like.
@@ -100,21 +101,22 @@ pub struct Outcome {
 /// # Panics
 /// When the machinery itself fails.
 pub fn run(plan: Plan) -> Outcome {
+    let kinds = kinds();
+    let count = WORKERS.max(kinds.len());
     let shared = Shared {
         plan,
         ground: Ground::start(plan.place, plan.loses_data),
         resource: Resource::new(LOCKS.map(|(name, _)| name)),
-        slots: (0..WORKERS).map(|_| Mutex::default()).collect(),
-        names: (0..WORKERS).map(|_| Mutex::default()).collect(),
-        holding: (0..WORKERS).map(|_| AtomicBool::new(false)).collect(),
+        slots: (0..count).map(|_| Mutex::default()).collect(),
+        names: (0..count).map(|_| Mutex::default()).collect(),
+        holding: (0..count).map(|_| AtomicBool::new(false)).collect(),
         calm_since_ns: AtomicU64::new(0),
     };
-    let kinds = kinds();
     let (mut records, mut problems, mut faults, mut recovered_in) =
         (Vec::new(), Vec::new(), Vec::new(), Duration::ZERO);
     std::thread::scope(|scope| {
         let shared = &shared;
-        let workers: Vec<_> = (0..WORKERS)
+        let workers: Vec<_> = (0..count)
             .map(|number| {
                 let kind = &kinds[number % kinds.len()];
                 scope.spawn(move || worker::run(shared, number, kind))

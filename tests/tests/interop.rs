@@ -28,9 +28,8 @@ struct Peer(Driver);
 
 impl Peer {
     fn start(name: &str, words: &[String]) -> Peer {
-        let command = words.iter().map(String::as_str);
         let kind =
-            DriverKind { name: name.to_owned(), command: command.map(str::to_owned).collect(), prepare: Vec::new() };
+            DriverKind { name: name.to_owned(), command: words.to_vec(), prepare: Vec::new(), main_server_only: false };
         Peer(Driver::start_peer(&kind))
     }
 

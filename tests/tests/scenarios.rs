@@ -33,13 +33,13 @@ struct Case {
     place: Place,
 }
 
-/// Every scenario alone with each driver everywhere, and on the main server with each pair of neighbours in the list of
-/// drivers, so that every language meets another one. Behind Sentinels and in a cluster, which are chosen by the address
-/// alone, the drivers take turns.
+/// Every scenario alone with each driver everywhere (or where the list says so, on the main server and in memory), and on
+/// the main server with each pair of neighbours in the list of drivers, so that every language meets another one. Behind
+/// Sentinels and in a cluster, which are chosen by the address alone, the drivers take turns.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
-    let mut casts: Vec<(Vec<DriverKind>, bool)> = kinds.iter().map(|kind| (vec![kind.clone()], false)).collect();
-    casts.extend((0..kinds.len()).map(|at| (vec![kinds[at].clone(), kinds[(at + 1) % kinds.len()].clone()], true)));
+    let mut casts: Vec<Vec<DriverKind>> = kinds.iter().map(|kind| vec![kind.clone()]).collect();
+    casts.extend((0..kinds.len()).map(|at| vec![kinds[at].clone(), kinds[(at + 1) % kinds.len()].clone()]));
     let mut all = Vec::new();
     for (turn, scenario) in scenario::load().into_iter().enumerate() {
         for (place, place_name) in
@@ -52,11 +52,13 @@ fn cases() -> Vec<Case> {
             let name = format!("{place_name} {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place });
         }
-        for (cast, mixed) in &casts {
+        for cast in &casts {
+            let mixed = cast.len() > 1;
+            let main_only = mixed || cast[0].main_server_only;
             let places = Flavor::ALL.map(Place::On).into_iter().chain([Place::InMemory]);
             for place in places {
                 let (place_name, wanted) = match place {
-                    Place::On(flavor) => (flavor.program(), !mixed || flavor == Flavor::Valkey91),
+                    Place::On(flavor) => (flavor.program(), !main_only || flavor == Flavor::Valkey91),
                     Place::BehindSentinels | Place::InCluster | Place::OnSeveral => unreachable!("not in this list"),
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
                 };

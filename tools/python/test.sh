@@ -19,13 +19,15 @@ cd bindings-python
 
 check_lint() {
     step "ruff"
-    ruff format --check .
-    ruff check .
+    # the driver of the shared scenarios has the same rules
+    ruff format --check --config pyproject.toml . ../tests/drivers/python
+    ruff check --config pyproject.toml . ../tests/drivers/python
 }
 
 check_types() {
     step "mypy --strict, pyright, and the stub against the module"
     mypy --strict python/onelock tests
+    MYPYPATH=../tests/drivers/python mypy --strict ../tests/drivers/python/driver.py
     pyright
     python -m mypy.stubtest onelock._onelock
 }

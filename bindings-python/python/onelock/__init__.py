@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from onelock._onelock import (
     FENCE_GUARD_SCRIPT,
+    Cancel,
     Facts,
     FenceGate,
     Histogram,
@@ -64,6 +65,7 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AuthenticationFailed",
+    "Cancel",
     "Client",
     "ClientClosed",
     "Facts",

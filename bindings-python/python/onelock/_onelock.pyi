@@ -14,6 +14,7 @@ from onelock.lease import Lease as BlockingLease
 __all__ = [
     "FENCE_GUARD_SCRIPT",
     "URL_VARIABLE",
+    "Cancel",
     "Client",
     "Facts",
     "FenceGate",
@@ -74,6 +75,7 @@ class Lock:
     @property
     def kind(self) -> str: ...
     def acquire(self, timeout: Seconds | None, owner: Owner | None) -> BlockingLease: ...
+    def acquire_unless(self, timeout: Seconds | None, owner: Owner | None, cancel: Cancel) -> BlockingLease: ...
     def try_acquire(self, owner: Owner | None) -> BlockingLease | None: ...
     def attach(self, proof: str, owner: Owner | None) -> BlockingLease: ...
     def is_locked(self) -> bool: ...
@@ -154,6 +156,22 @@ class Lease:
     def _start_lost(self, pump: Pump, event_loop: AbstractEventLoop) -> tuple[int, Future[str]]: ...
     def _listen_lost(self, pump: Pump, callback: Callable[[str], None]) -> int: ...
     def _listen_jeopardy(self, pump: Pump, callback: Callable[[str], None]) -> int: ...
+
+@final
+class Cancel:
+    """Ends waiting acquires of other threads: pass it as `cancel=` to `Lock.acquire`, and call `cancel()` from anywhere.
+
+    Such an acquire raises `LockCancelled` within 50 ms, and nothing is left held. Once cancelled it stays so: an acquire
+    that is given it afterwards ends at once. Any number of acquires may share one. In asyncio, cancel the task instead.
+    """
+
+    def __new__(cls) -> Cancel: ...
+    def cancel(self) -> None:
+        """Ends every acquire that was given this. Never waits; safe in a signal handler; calling it again is fine."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
 
 @final
 class Owner:

@@ -59,7 +59,7 @@ class Lease(_onelock.Lease):
     """
 
     _event_object: threading.Event | None = None
-    _callbacks: dict[int, Callable[[str], object]] | None = None
+    _callbacks: dict[int, Callable[[Lease, str], object]] | None = None
 
     @property
     def fencing_grade(self) -> Grade:
@@ -102,7 +102,7 @@ class Lease(_onelock.Lease):
 
             event = threading.Event()
             self._event_object = event
-            self._listen(lambda _: event.set(), jeopardy=False)
+            self._listen(lambda _lease, _what: event.set(), jeopardy=False)
         if not event.is_set() and self._loss is not None:
             event.set()
         return event
@@ -121,14 +121,14 @@ class Lease(_onelock.Lease):
         On a thread kept for callbacks, one after the other, so keep it short. What it raises is logged. It is not called
         when the lease is released or dropped.
         """
-        self._listen(lambda reason: callback(self, LOSSES[reason]), jeopardy=False)
+        self._listen(lambda lease, reason: callback(lease, LOSSES[reason]), jeopardy=False)
 
     def on_jeopardy(self, callback: OnJeopardy) -> None:
         """Calls `callback(lease)` whenever a renewal was missed while the lease is still valid: an early sign of loss."""
-        self._listen(lambda _: callback(self), jeopardy=True)
+        self._listen(lambda lease, _: callback(lease), jeopardy=True)
 
-    def _listen(self, callback: Callable[[str], object], *, jeopardy: bool) -> None:
-        # kept here, where the garbage collector sees them; the core has a weak reference
+    def _listen(self, callback: Callable[[Lease, str], object], *, jeopardy: bool) -> None:
+        # kept here, without the lease in them: the core has a weak reference, and a lease that nobody has goes at once
         if self._callbacks is None:
             self._callbacks = {}
         number = len(self._callbacks)
@@ -144,7 +144,7 @@ class Lease(_onelock.Lease):
         if callback is None:
             return
         try:
-            callback(what)
+            callback(self, what)
         except Exception:
             from onelock import _logging
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from onelock import _onelock
-    from onelock._onelock import Owner
+    from onelock._onelock import Cancel, Owner
     from onelock._owners import Default
     from onelock._types import Name, OnJeopardy, OnLost, Seconds
     from onelock.lease import Lease
@@ -59,22 +59,25 @@ class Lock:
         """The kind of lock: `lock` or `reentrant_lock`."""
         return self._native.kind
 
-    def acquire(self, timeout: Seconds | Default | None = DEFAULT) -> Lease:
+    def acquire(self, timeout: Seconds | Default | None = DEFAULT, *, cancel: Cancel | None = None) -> Lease:
         """Waits until the lock is held, at most `timeout` seconds. Uncontended it takes one round trip.
 
         `None` waits as long as it takes, 0 is a single try that raises `LockBusy`. Left out, it is the time-out that the
         lock was made with. Waiting does not poll, other threads run meanwhile, and Ctrl-C ends it at once; whatever ends
-        it, nothing is left held. Returns within `timeout + connect_timeout + 2 x request_timeout`.
+        it, nothing is left held. Returns within `timeout + connect_timeout + 2 x request_timeout`. Another thread ends
+        it through `cancel`, which raises `LockCancelled`.
 
-        Raises `LockTimeout` or `LockBusy` (both `NotAcquired`); `InvalidArgument` before any I/O; `ServerUnavailable`,
-        `ServerRefused`, `NotPermitted`, `AuthenticationFailed`; `WrongKind` when something else stands under the name;
-        `LockLost` when a lost hold would be re-entered; `ClientClosed`.
+        Raises `LockTimeout`, `LockBusy` or `LockCancelled` (all `NotAcquired`); `InvalidArgument` before any I/O;
+        `ServerUnavailable`, `ServerRefused`, `NotPermitted`, `AuthenticationFailed`; `WrongKind` when something else
+        stands under the name; `LockLost` when a lost hold would be re-entered; `ClientClosed`.
         """
         if timeout is DEFAULT:
             timeout = self._timeout
         owner = self._owner
         if owner is DEFAULT:
             owner = thread_owner()
+        if cancel is not None:
+            return self._listening(self._native.acquire_unless(timeout, owner, cancel))  # type: ignore[arg-type]
         if self._on_lost is None and self._on_jeopardy is None:
             # no local name for the lease: whatever a signal handler raises now, it is gone and given back
             return self._native.acquire(timeout, owner)  # type: ignore[arg-type]

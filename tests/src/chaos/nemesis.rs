@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::dice::Dice;
 use super::ground::{Ground, Place};
-use super::{LOCKS, Plan, Shared, TTL, WORKERS};
+use super::{LOCKS, Plan, Shared, TTL};
 use crate::clock::boot_ns;
 use crate::history::Record;
 use crate::proxy::Proxy;
@@ -81,11 +81,11 @@ pub(super) fn run(shared: &Shared) -> (Vec<Record>, Vec<String>) {
 impl Nemesis<'_> {
     /// A holder if one can be found, since that is where it hurts.
     fn victim(&mut self) -> (usize, Option<Arc<Driver>>) {
-        let first = self.dice.pick(0..WORKERS as u64) as usize;
+        let first = self.dice.pick(0..self.shared.slots.len() as u64) as usize;
         let start = Instant::now();
         let mut number = first;
         while start.elapsed() < Duration::from_millis(300) && !self.shared.holding[number].load(Ordering::Acquire) {
-            number = (number + 1) % WORKERS;
+            number = (number + 1) % self.shared.slots.len();
             std::thread::sleep(Duration::from_micros(200));
         }
         (number, self.shared.slots[number].lock().unwrap().clone())

@@ -16,6 +16,9 @@ pub struct DriverKind {
     /// What is run once before the first start, for instance a compiler; nothing if it is empty.
     #[serde(default)]
     pub prepare: Vec<String>,
+    /// Run the scenarios on the main server and in memory only: for a language beyond those that have met every server.
+    #[serde(default)]
+    pub main_server_only: bool,
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,53 @@
+//! Ending the waits of other threads.
+
+use onelock::blocking::{self, Interrupt};
+use pyo3::prelude::*;
+
+use crate::waiting::Signals;
+
+/// Ends waiting acquires of other threads: pass it as `cancel=` to `Lock.acquire`, and call `cancel()` from anywhere.
+///
+/// Such an acquire raises `LockCancelled` within 50 ms, and nothing is left held. Once cancelled it stays so: an acquire
+/// that is given it afterwards ends at once. Any number of acquires may share one. In asyncio, cancel the task instead.
+#[pyclass(frozen, module = "onelock")]
+pub(crate) struct Cancel {
+    flag: blocking::Cancel,
+}
+
+#[pymethods]
+impl Cancel {
+    #[new]
+    fn new() -> Cancel {
+        Cancel { flag: blocking::Cancel::new() }
+    }
+
+    /// Ends every acquire that was given this. Never waits; safe in a signal handler; calling it again is fine.
+    fn cancel(&self) {
+        self.flag.cancel();
+    }
+
+    /// Whether it was cancelled.
+    #[getter]
+    fn cancelled(&self) -> bool {
+        self.flag.interrupted()
+    }
+
+    fn __repr__(&self) -> &'static str {
+        if self.cancelled() { "<Cancel: cancelled>" } else { "<Cancel>" }
+    }
+}
+
+/// Ends a wait by a flag or by a signal.
+pub(crate) struct CancelOrSignals(blocking::Cancel);
+
+impl CancelOrSignals {
+    pub(crate) fn new(cancel: &Cancel) -> CancelOrSignals {
+        CancelOrSignals(cancel.flag.clone())
+    }
+}
+
+impl Interrupt for CancelOrSignals {
+    fn interrupted(&self) -> bool {
+        self.0.interrupted() || Signals.interrupted()
+    }
+}

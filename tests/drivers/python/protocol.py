@@ -1,0 +1,179 @@
+"""Requests, replies and events, and what both modes make of them in the same way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from typing import Any
+
+import onelock
+
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_LOCK_OPTIONS = ("ttl_ms", "auto_renew", "max_hold_ms", "lock_delay_ms", "min_validity_ms", "fencing")
+_CLIENT_OPTIONS = (
+    *_LOCK_OPTIONS,
+    *("prefix", "drift_factor", "min_fencing_grade", "label", "inspectable"),
+    *("connect_timeout_ms", "request_timeout_ms", "close_timeout_ms", "unreachable_limit_ms"),
+)
+_ARGUMENTS = frozenset(_CLIENT_OPTIONS) | frozenset(
+    ("client", "url", "kind", "name", "lease", "wait_ms", "limit_ms", "proof", "request", "body", "owner")
+)
+_output = threading.Lock()
+
+# scenarios break servers on purpose, and look at what calls and events say
+logging.getLogger("onelock").setLevel(logging.CRITICAL)
+
+
+class Body(Exception):
+    """What the body of a scope raises."""
+
+
+class DriverError(Exception):
+    """A defect of this driver or of the scenario."""
+
+
+def now_ns() -> int:
+    return time.clock_gettime_ns(_CLOCK)
+
+
+class Request:
+    """One line of the supervisor's."""
+
+    def __init__(self, line: str) -> None:
+        self.from_ns = now_ns()
+        request = json.loads(line)
+        self.id: int = request["id"]
+        self.op: str = request["op"]
+        self.args: dict[str, Any] = request.get("args") or {}
+
+    def check(self) -> None:
+        unknown = self.args.keys() - _ARGUMENTS
+        if unknown:
+            raise DriverError(f"{self.op} has unknown arguments: {', '.join(sorted(unknown))}")
+
+    def name(self) -> str | bytes:
+        return name(self.args["name"])
+
+    def seconds(self, key: str) -> float | None:
+        ms = self.args.get(key)
+        return None if ms is None else ms / 1000
+
+    def client_options(self) -> dict[str, Any]:
+        return self._options(_CLIENT_OPTIONS)
+
+    def lock_options(self) -> dict[str, Any]:
+        options = self._options(_LOCK_OPTIONS)
+        if "owner" in self.args:
+            options["owner"] = onelock.Owner(self.args["owner"])
+        return options
+
+    def _options(self, wanted: tuple[str, ...]) -> dict[str, Any]:
+        options = {}
+        for key in wanted:
+            value = self.args.get(key)
+            if value is None:
+                continue
+            if key.endswith("_ms"):
+                options[key[:-3]] = value / 1000
+            else:
+                options[key] = name(value) if key == "prefix" else value
+        return options
+
+    def answer(self, result: object) -> None:
+        _write({"id": self.id, "from_ns": self.from_ns, "to_ns": now_ns(), "ok": result})
+
+    def fail(self, error: BaseException) -> None:
+        to_ns = now_ns()
+        if isinstance(error, onelock.OnelockError):
+            kind = error.kind
+        elif isinstance(error, Body):
+            kind = "Body"
+        elif type(error).__name__ == "CancelledError":
+            kind = "Cancelled"
+        else:
+            kind = "Driver"
+        message = str(error) if kind != "Driver" else f"{type(error).__name__}: {error}"
+        _write({"id": self.id, "from_ns": self.from_ns, "to_ns": to_ns, "error": {"kind": kind, "message": message}})
+
+
+def name(given: str | dict[str, str]) -> str | bytes:
+    """A text, or `{"hex": ...}` for bytes that are none."""
+    return given if isinstance(given, str) else bytes.fromhex(given["hex"])
+
+
+class Named(dict[str, Any]):
+    """Objects by the names that the supervisor gave them."""
+
+    def __missing__(self, key: str) -> Any:
+        raise DriverError(f"there is no {key}")
+
+
+def view(lease: Any) -> dict[str, Any]:
+    """A lease, as every reply about one shows it."""
+    at_ns = now_ns()
+    held, remaining = lease.held, lease.remaining
+    text = lease.name if isinstance(lease.name, str) else lease.name.decode(errors="replace")
+    return {
+        "at_ns": at_ns,
+        "held": held,
+        "remaining_ms": remaining * 1000,
+        "name": text,
+        "kind": lease.kind,
+        "token": lease.fencing_token,
+        "count": lease.hold_count,
+        "loss": lease.loss,
+    }
+
+
+def listen(lease: Any, lease_name: str) -> None:
+    """Passes on the events of a hold; a lease that has entered it again leaves that to the outermost one."""
+    if lease.hold_count <= 1:
+        lease.on_lost(lambda _, reason: _tell(event="lost", lease=lease_name, reason=reason))
+        lease.on_jeopardy(lambda _: _tell(event="jeopardy", lease=lease_name))
+
+
+def inspection(found: onelock.Inspection | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    owner = found.owner and {
+        "label": found.owner.label,
+        "pid": found.owner.pid,
+        "host": found.owner.host,
+        "since_ms": round(found.owner.since * 1000),
+    }
+    ttl_left_ms = None if found.ttl_left is None else found.ttl_left * 1000
+    return {
+        "kind": found.kind,
+        "count": found.hold_count,
+        "token": found.fencing_token,
+        "ttl_left_ms": ttl_left_ms,
+        "owner": owner,
+    }
+
+
+def stats(client: Any) -> dict[str, int]:
+    seen = client.stats()
+    return {"held": seen.held, "waiting": seen.waiting, "cleaning": seen.cleaning}
+
+
+def hello(mode: str) -> dict[str, Any]:
+    return {"protocol": 1, "language": "python", "mode": mode, "pid": os.getpid(), "now_ns": now_ns()}
+
+
+def _tell(**event: object) -> None:
+    _write({**event, "at_ns": now_ns()})
+
+
+def _write(line: dict[str, Any]) -> None:
+    text = json.dumps(line) + "\n"
+    with _output:
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # nobody reads any more: the end of the input will end this process
+            pass
