@@ -10,15 +10,25 @@ from onelock import _logging, _onelock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onelock._types import ClientOptions, Url
 
 _EXIT_LIMIT = 1.0
 """How long the end of the program waits for what is held to be given back, in seconds."""
 
 _watching = False
+_before: list[Callable[[], None]] = []
+
+
+def before_exit(call: Callable[[], None]) -> None:
+    """Calls it when the process ends, before what is held is given back."""
+    _before.append(call)
 
 
 def _at_exit() -> None:
+    for call in _before:
+        call()
     _onelock.give_back(_EXIT_LIMIT)
     lines = _onelock.take_log()
     if lines:

@@ -1,0 +1,569 @@
+"""redis-py's lock and ours side by side: every case runs with both, in threads and in asyncio.
+
+Where they differ, the case says so, and the table in `onelock/compat/redis_py.py` too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.exceptions import LockError, LockNotOwnedError
+
+from conftest import Server, until
+from onelock.compat import redis_py as compat
+from onelock.compat._redis_settings import settings
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
+
+class Driven:
+    """A lock of asyncio, driven from code of threads, so that one text of a case does for both."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, lock: Any) -> None:
+        self._loop, self._lock = loop, lock
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._lock, name)
+        if name not in ("acquire", "release", "extend", "reacquire", "locked", "owned", "__aenter__", "__aexit__"):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._loop.run_until_complete(self._await(value(*args, **kwargs)))
+
+        return call
+
+    async def _await(self, awaitable: Any) -> Any:
+        return await awaitable
+
+    def __enter__(self) -> Driven:
+        self.__getattr__("__aenter__")()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.__getattr__("__aexit__")(*error)
+
+
+class Side:
+    """One of the four implementations, and a client of redis-py's to look with."""
+
+    def __init__(self, what: str, server: Server) -> None:
+        self.ours, self.asynchronous = "ours" in what, "asyncio" in what
+        self.r: Any = redis.Redis(port=server.port)
+        self._loop = asyncio.new_event_loop()
+        self._kinds: dict[bool, Any] = {True: redis.asyncio.Redis, False: redis.Redis}
+        self.client = self._kinds[self.asynchronous](port=server.port)
+        self.decoding = self._kinds[self.asynchronous](port=server.port, decode_responses=True)
+        self.port = server.port
+
+    def lock(self, name: str, client: Any = None, **options: Any) -> Any:
+        if self.asynchronous:
+            kind = compat.AsyncLock if self.ours else redis.asyncio.lock.Lock
+            return Driven(self._loop, kind(client or self.client, name, **options))
+        return (compat.Lock if self.ours else redis.lock.Lock)(client or self.client, name, **options)
+
+    def close(self) -> None:
+        for client in (self.client, self.decoding):
+            if self.asynchronous:
+                self._loop.run_until_complete(client.aclose())
+            else:
+                client.close()
+        self._loop.close()
+        self.r.close()
+
+
+@pytest.fixture(params=["redis-py", "ours", "redis-py asyncio", "ours asyncio"])
+def side(request: pytest.FixtureRequest, server: Server) -> Iterator[Side]:
+    side = Side(request.param, server)
+    yield side
+    side.close()
+
+
+def took(call: Callable[[], object]) -> tuple[object, float]:
+    begun = time.monotonic()
+    result = call()
+    return result, time.monotonic() - begun
+
+
+# ---- having and giving back -------------------------------------------------------------------------------------------
+
+
+def test_the_token_stands_under_the_name_until_the_release(side: Side, name: str) -> None:
+    lock = side.lock(name)
+    assert lock.acquire(blocking=False) is True
+    assert side.r.get(name) == lock.local.token
+    assert lock.release() is None
+    assert side.r.get(name) is None
+    assert lock.local.token is None
+
+
+def test_a_lock_without_timeout(side: Side, name: str) -> None:
+    with side.lock(name):
+        # the difference that is the reason for it: a key that nobody renews ends
+        assert 0 < side.r.pttl(name) <= 30_000 if side.ours else side.r.pttl(name) == -1
+
+
+def test_timeout_is_the_length_of_the_lease(side: Side, name: str) -> None:
+    for timeout in (10, 9.5):
+        with side.lock(name, timeout=timeout):
+            assert timeout * 1000 - 1500 < side.r.pttl(name) <= timeout * 1000
+
+
+def test_a_timeout_of_none_and_of_0_are_the_same(side: Side, name: str) -> None:
+    with side.lock(name, timeout=0):
+        assert (side.r.pttl(name) > 20_000) if side.ours else (side.r.pttl(name) == -1)
+
+
+def test_nobody_renews_a_lock_with_a_timeout(side: Side, name: str) -> None:
+    lock = side.lock(name, timeout=0.3)
+    assert lock.acquire()
+    until(lambda: side.r.get(name) is None)
+    assert not lock.owned()
+
+
+def test_locked_and_owned(side: Side, name: str) -> None:
+    one, two = side.lock(name), side.lock(name)
+    assert (one.locked(), one.owned()) == (False, False)
+    one.acquire()
+    assert (one.locked(), one.owned(), two.locked(), two.owned()) == (True, True, True, False)
+    one.release()
+    two.acquire()
+    assert (one.locked(), one.owned(), two.owned()) == (True, False, True)
+    # somebody else's
+    side.r.set(name, "a")
+    assert (one.locked(), one.owned(), two.owned()) == (True, False, False)
+
+
+def test_a_client_that_decodes(side: Side, name: str) -> None:
+    lock = side.lock(name, client=side.decoding)
+    assert not lock.owned()
+    lock.acquire()
+    assert lock.owned()
+    assert lock.locked()
+    lock.release()
+    assert not lock.owned()
+
+
+def test_one_at_a_time(side: Side, name: str) -> None:
+    one, two = side.lock(name), side.lock(name)
+    assert one.acquire(blocking=False)
+    assert not two.acquire(blocking=False)
+    # nor twice by the same
+    assert not one.acquire(blocking=False)
+    assert one.owned()
+    one.release()
+    assert two.acquire(blocking=False)
+    assert not one.acquire(blocking=False)
+    two.release()
+
+
+def test_arguments_of_acquire_go_before_those_of_the_lock(side: Side, name: str) -> None:
+    with side.lock(name):
+        lock = side.lock(name, blocking=False)
+        assert took(lock.acquire)[1] < 0.5
+        assert lock.acquire(blocking=True, blocking_timeout=0.2) is False
+        if not side.asynchronous:
+            # only there it has a pause of its own
+            assert lock.acquire(0.01, True, 0.1) is False
+        patient = side.lock(name, sleep=0.01)
+        assert patient.acquire(blocking_timeout=0.05) is False
+        assert patient.acquire(blocking=False) is False
+        assert patient.acquire(blocking_timeout=0) is False
+        assert patient.acquire(blocking_timeout=-1) is False
+
+
+# ---- waiting ----------------------------------------------------------------------------------------------------------
+
+
+def test_blocking_timeout(side: Side, name: str) -> None:
+    with side.lock(name):
+        result, seconds = took(side.lock(name, sleep=0.05, blocking_timeout=0.4).acquire)
+        assert result is False
+        assert 0.3 < seconds < 1.5
+
+
+def test_a_sleep_longer_than_the_blocking_timeout(side: Side, name: str) -> None:
+    with side.lock(name):
+        result, seconds = took(side.lock(name, sleep=60, blocking_timeout=0.6).acquire)
+        assert result is False
+        # a difference: theirs does not even begin to wait
+        assert (0.6 <= seconds < 2) if side.ours else (seconds < 0.6)
+
+
+def test_a_waiter_has_it_after_the_release(side: Side, name: str) -> None:
+    holder = side.lock(name)
+    holder.acquire()
+    got: list[float] = []
+
+    def wait() -> None:
+        # a client of its own, as another process has
+        waiter = (compat.Lock if side.ours else redis.lock.Lock)(redis.Redis(port=side.port), name, sleep=0.05)
+        assert waiter.acquire(blocking_timeout=10)
+        got.append(time.monotonic())
+        waiter.release()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.2)
+    assert not got
+    begun = time.monotonic()
+    holder.release()
+    thread.join()
+    assert got[0] - begun < 0.5
+
+
+# ---- scopes -----------------------------------------------------------------------------------------------------------
+
+
+def test_scope(side: Side, name: str) -> None:
+    with side.lock(name, blocking_timeout=0.2) as lock:
+        assert side.r.get(name) == lock.local.token
+        assert lock.owned()
+    assert side.r.get(name) is None
+
+
+def test_a_scope_that_is_not_entered_names_the_lock(side: Side, name: str) -> None:
+    side.r.set(name, "bar")
+    with pytest.raises(LockError) as raised, side.lock(name, blocking_timeout=0.1, sleep=0.01):
+        pytest.fail("entered")
+    # a difference: theirs forgets it in asyncio
+    assert raised.value.lock_name == (name if side.ours or not side.asynchronous else None)
+    assert side.r.get(name) == b"bar"
+
+
+@pytest.mark.parametrize("end", ["expired", "released", "taken"])
+def test_a_scope_whose_hold_has_ended(side: Side, name: str, end: str) -> None:
+    def scope(raises: bool) -> None:
+        with side.lock(name, timeout=0.2, raise_on_release_error=raises) as lock:
+            if end == "expired":
+                until(lambda: side.r.get(name) is None)
+            elif end == "released":
+                lock.release()
+            else:
+                side.r.set(name, "a")
+
+    scope(False)
+    side.r.delete(name)
+    with pytest.raises(LockError if end == "released" else LockNotOwnedError):
+        scope(True)
+
+
+def test_what_the_body_raises(side: Side, name: str) -> None:
+    with pytest.raises(KeyError), side.lock(name, timeout=5):
+        raise KeyError
+    assert side.r.get(name) is None
+    # a difference: theirs lets the failing release hide it
+    with pytest.raises(KeyError if side.ours else LockError) as raised, side.lock(name, timeout=5) as lock:
+        lock.release()
+        raise KeyError
+    assert isinstance(raised.value.__cause__ if side.ours else raised.value, LockError)
+
+
+# ---- releases, extensions ---------------------------------------------------------------------------------------------
+
+
+def test_release_of_what_is_not_held(side: Side, name: str) -> None:
+    with pytest.raises(LockError):
+        side.lock(name).release()
+
+
+def test_release_of_what_somebody_else_has(side: Side, name: str) -> None:
+    lock = side.lock(name)
+    lock.acquire(blocking=False)
+    side.r.set(name, "a")
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+    assert lock.local.token is None
+    assert side.r.get(name) == b"a"
+
+
+def test_extend_adds(side: Side, name: str) -> None:
+    with side.lock(name, timeout=10) as lock:
+        assert lock.extend(10) is True
+        assert 18_500 < side.r.pttl(name) <= 20_000
+        before = side.r.pttl(name)
+        assert lock.extend(10.5) is True
+        assert before + 9_500 < side.r.pttl(name) <= before + 10_500
+        # not less by each time
+        for _ in range(10):
+            lock.extend(10)
+        assert 128_000 < side.r.pttl(name) <= 130_500
+        assert lock.owned()
+
+
+def test_extend_replaces(side: Side, name: str) -> None:
+    with side.lock(name, timeout=10) as lock:
+        assert lock.extend(20, replace_ttl=True) is True
+        assert 18_500 < side.r.pttl(name) <= 20_000
+        assert lock.extend(5, replace_ttl=True) is True
+        # a difference: nothing of ours ever shortens a lease
+        assert (side.r.pttl(name) > 18_000) if side.ours else (side.r.pttl(name) <= 5_000)
+
+
+def test_reacquire(side: Side, name: str) -> None:
+    with side.lock(name, timeout=10) as lock:
+        side.r.pexpire(name, 5000)
+        assert lock.reacquire() is True
+        assert 8_500 < side.r.pttl(name) <= 10_000
+
+
+@pytest.mark.parametrize("call", ["extend", "reacquire"])
+def test_longer_is_refused(side: Side, name: str, call: str) -> None:
+    args = [10] if call == "extend" else []
+    with pytest.raises(LockError):
+        getattr(side.lock(name, timeout=10), call)(*args)
+    with side.lock(name) as lock, pytest.raises(LockError):
+        getattr(lock, call)(*args)
+    lock = side.lock(name, timeout=10)
+    lock.acquire()
+    side.r.set(name, "a")
+    with pytest.raises(LockNotOwnedError):
+        getattr(lock, call)(*args)
+    if call == "extend":
+        with pytest.raises(LockNotOwnedError):
+            lock.extend(10, replace_ttl=True)
+    assert side.r.pttl(name) == -1
+
+
+# ---- threads and tokens -----------------------------------------------------------------------------------------------
+
+
+def in_thread(call: Callable[[], object]) -> object:
+    found: list[object] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def test_thread_local(side: Side, name: str) -> None:
+    with side.lock(name) as lock:
+        error = in_thread(lock.release)
+        # a difference: theirs trips over its own thread-local
+        assert isinstance(error, LockError if side.ours else AttributeError)
+        assert lock.owned()
+    shared = side.lock(name, thread_local=False)
+    shared.acquire()
+    assert in_thread(shared.owned) is True
+    assert in_thread(shared.release) is None
+    assert side.r.get(name) is None
+
+
+def test_a_token_of_ones_own(side: Side, name: str) -> None:
+    lock = side.lock(name)
+    if side.ours:
+        with pytest.raises(TypeError, match=r"Lease\.detach"):
+            lock.acquire(token="test")
+        assert side.r.get(name) is None
+    else:
+        assert lock.acquire(token="test")
+        assert side.r.get(name) == b"test" == lock.local.token
+        lock.release()
+
+
+def test_lock_class(side: Side, name: str) -> None:
+    if side.ours and not side.asynchronous:
+        with side.client.lock(name, timeout=3, lock_class=compat.Lock) as lock:
+            assert type(lock) is compat.Lock
+            assert lock.lease is not None
+            assert isinstance(lock.lease.fencing_token, int)
+            assert "held here" in repr(lock)
+        assert lock.lease is None
+    elif side.ours:
+        lock = side.client.lock(name, timeout=3, lock_class=compat.AsyncLock)
+        assert type(lock) is compat.AsyncLock
+        with Driven(side._loop, lock):
+            assert lock.lease is not None
+            assert isinstance(lock.lease.fencing_token, int)
+
+
+# ---- ends of objects and programs -------------------------------------------------------------------------------------
+
+
+def test_a_lock_object_that_is_dropped(side: Side, name: str) -> None:
+    side.lock(name, timeout=5).acquire()
+    # the way of throttles: taken, and never released
+    time.sleep(0.2)
+    assert side.r.pttl(name) > 4_000
+    side.lock(name + "2").acquire()
+    if side.ours:
+        # a difference: without a time-out there would be no end to it
+        until(lambda: side.r.get(name + "2") is None)
+    else:
+        assert side.r.pttl(name + "2") == -1
+        side.r.delete(name + "2")
+
+
+def test_a_program_that_ends(side: Side, name: str) -> None:
+    program = """
+        import sys, redis
+        if sys.argv[1] == "ours":
+            from onelock.compat.redis_py import Lock
+        else:
+            from redis.lock import Lock
+        timed = Lock(redis.Redis(port=int(sys.argv[2])), sys.argv[3], timeout=30)
+        untimed = Lock(redis.Redis(port=int(sys.argv[2])), sys.argv[3] + "2")
+        assert timed.acquire() and untimed.acquire()
+    """
+    which = "ours" if side.ours else "theirs"
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(program), which, str(side.port), name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    assert "Traceback" not in done.stderr
+    assert 20_000 < side.r.pttl(name) <= 30_000
+    assert side.r.pttl(name + "2") == (-2 if side.ours else -1)
+    side.r.delete(name, name + "2")
+
+
+def test_a_forked_child(side: Side, name: str) -> None:
+    if side.asynchronous:
+        return
+    with side.lock(name, timeout=20) as lock:
+        child = os.fork()
+        if child == 0:
+            code = 3
+            try:
+                lock.release()
+                code = 0
+            except LockNotOwnedError:
+                code = 1
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == (1 if side.ours else 0)
+        # a difference: what the parent holds is not the child's
+        assert lock.owned() is side.ours
+        if not side.ours:
+            lock.acquire()
+
+
+# ---- servers ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_is_not_there(side: Side, name: str) -> None:
+    kind = type(side.client)
+    client = kind(port=1, socket_connect_timeout=0.2, socket_timeout=0.2, retry=None)
+    for call in ("acquire", "locked", "owned"):
+        with pytest.raises(redis.exceptions.ConnectionError):
+            getattr(side.lock(name, client=client, blocking=False), call)()
+
+
+def test_a_user_that_is_refused(side: Side, name: str) -> None:
+    client = type(side.client)(port=side.port, username="nobody", password="s3cret")
+    with pytest.raises(redis.exceptions.AuthenticationError) as raised:
+        side.lock(name, client=client).acquire(blocking=False)
+    assert "s3cret" not in str(raised.value)
+
+
+def test_a_user_with_a_password(side: Side, name: str) -> None:
+    side.r.execute_command("ACL", "SETUSER", "u:ser", "reset", "on", ">p@s/s %w", "~*", "&*", "+@all")
+    client = type(side.client)(port=side.port, username="u:ser", password="p@s/s %w", db=3)
+    with side.lock(name, client=client):
+        assert side.r.get(name) is None
+        side.r.execute_command("SELECT", 3)
+        assert redis.Redis(port=side.port, db=3).get(name) is not None
+
+
+def test_a_key_of_another_type(side: Side, name: str) -> None:
+    side.r.rpush(name, "a")
+    lock = side.lock(name)
+    if side.ours:
+        with pytest.raises(redis.exceptions.ResponseError):
+            lock.acquire(blocking=False)
+    else:
+        assert lock.acquire(blocking=False) is False
+    with pytest.raises(redis.exceptions.ResponseError):
+        lock.locked()
+    side.r.delete(name)
+
+
+def test_arguments_that_are_refused(side: Side, name: str) -> None:
+    if not side.ours:
+        return
+    with pytest.raises(ValueError, match="ttl"):
+        side.lock(name, timeout=0.001).acquire()
+    with pytest.raises(TypeError, match=r"redis\.Redis object"):
+        compat.Lock(object(), name)
+    with pytest.raises(ValueError, match="name"):
+        side.lock("").acquire()
+
+
+def test_a_release_that_is_cancelled(server: Server, name: str) -> None:
+    async def ours() -> None:
+        client = redis.asyncio.Redis(port=server.port)
+        lock = compat.AsyncLock(client, name)
+        await lock.acquire()
+        release = asyncio.ensure_future(lock.release())
+        await asyncio.sleep(0)
+        release.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await release
+        # it goes on by itself
+        assert await compat.AsyncLock(client, name).acquire(blocking_timeout=5)
+        await client.aclose()
+
+    asyncio.run(ours())
+
+
+# ---- settings ---------------------------------------------------------------------------------------------------------
+
+
+def test_settings_of_a_client() -> None:
+    url, options = settings(redis.Redis(host="::1", db=2, client_name="me", socket_timeout=3, socket_connect_timeout=4))
+    assert url == "redis://[::1]:6379/2"
+    assert (options["label"], options["request_timeout"], options["connect_timeout"]) == ("me", 3, 4)
+    assert (
+        settings(redis.Redis(unix_socket_path="/run/a b.sock", db=1, password="p/"))[0]
+        == "unix://:p%2F@/run/a%20b.sock?db=1"
+    )
+    assert settings(redis.Redis.from_url("redis://u:p@h:1/4"))[0] == "redis://u:p@h:1/4"
+    assert settings(redis.asyncio.Redis(host="h"))[0] == "redis://h:6379/0"
+    url, options = settings(redis.Redis(ssl=True, ssl_ca_certs="ca", ssl_certfile="both", ssl_cert_reqs="none"))
+    assert url == "rediss://localhost:6379/0"
+    assert (options["ca_file"], options["cert_file"], options["key_file"]) == ("ca", "both", "both")
+    assert options["tls_insecure"] is True
+    assert settings(redis.Redis(ssl=True))[1]["tls_insecure"] is None
+
+
+def test_settings_from_a_provider_of_credentials() -> None:
+    class Provider(redis.CredentialProvider):
+        def get_credentials(self) -> tuple[str, str]:
+            return "me", "x"
+
+    assert settings(redis.Redis(credential_provider=Provider()))[0] == "redis://me:x@localhost:6379/0"
+
+
+def test_settings_that_are_not_understood() -> None:
+    sentinel = redis.Sentinel([("localhost", 1)]).master_for("m")  # type: ignore[no-untyped-call]
+    with pytest.raises(TypeError, match="Sentinel"):
+        settings(sentinel)
+    with pytest.raises(TypeError, match="ssl_ca_data"):
+        settings(redis.Redis(ssl=True, ssl_ca_data="x"))
+
+
+def test_clients_go_with_their_pools(server: Server, name: str) -> None:
+    import gc
+
+    client = redis.Redis(port=server.port)
+    with compat.Lock(client, name), compat.Lock(client, name + "2"):
+        assert len([pool for pool in compat._clients_of if pool is client.connection_pool]) == 1
+    before = len(compat._clients_of)
+    client.close()
+    del client
+    gc.collect()
+    assert len(compat._clients_of) < before
