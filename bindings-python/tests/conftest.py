@@ -19,15 +19,21 @@ ROOT = Path(__file__).resolve().parents[2]
 SERVERS = Path(os.environ.get("ONELOCK_SERVERS") or ROOT / ".tools" / "bin")
 
 
+def free_port() -> int:
+    """A port that nobody uses just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
 class Server:
     """A server of our own on a free port."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         for _ in range(20):
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                self.port = probe.getsockname()[1]
+            self.port = free_port()
             program = SERVERS / os.environ.get("ONELOCK_TEST_SERVER", "valkey-server-9.1")
             options = ["--save", "", "--logfile", "log", "--dir", str(folder)]
             self.process = subprocess.Popen(

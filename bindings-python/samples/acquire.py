@@ -1,0 +1,12 @@
+"""Waits for a lock, does something, gives it back. The address is in $ONELOCK_URL."""
+
+from onelock import Client, LockTimeout
+
+with Client() as client:
+    try:
+        with client.lock("sample:acquire", timeout=5) as lease:
+            print(f"mine, with fencing token {lease.fencing_token}")
+    except LockTimeout as error:
+        print(error)
+    else:
+        print("given back")
