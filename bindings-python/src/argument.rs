@@ -41,8 +41,8 @@ pub(crate) fn duration(value: &Bound<'_, PyAny>, what: &str, tried: &str) -> PyR
     } else if let Ok(method) = value.getattr("total_seconds") {
         method.call0()?.extract()?
     } else if !value.is_instance_of::<PyBool>() && value.hasattr("__float__")? && !value.is_instance_of::<PyString>() {
-        // decimal.Decimal, fractions.Fraction, numbers of numpy
-        value.extract()?
+        // decimal.Decimal, fractions.Fraction, numbers of numpy; what is no float is no duration either
+        value.extract().unwrap_or(f64::INFINITY)
     } else {
         let detail = format!("{what} must be a number of seconds or a timedelta, not {}", type_name(value));
         return Err(PyTypeError::new_err(detail));

@@ -66,11 +66,11 @@ impl Client {
         kind: &str,
         name: &Bound<'_, PyAny>,
         ttl: Option<&Bound<'_, PyAny>>,
-        auto_renew: Option<bool>,
+        auto_renew: Option<&Bound<'_, PyAny>>,
         max_hold: Option<&Bound<'_, PyAny>>,
         lock_delay: Option<&Bound<'_, PyAny>>,
         min_validity: Option<&Bound<'_, PyAny>>,
-        fencing: Option<bool>,
+        fencing: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Lock> {
         let options = LockOptions { ttl, auto_renew, max_hold, lock_delay, min_validity, fencing };
         let kind = lock::kind(name.py(), kind)?;

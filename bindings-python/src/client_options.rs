@@ -28,11 +28,19 @@ fn notify(py: Python<'_>, name: &str) -> PyResult<Notify> {
     })
 }
 
-fn path(value: &Bound<'_, PyAny>) -> PyResult<std::path::PathBuf> {
-    value.extract()
+fn path(value: &Bound<'_, PyAny>, what: &str) -> PyResult<std::path::PathBuf> {
+    value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be a path")))
 }
 
-fn truth(value: &Bound<'_, PyAny>, what: &str) -> PyResult<bool> {
+fn text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
+    value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be a str of characters that UTF-8 can carry")))
+}
+
+fn number(value: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
+    value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be a number")))
+}
+
+pub(crate) fn truth(value: &Bound<'_, PyAny>, what: &str) -> PyResult<bool> {
     value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be True or False")))
 }
 
@@ -53,30 +61,33 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
             "ttl" => builder.ttl(span(&value)?),
             "auto_renew" => builder.auto_renew(truth(&value, key)?),
             "max_hold" => builder.max_hold(span(&value)?),
-            "drift_factor" => builder.drift_factor(value.extract()?),
+            "drift_factor" => builder.drift_factor(number(&value, key)?),
             "lock_delay" => builder.lock_delay(span(&value)?),
             "min_validity" => builder.min_validity(span(&value)?),
             "fencing" => builder.fencing(truth(&value, key)?),
-            "min_fencing_grade" => builder.min_fencing_grade(grade(py, &value.extract::<String>()?)?),
+            "min_fencing_grade" => builder.min_fencing_grade(grade(py, &text(&value, key)?)?),
             "connect_timeout" => builder.connect_timeout(span(&value)?),
             "request_timeout" => builder.request_timeout(span(&value)?),
             "close_timeout" => builder.close_timeout(span(&value)?),
             "unreachable_limit" => builder.unreachable_limit(span(&value)?),
-            "label" => builder.label(value.extract::<String>()?),
+            "label" => builder.label(text(&value, key)?),
             "inspectable" => builder.inspectable(truth(&value, key)?),
-            "min_replicas" => builder.min_replicas(value.extract()?),
+            "min_replicas" => {
+                let count = value.extract().map_err(|_| PyTypeError::new_err("min_replicas must be a number of replicas"));
+                builder.min_replicas(count?)
+            },
             "replica_timeout" => builder.replica_timeout(span(&value)?),
-            "notify" => builder.notify(notify(py, &value.extract::<String>()?)?),
-            "sentinel_username" => builder.sentinel_username(value.extract::<String>()?),
-            "sentinel_password" => builder.sentinel_password(value.extract::<String>()?),
+            "notify" => builder.notify(notify(py, &text(&value, key)?)?),
+            "sentinel_username" => builder.sentinel_username(text(&value, key)?),
+            "sentinel_password" => builder.sentinel_password(text(&value, key)?),
             "sentinel_tls" => builder.sentinel_tls(truth(&value, key)?),
-            "ca_file" => builder.ca_file(path(&value)?),
+            "ca_file" => builder.ca_file(path(&value, key)?),
             "cert_file" => {
-                certificate.0 = Some(path(&value)?);
+                certificate.0 = Some(path(&value, key)?);
                 builder
             }
             "key_file" => {
-                certificate.1 = Some(path(&value)?);
+                certificate.1 = Some(path(&value, key)?);
                 builder
             }
             "tls_insecure" => builder.tls_insecure(truth(&value, key)?),
@@ -96,11 +107,11 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
 /// The options of a lock that are not `None`.
 pub(crate) struct LockOptions<'a, 'py> {
     pub(crate) ttl: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) auto_renew: Option<bool>,
+    pub(crate) auto_renew: Option<&'a Bound<'py, PyAny>>,
     pub(crate) max_hold: Option<&'a Bound<'py, PyAny>>,
     pub(crate) lock_delay: Option<&'a Bound<'py, PyAny>>,
     pub(crate) min_validity: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) fencing: Option<bool>,
+    pub(crate) fencing: Option<&'a Bound<'py, PyAny>>,
 }
 
 /// Sets them on a lock of either face, which have the same setters.
@@ -112,7 +123,7 @@ macro_rules! configure {
             lock = lock.ttl(span(ttl, "ttl")?);
         }
         if let Some(auto_renew) = options.auto_renew {
-            lock = lock.auto_renew(auto_renew);
+            lock = lock.auto_renew($crate::client_options::truth(auto_renew, "auto_renew")?);
         }
         if let Some(max_hold) = options.max_hold {
             lock = lock.max_hold(span(max_hold, "max_hold")?);
@@ -124,7 +135,7 @@ macro_rules! configure {
             lock = lock.min_validity(span(min_validity, "min_validity")?);
         }
         if let Some(fencing) = options.fencing {
-            lock = lock.fencing(fencing);
+            lock = lock.fencing($crate::client_options::truth(fencing, "fencing")?);
         }
         lock
     }};

@@ -11,6 +11,9 @@ packages=(
     redis==8.1.0 hypothesis==6.170.17 flask==3.1.3 gunicorn==27.0.1 celery==5.7.0 gevent==26.9.0 eventlet==0.41.3
 )
 
+# who calls this from inside the environment means the interpreter that it was made of
+PATH=$(tr ':' '\n' <<<"$PATH" | grep -vx "$venv/bin" | paste -sd:)
+
 newest() {
     for candidate in python3.13 python3.12 python3.11 python3.10 python3; do
         "$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue
@@ -27,11 +30,14 @@ newest() {
     return 1
 }
 
+# several callers may start at once; the first one makes it
+mkdir -p "$root/.tools"
+exec 9>"$root/.tools/python.lock"
+flock 9
 python=${PYTHON:-$(newest)}
 wanted="$("$python" -c 'import sys; print(sys.executable, sys.version_info[:3])') ${packages[*]}"
 if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
     rm -rf "$venv"
-    mkdir -p "$root/.tools"
     "$python" -m venv "$venv" >&2
     "$venv/bin/pip" install -q --disable-pip-version-check "${packages[@]}" >&2
     # the package itself is used where it stands

@@ -7,7 +7,7 @@ root=$(cd "$here/../../.." && pwd)
 if [ "$1" = build ]; then
     # several tests start at once; one builds
     mkdir -p "$root/.tools"
-    exec 9>"$root/.tools/python.lock"
+    exec 9>"$root/.tools/python-driver.lock"
     flock 9
     "$root/tools/python/needs.sh" >/dev/null
     "$root/tools/python/build.sh" >&2
