@@ -39,9 +39,10 @@ header: ## write bindings-c/include/onelock.h anew from the source
 	@tools/cargo.sh
 	@cargo run --quiet --package onelock-c-header
 
-dist: ## what is given away, in dist/: the C library as an archive, the Node package as tarballs
+dist: ## what is given away, in dist/: the C library, the Node package, the Python package
 	@tools/c/dist.sh
 	@tools/node/dist.sh
+	@tools/python/dist.sh
 
 PREFIX ?= /usr/local
 install: ## the C library into $(DESTDIR)$(PREFIX)

@@ -13,6 +13,7 @@ NAME = "sample:lost_lease"
 async def main() -> None:
     # the resource's half: it refuses a token lower than the highest it has seen. A database keeps the number in a column
     resource = FenceGate()
+    old_token = 0
     async with AsyncClient(ttl=1) as client:
         try:
             async with client.lock(NAME) as lease:

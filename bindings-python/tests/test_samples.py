@@ -131,9 +131,9 @@ def test_flash_sale_under_gunicorn(server: Server, tmp_path: Path, kind: str, op
     if kind == "gevent" and "ONELOCK_TEST_PYTHON" in os.environ:
         return
     gunicorn = ["gunicorn", "--bind", "127.0.0.1:PORT", "--workers", "4", "--threads", "2", "--worker-class", kind]
-    with shop(server, tmp_path, *gunicorn, "--log-level", "error", *options, "flash_sale:app") as url:
-        with ThreadPoolExecutor(12) as pool:
-            answers = list(pool.map(lambda _: post(f"{url}/lamp"), range(PIECES + 10)))
+    gunicorn += ["--log-level", "error", *options, "flash_sale:app"]
+    with shop(server, tmp_path, *gunicorn) as url, ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: post(f"{url}/lamp"), range(PIECES + 10)))
     left = sorted(body["left"] for status, body in answers if status == 200)  # type: ignore[index]
     assert left == list(range(PIECES))
     assert [status for status, _ in answers].count(410) == 10

@@ -9,22 +9,14 @@ cd "$root"
 tools/cargo.sh
 venv=$(tools/python/needs.sh)
 PATH=$venv/bin:$PATH:$HOME/.cargo/bin
-zig=$root/.tools/zig
 out=$root/dist
 mkdir -p "$out"
 rm -f "$out"/onelock-*.whl "$out"/onelock-[0-9]*.tar.gz
 
-has_zig() {
-    [ -x "$zig/bin/cargo-zigbuild" ] && return
-    [ "$(uname -s)" = Linux ] || return 1
-    { python3 -m venv "$zig" && "$zig/bin/pip" install -q --disable-pip-version-check ziglang==0.17.1 cargo-zigbuild==0.24.1; } >&2 ||
-        { rm -rf "$zig"; return 1; }
-}
-
 options=(--release --locked --out "$out" --manifest-path bindings-python/Cargo.toml)
-if has_zig; then
+if zig=$(tools/zig.sh); then
     # maturin looks for `python3 -m ziglang` on the path
-    PATH=$zig/bin:$PATH maturin build "${options[@]}" --zig --compatibility manylinux_2_28 >&2
+    PATH=$zig:$PATH maturin build "${options[@]}" --zig --compatibility manylinux_2_28 >&2
 else
     echo "zig cannot be had here: building against this machine's glibc" >&2
     maturin build "${options[@]}" --compatibility linux >&2

@@ -26,7 +26,7 @@ check_lint() {
 
 check_types() {
     step "mypy --strict, pyright, and the stub against the module"
-    mypy --strict python/onelock tests
+    mypy --strict python/onelock tests samples
     MYPYPATH=../tests/drivers/python mypy --strict ../tests/drivers/python/driver.py
     pyright
     python -m mypy.stubtest onelock._onelock
