@@ -33,7 +33,9 @@ fn path(value: &Bound<'_, PyAny>, what: &str) -> PyResult<std::path::PathBuf> {
 }
 
 fn text(value: &Bound<'_, PyAny>, what: &str) -> PyResult<String> {
-    value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be a str of characters that UTF-8 can carry")))
+    value
+        .extract()
+        .map_err(|_| PyTypeError::new_err(format!("{what} must be a str of characters that UTF-8 can carry")))
 }
 
 fn number(value: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
@@ -73,9 +75,10 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
             "label" => builder.label(text(&value, key)?),
             "inspectable" => builder.inspectable(truth(&value, key)?),
             "min_replicas" => {
-                let count = value.extract().map_err(|_| PyTypeError::new_err("min_replicas must be a number of replicas"));
+                let count =
+                    value.extract().map_err(|_| PyTypeError::new_err("min_replicas must be a number of replicas"));
                 builder.min_replicas(count?)
-            },
+            }
             "replica_timeout" => builder.replica_timeout(span(&value)?),
             "notify" => builder.notify(notify(py, &text(&value, key)?)?),
             "sentinel_username" => builder.sentinel_username(text(&value, key)?),
