@@ -31,6 +31,8 @@ pub struct ClientOptions {
     pub close_timeout: Option<f64>,
     pub unreachable_limit: Option<f64>,
     pub label: Option<String>,
+    pub node_timeout: Option<f64>,
+    pub quarantine: Option<f64>,
     pub min_replicas: Option<u32>,
     pub replica_timeout: Option<f64>,
     pub notify: Option<String>,
@@ -69,6 +71,8 @@ impl ClientOptions {
         let b = set(b, self.close_timeout, |b, ms| b.close_timeout(span(ms)));
         let b = set(b, self.unreachable_limit, |b, ms| b.unreachable_limit(span(ms)));
         let b = set(b, self.label, ClientBuilder::label);
+        let b = set(b, self.node_timeout, |b, ms| b.node_timeout(span(ms)));
+        let b = set(b, self.quarantine, |b, ms| b.quarantine(span(ms)));
         let b = set(b, self.min_replicas, ClientBuilder::min_replicas);
         let b = set(b, self.replica_timeout, |b, ms| b.replica_timeout(span(ms)));
         let b = set(b, self.notify, |b, word| b.notify(notify(&word)));

@@ -21,3 +21,21 @@ test('defaults in the documentation', () => {
   }
   assert.ok(compared >= 12, `only ${compared} were found`)
 })
+
+test('options of several servers reach the core, which refuses what makes no sense', () => {
+  const { Client } = require('onelock')
+  const refused = (options, word) =>
+    assert.throws(() => new Client('redis://h', options), { code: 'ERR_ONELOCK_INVALID_ARGUMENT', message: word })
+  refused({ nodeTimeout: 0 }, /node_timeout/)
+  refused({ quarantine: 1e12 }, /quarantine/)
+  refused({ replicaTimeout: 0 }, /replica_timeout/)
+  refused({ minReplicas: 1.5 }, /minReplicas must be a whole number/)
+  refused({ notify: 'loud' }, /notify must be 'auto'/)
+  const secret = 'hunter2\ud800'
+  assert.throws(
+    () => new Client('redis://h', { sentinelPassword: secret }),
+    (error) => !error.message.includes('hunter2'),
+  )
+  new Client('redis+sentinel://h/group', { sentinelUsername: 'u', sentinelPassword: 'p', sentinelTls: true })
+  new Client('redis+cluster://h', { notify: 'both', minReplicas: 2 })
+})

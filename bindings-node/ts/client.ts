@@ -130,6 +130,7 @@ export class Client {
    * | `unix:///path/to/socket` | one server through a socket in the file system; `?db=1` chooses the database |
    * | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through its Sentinels and followed |
    * | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, the others are asked for |
+   * | `redlock://h1,h2,h3`, or a list of addresses | several independent servers, of which a majority decides |
    * | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
    *
    * No address means the environment variable `ONELOCK_URL`.

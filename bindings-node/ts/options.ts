@@ -78,6 +78,16 @@ export interface ClientOptions extends LeaseOptions {
   /** How long an acquire without a bound puts up with a server that cannot be reached. Default: 30000. */
   unreachableLimit?: number | undefined
   /**
+   * Redlock: how long one server may take for one request before it counts as absent; from 1 to `requestTimeout`.
+   * Default: 200.
+   */
+  nodeTimeout?: number | undefined
+  /**
+   * Redlock: how long a server that was started anew without its data does not vote; longer than any lease there. 0: it
+   * votes at once. Default: the larger of a minute and twice the ttl.
+   */
+  quarantine?: number | undefined
+  /**
    * How many replicas must confirm a grant before it counts, with `WAIT`. Default: 0, none.
    *
    * A grant that fewer confirm within `replicaTimeout` is given back, and waiting goes on. It makes the loss of a lock in
@@ -179,6 +189,8 @@ const CLIENT: Record<string, Check> = {
   closeTimeout: ms,
   unreachableLimit: ms,
   label: text,
+  nodeTimeout: ms,
+  quarantine: ms,
   minReplicas: count,
   replicaTimeout: ms,
   notify: ways,
