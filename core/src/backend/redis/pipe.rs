@@ -48,7 +48,18 @@ pub(crate) struct Health {
     disordered: AtomicBool,
     /// Since when requests have been waiting without any reply; 0 if none does.
     silent_since: AtomicU64,
+    /// Requests that wait for their reply.
+    under_way: AtomicU64,
     pace: Pace,
+}
+
+/// A request that waits for its reply, or is given up.
+struct UnderWay<'a>(&'a AtomicU64);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Health {
@@ -118,10 +129,11 @@ impl Pipe {
         sent_at: Time,
         limit: Duration,
     ) -> Outcome<Value> {
-        let mut alone = match self.begin(sent_at) {
-            Ok(alone) => alone,
-            Err(refused) => return refused,
-        };
+        if let Err(refused) = self.begin(sent_at) {
+            return refused;
+        }
+        let mut alone = self.health.under_way.fetch_add(1, Ordering::Relaxed) == 0;
+        let _under_way = UnderWay(&self.health.under_way);
         let mut connection = self.connection.clone();
         let mut request = pin!(async {
             let Some(before) = before else { return connection.send_packed_command(command).await };
@@ -157,15 +169,15 @@ impl Pipe {
         }
     }
 
-    /// Whether a request that is about to be sent is the only one under way; or what is to be said of it if it must not
-    /// be sent.
-    fn begin(&self, sent_at: Time) -> Result<bool, Outcome<Value>> {
+    /// Before a request is sent; `Err` with what is to be said of it if it must not be.
+    fn begin(&self, sent_at: Time) -> Result<(), Outcome<Value>> {
         if self.is_gone() {
             return Err(Outcome::NotApplied(broken(&*self.endpoint, "the connection is gone")));
         }
         self.health.pace.quicken();
         let silent = &self.health.silent_since;
-        Ok(silent.compare_exchange(0, sent_at.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok())
+        let _ = silent.compare_exchange(0, sent_at.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
+        Ok(())
     }
 
     fn replied(&self, replied: Result<Value, RedisError>) -> Outcome<Value> {
