@@ -787,6 +787,22 @@ onelock_status onelock_client_options_set_replica_timeout(onelock_client_options
                                                           onelock_error **error);
 
 /**
+ * Redlock: how long one server may take for one request before it counts as absent. At least 1 ms, not above the request
+ * timeout. Default: 200 ms.
+ */
+onelock_status onelock_client_options_set_node_timeout(onelock_client_options *options,
+                                                       int64_t node_timeout_ms,
+                                                       onelock_error **error);
+
+/**
+ * Redlock: how long a server that was started anew without its data does not vote; longer than any lease on these
+ * servers. 0 switches it off. Default: the larger of 60 s and twice the ttl.
+ */
+onelock_status onelock_client_options_set_quarantine(onelock_client_options *options,
+                                                     int64_t quarantine_ms,
+                                                     onelock_error **error);
+
+/**
  * The user that Sentinels know, if they have users of their own. Default: their default user.
  */
 onelock_status onelock_client_options_set_sentinel_username(onelock_client_options *options,

@@ -414,6 +414,12 @@ public:
     client_options &replica_timeout(milliseconds value) {
         return set(onelock_client_options_set_replica_timeout, detail::ms(value));
     }
+    client_options &node_timeout(milliseconds value) {
+        return set(onelock_client_options_set_node_timeout, detail::ms(value));
+    }
+    client_options &quarantine(milliseconds value) {
+        return set(onelock_client_options_set_quarantine, detail::ms(value));
+    }
     client_options &sentinel_username(const std::string &value) {
         return set(onelock_client_options_set_sentinel_username, value.c_str());
     }

@@ -319,6 +319,34 @@ pub unsafe extern "C" fn onelock_client_options_set_replica_timeout(
     })
 }
 
+/// Redlock: how long one server may take for one request before it counts as absent. At least 1 ms, not above the request
+/// timeout. Default: 200 ms.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_node_timeout(
+    options: *mut onelock_client_options,
+    node_timeout_ms: i64,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set node_timeout", || {
+        let node_timeout = duration(node_timeout_ms, "node_timeout_ms", "set node_timeout")?;
+        Ok(Box::new(move |builder| builder.node_timeout(node_timeout)))
+    })
+}
+
+/// Redlock: how long a server that was started anew without its data does not vote; longer than any lease on these
+/// servers. 0 switches it off. Default: the larger of 60 s and twice the ttl.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_quarantine(
+    options: *mut onelock_client_options,
+    quarantine_ms: i64,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set quarantine", || {
+        let quarantine = duration(quarantine_ms, "quarantine_ms", "set quarantine")?;
+        Ok(Box::new(move |builder| builder.quarantine(quarantine)))
+    })
+}
+
 /// The user that Sentinels know, if they have users of their own. Default: their default user.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_options_set_sentinel_username(

@@ -80,6 +80,8 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
                 builder.min_replicas(count?)
             }
             "replica_timeout" => builder.replica_timeout(span(&value)?),
+            "node_timeout" => builder.node_timeout(span(&value)?),
+            "quarantine" => builder.quarantine(span(&value)?),
             "notify" => builder.notify(notify(py, &text(&value, key)?)?),
             "sentinel_username" => builder.sentinel_username(text(&value, key)?),
             "sentinel_password" => builder.sentinel_password(text(&value, key)?),

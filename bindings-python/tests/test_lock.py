@@ -181,6 +181,8 @@ def test_every_client_option(url: str, name: str) -> None:
         unreachable_limit=9,
         min_replicas=0,
         replica_timeout=2,
+        node_timeout=0.1,
+        quarantine=0,
         notify="classic",
         sentinel_username="nobody",
         sentinel_password="secret",

@@ -49,6 +49,8 @@ class ClientOptions(TypedDict, total=False):
     inspectable: bool | None
     min_replicas: int | None
     replica_timeout: Seconds | None
+    node_timeout: Seconds | None
+    quarantine: Seconds | None
     notify: Literal["auto", "classic", "sharded", "both"] | None
     sentinel_username: str | None
     sentinel_password: str | None

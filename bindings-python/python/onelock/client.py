@@ -42,6 +42,7 @@ class Client:
     | `unix:///path/to/socket` | one server through a socket in the file system; `?db=1` chooses the database |
     | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through its Sentinels and followed |
     | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, the others are asked for |
+    | `redlock://h1:6379,h2:6379,h3:6379` | Redlock over independent servers; or their addresses, with spaces between |
     | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
 
     Options, all by keyword; durations are seconds or `timedelta`:
@@ -65,6 +66,8 @@ class Client:
     | `inspectable` | False | holds tell label, process, host and time to `inspect` |
     | `min_replicas` | 0 | how many replicas must confirm a grant before it counts, with `WAIT` |
     | `replica_timeout` | 1 | how long they may take |
+    | `node_timeout` | 0.2 | Redlock: how long one server may take for a request before it counts as absent |
+    | `quarantine` | the larger of 60 and twice the ttl | Redlock: how long a server that lost its data does not vote |
     | `notify` | auto | how releases in a cluster are announced: `auto`, `classic`, `sharded`, `both` |
     | `sentinel_username`, `sentinel_password` | none | what Sentinels ask for; the ones in the address are the master's |
     | `sentinel_tls` | False | speak to Sentinels over TLS |
