@@ -128,8 +128,6 @@ def post(url: str) -> tuple[int, object]:
 @pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
 def test_flash_sale_under_gunicorn(server: Server, tmp_path: Path, kind: str, options: list[str]) -> None:
     """More orders than pieces, at the same time, through four forked workers: each piece is sold once."""
-    if kind == "gevent" and "ONELOCK_TEST_PYTHON" in os.environ:
-        return
     gunicorn = ["gunicorn", "--bind", "127.0.0.1:PORT", "--workers", "4", "--threads", "2", "--worker-class", kind]
     gunicorn += ["--log-level", "error", *options, "flash_sale:app"]
     with shop(server, tmp_path, *gunicorn) as url, ThreadPoolExecutor(12) as pool:
