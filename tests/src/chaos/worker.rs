@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -129,10 +129,13 @@ impl Life<'_> {
     /// The server may be away at this moment.
     fn connect(&mut self) -> Result<(), Died> {
         let args = json!({"client": "c", "url": self.shared.ground.url(), "ttl_ms": TTL.as_millis() as u64});
-        for _ in 0..30 {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while Instant::now() < patience {
             if self.ask("client", &args)?.result.is_ok() {
                 return Ok(());
             }
+            // a refusal comes at once: not again before the server can have come back
+            std::thread::sleep(Duration::from_millis(20));
         }
         self.problems.push(format!("{} could not connect", self.process));
         Err(Died)

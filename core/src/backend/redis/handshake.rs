@@ -4,6 +4,7 @@ use redis::Value;
 
 use super::endpoint::{Endpoint, Protocol};
 use super::refusal;
+use super::scripts::SCRIPTS;
 use super::value::{entry, text, words};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
@@ -33,7 +34,7 @@ enum Asked {
     Role,
     /// Which run of the server this is, and whether it keeps its data.
     Life,
-    /// Nice to have: the name and library shown by `CLIENT LIST`.
+    /// Nice to have: the name and library shown by `CLIENT LIST`, and scripts that are known before they are called.
     Nicety,
 }
 
@@ -81,6 +82,10 @@ impl<'a> Handshake<'a> {
         if self.endpoint.witness.is_some() {
             ask(Asked::Life, &["INFO", "server"]);
             ask(Asked::Life, &["INFO", "persistence"]);
+            // one server of several is not waited for, so it must not need a second request
+            for script in SCRIPTS.all() {
+                ask(Asked::Nicety, &["SCRIPT", "LOAD", script.text]);
+            }
         }
         if let Some(name) = self.client_name {
             ask(Asked::Nicety, &["CLIENT", "SETNAME", name]);

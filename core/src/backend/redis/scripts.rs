@@ -26,6 +26,21 @@ pub(crate) struct Scripts {
     pub(crate) write_back: Script,
 }
 
+impl Scripts {
+    pub(crate) fn all(&self) -> [&Script; 8] {
+        [
+            &self.acquire_lock,
+            &self.acquire_reentrant,
+            &self.renew,
+            &self.set_count,
+            &self.release,
+            &self.inspect,
+            &self.force_release,
+            &self.write_back,
+        ]
+    }
+}
+
 pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire_lock: Script::new(include_str!("scripts/acquire_lock.lua")),
     acquire_reentrant: Script::new(include_str!("scripts/acquire_reentrant.lua")),
