@@ -21,7 +21,9 @@ def milliseconds(code: str) -> float:
 
 def main() -> None:
     code = "import sys, onelock; print(*sorted(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
     assert "onelock" in loaded
     # it alone costs more than everything else together, and most programs with threads never need it
     assert "asyncio" not in loaded, "importing onelock imports asyncio"
