@@ -3,6 +3,9 @@
 Where they differ, the case says so, and the table in `onelock/compat/redis_py.py` too.
 """
 
+# redis-py's annotations are incomplete
+# pyright: basic
+
 from __future__ import annotations
 
 import asyncio
@@ -18,6 +21,9 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.lock
+import redis.exceptions
+import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
 from conftest import Server, until

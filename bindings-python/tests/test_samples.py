@@ -13,7 +13,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -96,7 +96,7 @@ PIECES = 20
 
 
 @contextmanager
-def shop(server: Server, folder: Path, *command: str) -> Iterator[str]:
+def shop(server: Server, folder: Path, *command: str) -> Generator[str]:
     """The shop with four worker processes; the folder has its stock."""
     with closing(sqlite3.connect(folder / "stock.db")) as stock, stock:
         stock.execute("CREATE TABLE stock (item TEXT PRIMARY KEY, pieces INTEGER, fence INTEGER)")
