@@ -39,7 +39,7 @@ check_tests() {
 
 check_wheel() {
     step "the wheel and the source archive, each in an environment of its own"
-    local files wheel archive work newest
+    local files wheel archive newest
     mapfile -t files < <("$root/tools/python/dist.sh")
     wheel=${files[0]} archive=${files[1]}
     work=$(mktemp -d)
@@ -60,7 +60,7 @@ check_wheel() {
     python -m venv "$work/fresh"
     "$work/fresh/bin/pip" install -q --disable-pip-version-check "$wheel"
     (cd "$work" && "$work/fresh/bin/python" -I "$root/bindings-python/tests/import_time.py")
-    "$work/fresh/bin/pip" install -q --disable-pip-version-check flask gunicorn gevent
+    "$work/fresh/bin/pip" install -q --disable-pip-version-check flask gunicorn gevent packaging
     ONELOCK_TEST_PYTHON=$work/fresh/bin/python python -m pytest -q tests/test_samples.py
 
     # the source archive builds; quickly, since the build itself is what is tried
