@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+
 from conftest import ROOT, Server, free_port, until
 
 SAMPLES = ROOT / "bindings-python" / "samples"
