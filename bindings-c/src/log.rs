@@ -1,18 +1,12 @@
 //! What the library has to say, given to a function of the program.
 
 use std::ffi::{c_char, c_void};
-use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use onelock::ErrorKind;
-use tracing::field::{Field, Visit};
-use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::Interest;
-use tracing::{Event, Level, Metadata, Subscriber};
+use onelock::{ErrorKind, log};
 
 use crate::boundary::{is_logging, status, while_logging};
 use crate::error::{Failure, onelock_error};
@@ -39,6 +33,15 @@ pub const ONELOCK_LOG_TRACE: u32 = 5;
 /// It must be quick, and no function that returns an `onelock_status` can be called from it.
 pub type onelock_log_fn = Option<unsafe extern "C" fn(level: u32, message: *const c_char, user_data: *mut c_void)>;
 
+// the numbers in the header are the core's
+const _: () = assert!(
+    ONELOCK_LOG_ERROR == log::ERROR
+        && ONELOCK_LOG_WARN == log::WARN
+        && ONELOCK_LOG_INFO == log::INFO
+        && ONELOCK_LOG_DEBUG == log::DEBUG
+        && ONELOCK_LOG_TRACE == log::TRACE
+);
+
 struct Logger {
     callback: Callback<onelock_log_fn>,
     pid: u32,
@@ -46,73 +49,6 @@ struct Logger {
 }
 
 static LOGGER: ArcSwapOption<Logger> = ArcSwapOption::const_empty();
-static LEVEL: AtomicU32 = AtomicU32::new(ONELOCK_LOG_OFF);
-
-fn number(level: Level) -> u32 {
-    match level {
-        Level::ERROR => ONELOCK_LOG_ERROR,
-        Level::WARN => ONELOCK_LOG_WARN,
-        Level::INFO => ONELOCK_LOG_INFO,
-        Level::DEBUG => ONELOCK_LOG_DEBUG,
-        Level::TRACE => ONELOCK_LOG_TRACE,
-    }
-}
-
-fn filter(level: u32) -> Option<LevelFilter> {
-    Some(match level {
-        ONELOCK_LOG_OFF => LevelFilter::OFF,
-        ONELOCK_LOG_ERROR => LevelFilter::ERROR,
-        ONELOCK_LOG_WARN => LevelFilter::WARN,
-        ONELOCK_LOG_INFO => LevelFilter::INFO,
-        ONELOCK_LOG_DEBUG => LevelFilter::DEBUG,
-        ONELOCK_LOG_TRACE => LevelFilter::TRACE,
-        _ => return None,
-    })
-}
-
-/// Hands the events of this library's crates on. No spans: a line says all that it has to say.
-struct ToCallback;
-
-impl Subscriber for ToCallback {
-    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if metadata.is_event() { Interest::sometimes() } else { Interest::never() }
-    }
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && metadata.target().starts_with("onelock")
-            && number(*metadata.level()) <= LEVEL.load(Ordering::Relaxed)
-    }
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        filter(LEVEL.load(Ordering::Relaxed))
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line::default();
-        event.record(&mut line);
-        say(number(*event.metadata().level()), &(line.message + &line.fields));
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Line {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " {name}={value:?}"),
-        };
-    }
-}
 
 fn say(level: u32, line: &str) {
     if is_logging() {
@@ -143,18 +79,16 @@ pub unsafe extern "C" fn onelock_log_set(
 ) -> onelock_status {
     const TRIED: &str = "set the log callback";
     status(error, TRIED, || {
-        if filter(level).is_none() {
+        if level > ONELOCK_LOG_TRACE {
             let detail = format!("{level} is no level; use an ONELOCK_LOG_ constant");
             return Err(Failure::new(ErrorKind::InvalidArgument, TRIED, &detail));
         }
         let callback = Callback::new(callback, user_data);
         let logger = callback
             .map(|callback| Arc::new(Logger { callback, pid: std::process::id(), running: AtomicUsize::new(0) }));
-        LEVEL.store(if logger.is_some() { level } else { ONELOCK_LOG_OFF }, Ordering::Relaxed);
+        let level = if logger.is_some() { level } else { ONELOCK_LOG_OFF };
         let before = LOGGER.swap(logger);
-        // only the first time; another subscriber of the same library copy cannot be there
-        let _ = tracing::subscriber::set_global_default(ToCallback);
-        tracing_core::callsite::rebuild_interest_cache();
+        log::forward(level, say);
         if let Some(before) = before {
             // in a forked child the threads that were inside it are not there
             while before.pid == std::process::id() && before.running.load(Ordering::SeqCst) > 0 {

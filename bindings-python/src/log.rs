@@ -2,18 +2,13 @@
 //! and a thread of its own carries it into the interpreter.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::{mem, process, thread};
 
 use arc_swap::ArcSwapOption;
+use onelock::log;
 use pyo3::prelude::*;
-use tracing::field::{Field, Visit};
-use tracing::level_filters::LevelFilter;
-use tracing::span::{Attributes, Id, Record};
-use tracing::subscriber::Interest;
-use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::exit;
 
@@ -40,26 +35,24 @@ struct Log {
 static LOG: ArcSwapOption<Log> = ArcSwapOption::const_empty();
 static LEVEL: AtomicU8 = AtomicU8::new(u8::MAX);
 
-/// Python's number for a level.
-fn number(level: Level) -> u8 {
+/// Python's number for a level of ours.
+fn number(level: u32) -> u8 {
     match level {
-        Level::ERROR => 40,
-        Level::WARN => 30,
-        Level::INFO => 20,
-        Level::DEBUG => 10,
-        Level::TRACE => 5,
+        log::ERROR => 40,
+        log::WARN => 30,
+        log::INFO => 20,
+        log::DEBUG => 10,
+        _ => 5,
     }
 }
 
-fn filter(level: u8) -> LevelFilter {
-    match level {
-        0..=5 => LevelFilter::TRACE,
-        6..=10 => LevelFilter::DEBUG,
-        11..=20 => LevelFilter::INFO,
-        21..=30 => LevelFilter::WARN,
-        31..=40 => LevelFilter::ERROR,
-        _ => LevelFilter::OFF,
-    }
+/// The highest of our levels that is wanted when Python's is `level`.
+fn wanted(level: u8) -> u32 {
+    (1..=log::TRACE).rev().find(|ours| number(*ours) >= level).unwrap_or(0)
+}
+
+fn say(level: u32, line: &str) {
+    Log::here().add((number(level), line.to_owned()));
 }
 
 impl Log {
@@ -135,61 +128,11 @@ impl Log {
     }
 }
 
-/// Hands the events of the core on. No spans: a line says all that it has to say.
-struct ToPython;
-
-impl Subscriber for ToPython {
-    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
-        if metadata.is_event() && metadata.target().starts_with("onelock") {
-            Interest::sometimes()
-        } else {
-            Interest::never()
-        }
-    }
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.is_event()
-            && metadata.target().starts_with("onelock")
-            && number(*metadata.level()) >= LEVEL.load(Ordering::Relaxed)
-    }
-    fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(filter(LEVEL.load(Ordering::Relaxed)))
-    }
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut text = Text::default();
-        event.record(&mut text);
-        Log::here().add((number(*event.metadata().level()), text.message + &text.fields));
-    }
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-#[derive(Default)]
-struct Text {
-    message: String,
-    fields: String,
-}
-
-impl Visit for Text {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        let _ = match field.name() {
-            "message" => write!(self.message, "{value:?}"),
-            name => write!(self.fields, " {name}={value:?}"),
-        };
-    }
-}
-
 /// From which of Python's levels on lines are wanted.
 #[pyfunction]
 pub(crate) fn set_log_level(level: u8) {
     if LEVEL.swap(level, Ordering::Relaxed) != level {
-        // only the first time; another subscriber of the same library copy cannot be there
-        let _ = tracing::subscriber::set_global_default(ToPython);
-        tracing_core::callsite::rebuild_interest_cache();
+        log::forward(wanted(level), say);
     }
 }
 

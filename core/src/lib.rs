@@ -27,7 +27,7 @@
 //! # What is stable
 //!
 //! The items at the root of the crate and [`blocking`] are for users, and change only with the version number.
-//! [`runtime`] is for bindings to other languages. [`machine`] and [`backend`] are public for simulators, for stores and
+//! [`runtime`] and [`log`] are for bindings to other languages. [`machine`] and [`backend`] are public for simulators, for stores and
 //! for the tests of this project: they come without any promise of stability.
 //!
 //! Inside, decisions and deeds are kept apart: [`machine`] decides and does no I/O, [`backend`] carries out single
@@ -60,6 +60,8 @@ mod inspect;
 mod lease;
 #[cfg(feature = "client")]
 mod lock;
+#[cfg(feature = "client")]
+pub mod log;
 #[cfg(feature = "client")]
 mod options;
 #[cfg(feature = "client")]
