@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
-use onelock::Stats;
 use onelock::blocking::Client;
 
 use crate::client::ClientShare;
@@ -27,16 +26,12 @@ pub(crate) fn watch() {
     }
 }
 
-fn is_busy(stats: &Stats) -> bool {
-    stats.held + stats.cleaning + stats.waiting > 0
-}
-
 /// The last share of a client goes: what it still cleans up is waited for at the end of the process.
 pub(crate) fn let_linger(client: &Client) {
     // nobody holds it for long, except for ever, in a child that was forked meanwhile
     let Ok(mut lingering) = LINGERING.try_lock() else { return };
-    lingering.retain(|client| is_busy(&client.stats()));
-    if is_busy(&client.stats()) {
+    lingering.retain(|client| client.stats().is_busy());
+    if client.stats().is_busy() {
         lingering.push(client.clone());
     }
 }
@@ -84,23 +79,5 @@ fn clients() -> Vec<Client> {
 }
 
 fn close_all() {
-    let mut clients = clients();
-    // a client that a forked child did not use itself has done nothing in it
-    clients.retain(|client| is_busy(&client.stats()));
-    if clients.is_empty() {
-        return;
-    }
-    let Ok(runtime) = onelock::runtime::handle() else { return };
-    let closings: Vec<_> = clients
-        .iter()
-        .map(|client| {
-            let client = client.to_async();
-            runtime.spawn(async move { client.close().await })
-        })
-        .collect();
-    runtime.block_on(async {
-        for closing in closings {
-            let _ = closing.await;
-        }
-    });
+    onelock::runtime::close_all(clients().iter().map(Client::to_async), BOUND);
 }

@@ -3,16 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use onelock::{Client, Stats};
+use onelock::Client;
 
 use crate::pump::Pump;
 
 /// How long the end waits.
 const BOUND: Duration = Duration::from_secs(1);
-
-fn is_busy(stats: &Stats) -> bool {
-    stats.held + stats.cleaning + stats.waiting > 0
-}
 
 /// Every client of one session that something may be left of.
 pub(crate) struct Clients {
@@ -33,7 +29,7 @@ impl Clients {
 
     /// Forgets clients that JavaScript let go of and that have nothing left to do: their connections end.
     pub(crate) fn sweep(&self) {
-        let done = |(client, alive): &mut (Client, Weak<()>)| alive.strong_count() == 0 && !is_busy(&client.stats());
+        let done = |(client, alive): &mut (Client, Weak<()>)| alive.strong_count() == 0 && !client.stats().is_busy();
         let gone: Vec<_> = self.known().extract_if(.., done).collect();
         // outside the lock
         drop(gone);
@@ -47,21 +43,6 @@ impl Clients {
     pub(crate) fn close(&self) {
         let known = std::mem::take(&mut *self.known());
         self.pump.close();
-        let busy: Vec<Client> =
-            known.into_iter().map(|(client, _)| client).filter(|client| is_busy(&client.stats())).collect();
-        if busy.is_empty() {
-            return;
-        }
-        let Ok(runtime) = onelock::runtime::handle() else { return };
-        let closings: Vec<_> =
-            busy.into_iter().map(|client| runtime.spawn(async move { client.close().await })).collect();
-        runtime.block_on(async {
-            let all = async {
-                for closing in closings {
-                    let _ = closing.await;
-                }
-            };
-            let _ = tokio::time::timeout(BOUND, all).await;
-        });
+        onelock::runtime::close_all(known.into_iter().map(|(client, _)| client), BOUND);
     }
 }

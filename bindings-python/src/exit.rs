@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use std::{mem, process, thread};
 
 use arc_swap::ArcSwapOption;
-use onelock::Stats;
 use onelock::blocking::Client;
 use pyo3::prelude::*;
 
@@ -63,10 +62,6 @@ fn with_clients<T>(work: impl FnOnce(&mut Clients) -> T) -> T {
     work(&mut clients)
 }
 
-fn is_busy(stats: &Stats) -> bool {
-    stats.held + stats.cleaning + stats.waiting > 0
-}
-
 /// Remembers a client.
 pub(crate) fn watch(share: &Arc<ClientShare>) {
     with_clients(|clients| {
@@ -79,13 +74,13 @@ pub(crate) fn watch(share: &Arc<ClientShare>) {
 
 /// The last share of a client goes: what it still cleans up is waited for at the end.
 pub(crate) fn let_linger(client: &Client) {
-    if !is_busy(&client.stats()) {
+    if !client.stats().is_busy() {
         return;
     }
     let client = client.clone();
     let gone = with_clients(|clients| {
         let (busy, gone): (Vec<_>, Vec<_>) =
-            mem::take(&mut clients.lingering).into_iter().partition(|client| is_busy(&client.stats()));
+            mem::take(&mut clients.lingering).into_iter().partition(|client| client.stats().is_busy());
         clients.lingering = busy;
         clients.lingering.push(client);
         gone
@@ -142,32 +137,10 @@ pub(crate) fn give_back(py: Python<'_>, limit: f64) {
     ENDS.set(true);
     let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::from_secs(1));
     py.detach(|| empty(limit));
-    let mut clients = with_clients(|clients| {
+    let clients = with_clients(|clients| {
         let mut all = mem::take(&mut clients.lingering);
         all.extend(clients.living.iter().filter_map(Weak::upgrade).map(|share| share.client.clone()));
         all
     });
-    // a client that a forked child did not use itself has done nothing in it
-    clients.retain(|client| is_busy(&client.stats()));
-    if clients.is_empty() {
-        return;
-    }
-    py.detach(|| {
-        let Ok(runtime) = onelock::runtime::handle() else { return };
-        let closings: Vec<_> = clients
-            .iter()
-            .map(|client| {
-                let client = client.to_async();
-                runtime.spawn(async move { client.close().await })
-            })
-            .collect();
-        let all = async {
-            for closing in closings {
-                let _ = closing.await;
-            }
-        };
-        runtime.block_on(async {
-            let _ = tokio::time::timeout(limit, all).await;
-        });
-    });
+    py.detach(|| onelock::runtime::close_all(clients.iter().map(Client::to_async), limit));
 }

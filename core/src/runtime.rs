@@ -5,12 +5,14 @@
 //! what it inherited: a dropped socket would leave the epoll set that it shares with its parent.
 
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::runtime::{Builder, Handle, Runtime};
 
 use crate::driver::process::{Inherited, Stamp};
-use crate::{Error, ErrorKind};
+use crate::{Client, Error, ErrorKind};
 
 struct Slot {
     stamp: Stamp,
@@ -46,6 +48,28 @@ pub fn handle() -> Result<Handle, Error> {
             slot.shut_down();
         }
     }
+}
+
+/// Closes every client of these that is [busy](crate::Stats::is_busy), all at once, and waits for it, `within` at most. For
+/// the end of a program; blocks, so not from inside a runtime.
+///
+/// A client that a forked child did not use itself has done nothing in it, and is left alone.
+pub fn close_all(clients: impl IntoIterator<Item = Client>, within: Duration) {
+    let busy: Vec<Client> = clients.into_iter().filter(|client| client.stats().is_busy()).collect();
+    // without any, no runtime is made either
+    if busy.is_empty() {
+        return;
+    }
+    let Ok(runtime) = handle() else { return };
+    let closings: Vec<_> = busy.into_iter().map(|client| runtime.spawn(async move { client.close().await })).collect();
+    let (sender, done) = sync_channel(1);
+    runtime.spawn(async move {
+        for closing in closings {
+            let _ = closing.await;
+        }
+        let _ = sender.send(());
+    });
+    let _ = done.recv_timeout(within);
 }
 
 impl Slot {

@@ -82,6 +82,23 @@ pub struct Stats {
     pub hold: Histogram,
 }
 
+impl Stats {
+    /// Whether there is something that closing the client would give back or end: a lease, a waiting acquire, clean-up.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// assert!(client.stats().is_busy());
+    /// lease.release().await?;
+    /// assert!(!client.stats().is_busy());
+    /// # Ok(()) }
+    /// ```
+    pub fn is_busy(&self) -> bool {
+        self.held + self.waiting + self.cleaning > 0
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct LiveHistogram {
     buckets: [AtomicU64; BUCKETS],
