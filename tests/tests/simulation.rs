@@ -17,6 +17,8 @@ const SCHEDULES: u64 = 100_000;
 const THREADS: usize = 2;
 /// Seeds that failed once, one a line; what follows a `#` is a remark.
 const KEPT: &str = include_str!("../seeds.txt");
+/// The same of several servers.
+const KEPT_OF_SEVERAL: &str = include_str!("../seeds-quorum.txt");
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
@@ -76,21 +78,28 @@ fn no_schedule_of_several_servers_violates_a_property() {
         let line = format!("several servers, seeds from {first}: {count} schedules in {:?}", begin.elapsed());
         writeln!(std::io::stdout(), "{line}").expect("standard output takes it");
         if let Some((seed, violation)) = failure {
-            panic!("{violation:?}\n{}\nrepeat it with ONELOCK_SIM_QUORUM_SEED={seed}", quorum::explain(seed, None));
+            panic!(
+                "{violation:?}\n{}\nrepeat it with ONELOCK_SIM_QUORUM_SEED={seed}, and add it to tests/seeds-quorum.txt",
+                quorum::explain(seed, None)
+            );
         }
         assert!(count < QUORUM_SCHEDULES / 2 || tally.rarest() >= 50, "rare things have to happen: {tally:#?}");
         println!("{tally:#?}");
     }
 }
 
+fn numbers(kept: &str) -> impl Iterator<Item = u64> {
+    let seeds = kept.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    seeds.filter(|seed| !seed.is_empty()).map(|seed| seed.parse().expect("a file of seeds has a number a line"))
+}
+
 #[test]
 fn seeds_that_failed_once_pass() {
-    for line in KEPT.lines() {
-        let seed = line.split('#').next().unwrap_or_default().trim();
-        if !seed.is_empty() {
-            let seed = seed.parse().expect("tests/seeds.txt has a number a line");
-            assert_eq!(run(seed, None).err(), None, "{}", explain(seed, None));
-        }
+    for seed in numbers(KEPT) {
+        assert_eq!(run(seed, None).err(), None, "{}", explain(seed, None));
+    }
+    for seed in numbers(KEPT_OF_SEVERAL) {
+        assert_eq!(quorum::run(seed, None).err(), None, "{}", quorum::explain(seed, None));
     }
 }
 

@@ -66,6 +66,8 @@ struct Open {
     tries: u32,
     /// When to stop: not known to be answered yet, or one ttl after the first answer.
     until: Time,
+    /// When to stop asking nodes that never answer.
+    patience: Time,
     answered: bool,
 }
 
@@ -103,13 +105,14 @@ impl Janitor {
     pub fn take(&mut self, now: Time, duty: Duty) -> DutyId {
         let id = self.next_id;
         self.next_id += 1;
-        let patience = match duty.doubt {
+        let patience = now + duty.server_ttl * 2 + PATIENCE;
+        let until = match duty.doubt {
             // the key dies by itself
-            Doubt::Confirmed if duty.nodes == Nodes::ALL => duty.server_ttl,
+            Doubt::Confirmed if duty.nodes == Nodes::ALL => now + duty.server_ttl,
             // a node that has not answered yet may carry the acquire out late
-            _ => duty.server_ttl * 2 + PATIENCE,
+            _ => patience,
         };
-        let open = Open { until: now + patience, duty, next: now, in_flight: false, tries: 0, answered: false };
+        let open = Open { until, patience, duty, next: now, in_flight: false, tries: 0, answered: false };
         self.open.insert(id, open);
         self.timers.insert((now, id));
         id
@@ -164,7 +167,13 @@ impl Janitor {
             }
             // what the server is short of (a disk, replicas) may come back before the key ends; other refusals are final
             Outcome::NotApplied(failure) => !failure.transient && failure.kind != ErrorKind::ServerRefused,
-            Outcome::Indeterminate(_) => false,
+            Outcome::Indeterminate(failure) => {
+                // what a majority confirmed, the others may carry out late
+                if failure.kind == ErrorKind::NoQuorum {
+                    open.until = open.until.max(open.patience);
+                }
+                false
+            }
         };
         if done || now >= open.until {
             self.open.remove(&id);
@@ -181,6 +190,8 @@ impl Janitor {
         let (tries, duty) = (open.tries, open.duty.clone());
         open.in_flight = false;
         open.duty.nodes = owed;
+        // what a majority confirmed, these may carry out late
+        open.until = open.until.max(open.patience);
         if at_large {
             open.duty.doubt = Doubt::AtLarge;
         }
@@ -194,6 +205,7 @@ impl Janitor {
         if !settled && !done.is_empty() {
             let rest = Open {
                 until: now + duty.server_ttl,
+                patience: now + duty.server_ttl,
                 duty: Duty { nodes: done, ..duty },
                 next: now,
                 in_flight: false,
@@ -332,6 +344,28 @@ mod tests {
             assert!(again.contains(&two) && again.len() == parts, "{again:?}");
             assert!(parts == 1 || again.contains(&Nodes::ALL.but(two)));
             assert_eq!(janitor.answered(at(201), id, &reply(0)), parts == 1, "{doubt:?}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_was_not_heard_of_is_asked_past_the_ttl_of_what_the_others_confirmed() {
+        let partly =
+            Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: false });
+        let quorum = Outcome::Indeterminate(Failure::transient(ErrorKind::NoQuorum, "two of three are away"));
+        for first in [partly, quorum] {
+            let mut janitor = Janitor::new(Jitter::new(1));
+            let id = janitor.take(at(0), duty(Doubt::Confirmed));
+            assert_eq!(janitor.poll(at(0)).len(), 1);
+            assert!(!janitor.answered(at(1), id, &Answer { outcome: first, ..reply(0) }));
+            let mut last = at(0);
+            while !janitor.is_empty() {
+                let now = janitor.wake_at();
+                for (id, _) in janitor.poll(now) {
+                    last = now;
+                    janitor.answered(now, id, &silence());
+                }
+            }
+            assert!(last >= at(2000) && last <= at(3000) + PATIENCE, "{last:?}");
         }
     }
 
