@@ -132,7 +132,9 @@ impl Janitor {
             }
             self.timers.pop_first();
             if let Some(open) = self.open.get_mut(&id) {
-                if now >= open.until && open.tries > 0 {
+                // what may come late is asked for once more at the very end
+                let last_word = open.answered && open.duty.doubt != Doubt::Confirmed;
+                if now >= open.until && open.tries > 0 && !last_word {
                     self.open.remove(&id);
                     continue;
                 }

@@ -28,7 +28,7 @@ use crate::backend::redis::shared::Common;
 use crate::backend::redis::{Endpoint, RedisOptions};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
-use crate::machine::quorum::{Quorum, Rest, Rules, Send as Request};
+use crate::machine::quorum::{Quorum, Rest, Round, Rules, Send as Request};
 use crate::machine::{Answer, Failure, Key, Kind, Op, Time, naming};
 
 /// How a store of several servers speaks to them.
@@ -128,14 +128,15 @@ impl Inner {
         }
         let (mut round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
         let mut flights = FuturesUnordered::new();
-        let launch = |flights: &mut FuturesUnordered<_>, request: Request| {
+        let launch = |round: &mut Round, flights: &mut FuturesUnordered<_>, request: Request| {
             let until = self.limit(clock::now(), until);
             for number in request.nodes.iter() {
+                round.sending(number, self.nodes[number].link.number());
                 let (node, op) = (self.nodes[number].clone(), request.op.clone());
                 flights.push(async move { (number, node.call(&op, How::default(), until).await.answer) });
             }
         };
-        launch(&mut flights, request);
+        launch(&mut round, &mut flights, request);
         loop {
             let rest = round.rest(&self.quorum());
             let next = match rest {
@@ -149,9 +150,12 @@ impl Inner {
                 }
             };
             let Some((node, answer)) = next else { break };
+            if answer.connection != 0 {
+                round.sending(node, answer.connection);
+            }
             let more = round.answered(&mut self.quorum(), clock::now(), node, &answer);
             if let Some(request) = more {
-                launch(&mut flights, request);
+                launch(&mut round, &mut flights, request);
             }
         }
         // what is still under way has left, and is not listened to any more
@@ -167,8 +171,8 @@ impl Inner {
             tracing::debug!(server = %store.nodes[number].shared.name, "gives a node the hold again that it had lost");
             tokio::spawn(async move {
                 let until = store.limit(clock::now(), Time::MAX);
-                store.nodes[number].call(&op, How::default(), until).await;
-                store.quorum().seeded(&claim, number);
+                let told = store.nodes[number].call(&op, How::default(), until).await;
+                store.quorum().seeded(&claim, number, &told.answer);
             });
         }
         answer

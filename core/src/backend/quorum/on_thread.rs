@@ -148,6 +148,7 @@ impl Crossing<'_> {
             let until = self.store.limit(sent_at, self.patience.until);
             match line.post(bytes, Patience { until, ..self.patience }) {
                 Ok(()) => {
+                    round.sending(node, line.number);
                     self.seats[node] = Seat::Flying(Flight { line, sent_at, until, form });
                     return;
                 }

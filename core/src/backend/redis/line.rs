@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -29,6 +30,10 @@ const OWED_MAX: usize = 4;
 /// A pooled connection that was idle for longer is looked at before it is used.
 const SURELY_FRESH: Duration = Duration::from_secs(1);
 
+/// Shared connections are counted from 1 on.
+const NUMBERS_FROM: u64 = 1 << 48;
+static OPENED: AtomicU64 = AtomicU64::new(0);
+
 /// How long a caller waits, and what may end it early.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience<'a> {
@@ -52,6 +57,8 @@ impl Patience<'_> {
 /// A connection after its handshake.
 pub(crate) struct Line {
     endpoint: Arc<Endpoint>,
+    /// Counts the lines of the process, apart from all numbers of shared connections.
+    pub(crate) number: u64,
     /// Of the time when it was made; see [`Shared::epoch`](super::shared::Shared::epoch).
     pub(crate) epoch: u64,
     wire: Wire,
@@ -101,8 +108,18 @@ impl Line {
             encrypted(&mut wire, endpoint, patience)?;
         }
         let (replies, slice) = (Replies::new(), SLICE);
-        let mut line =
-            Line { endpoint: place, epoch, wire, replies, slice, idle_since: Time::ZERO, spoilt: false, owed: 0 };
+        let number = NUMBERS_FROM + OPENED.fetch_add(1, Ordering::Relaxed);
+        let mut line = Line {
+            endpoint: place,
+            number,
+            epoch,
+            wire,
+            replies,
+            slice,
+            idle_since: Time::ZERO,
+            spoilt: false,
+            owed: 0,
+        };
         line.introduce(client_name, patience)?;
         Ok(line)
     }

@@ -140,6 +140,12 @@ impl Ballot {
         self.votes.iter().enumerate().filter(|(_, vote)| spared(vote)).map(|(node, _)| node).collect()
     }
 
+    /// Nodes that may still carry it out.
+    pub(super) fn unheard(&self) -> Nodes {
+        let unheard = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, granted: false, .. });
+        self.votes.iter().enumerate().filter(|(_, vote)| unheard(vote)).map(|(node, _)| node).collect()
+    }
+
     /// What it came to.
     pub(super) fn outcome(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
         match self.standing(majority) {

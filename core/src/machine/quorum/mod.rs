@@ -28,12 +28,14 @@ pub use round::{Rest, Round, Send};
 pub use standing::Life;
 
 use self::standing::Standing;
-use crate::machine::{Answer, Claim, Op, Time};
+use crate::machine::{Answer, Claim, Op, Outcome, Time};
 
 /// The shortest quarantine that is chosen when none is asked for.
 const QUARANTINE_MIN: Duration = Duration::from_secs(60);
 /// How many tokens are remembered at most for the sake of fewer requests.
 const REMEMBERED: usize = 4096;
+/// How many holds that not every node has answered are remembered at most.
+const UNHEARD_MAX: usize = 65_536;
 /// A renewal that did not end within this time never will: whoever made it has gone away.
 const RENEWAL_MAX: Duration = Duration::from_secs(60);
 
@@ -67,6 +69,8 @@ pub struct Quorum {
     last_token: u64,
     /// Nodes that surely never got an acquire that was granted by the others, so that nothing is owed to them later.
     spared: HashMap<Arc<str>, Nodes>,
+    /// Nodes that may still carry out an acquire that was granted by the others.
+    unheard: HashMap<Arc<str>, Vec<Unheard>>,
     /// Holds whose renewal is under way.
     renewing: HashMap<Arc<str>, Renewing>,
     /// Nodes that are just being given a hold again that they had lost.
@@ -79,6 +83,16 @@ struct Member {
     standing: Standing,
     /// It did not answer the last request in time: nobody waits for it for mere completeness.
     silent: bool,
+}
+
+/// A node from which nothing was heard when the others granted the acquire.
+#[derive(Clone, Copy, Debug)]
+struct Unheard {
+    node: usize,
+    /// The ordered connection on which it was sent the request; 0 when that is not known.
+    via: u64,
+    /// There may be a second request of the same kind.
+    twice: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -98,6 +112,7 @@ impl Quorum {
             longest_ttl: rules.longest_ttl,
             last_token: 0,
             spared: HashMap::new(),
+            unheard: HashMap::new(),
             renewing: HashMap::new(),
             seeding: HashMap::new(),
         }
@@ -199,6 +214,15 @@ impl Quorum {
         if self.spared.is_empty() { Nodes::NONE } else { self.spared.remove(&claim.token).unwrap_or(Nodes::NONE) }
     }
 
+    /// Nodes from which nothing was heard when the others granted the acquire.
+    fn unheard(&mut self, claim: &Claim, nodes: Vec<Unheard>) {
+        if self.unheard.len() >= UNHEARD_MAX {
+            // forgotten, their word is taken when they say that they don't have the hold: then it may stay for one ttl
+            self.unheard.clear();
+        }
+        self.unheard.insert(claim.token.clone(), nodes);
+    }
+
     fn renewal_begins(&mut self, now: Time, claim: &Claim) {
         if self.renewing.len() >= REMEMBERED {
             self.renewing.retain(|_, renewing| now.since(renewing.since) < RENEWAL_MAX);
@@ -218,11 +242,17 @@ impl Quorum {
         if let Some(spared) = self.spared.get_mut(&claim.token) {
             *spared = spared.without(node);
         }
+        for unheard in self.unheard.get_mut(&claim.token).into_iter().flatten() {
+            unheard.twice |= unheard.node == node;
+        }
     }
 
-    /// The request that gave a node its hold again was answered, or was not. Until this is called the node is given
-    /// special care when the hold is released.
-    pub fn seeded(&mut self, claim: &Claim, node: usize) {
+    /// The request that gave a node its hold again was answered, or was not: then it may still be carried out. Until this
+    /// is called the node is given special care when the hold is released.
+    pub fn seeded(&mut self, claim: &Claim, node: usize, answer: &Answer) {
+        if matches!(answer.outcome, Outcome::Indeterminate(_)) {
+            self.unheard.entry(claim.token.clone()).or_default().push(Unheard { node, via: 0, twice: true });
+        }
         if let Some(nodes) = self.seeding.get_mut(&claim.token) {
             *nodes = nodes.without(node);
             if nodes.is_empty() {

@@ -236,7 +236,7 @@ fn a_renewal_needs_a_majority_and_gives_the_hold_back_to_who_lost_it() {
     let mut three = quorum(3);
     assert_eq!(renewal(&mut three, &[yes(), yes(), yes()], false), (Renewal::Renewed, vec![]));
     assert_eq!(renewal(&mut three, &[yes(), gone(), yes()], false), (Renewal::Renewed, vec![1]));
-    three.seeded(&claim(), 1);
+    three.seeded(&claim(), 1, &granted(100));
     assert_eq!(renewal(&mut three, &[yes(), gone(), yes()], true), (Renewal::Renewed, vec![]), "it was released");
     assert_eq!(renewal(&mut three, &[yes(), gone(), gone()], false), (Renewal::NotMine, vec![]));
     let (failed, seeds) = renewal(&mut three, &[yes(), gone(), refused()], false);
@@ -279,6 +279,66 @@ fn a_release_is_done_when_a_majority_is_free_and_the_rest_is_owed() {
     let owed = Nodes::NONE.with(1);
     let expected = Outcome::Applied(Reply::PartlyReleased { found: true, owed, at_large: true });
     assert_eq!(release(&mut three, &[found(), gone(), found()]), expected);
+}
+
+/// A vote of which only two of three were heard; the third was sent it on connection 7.
+fn granted_by_two(quorum: &mut Quorum) {
+    let (mut round, _) = quorum.begin(at(0), 100, &acquire());
+    round.sending(2, 7);
+    for node in [0, 1] {
+        round.answered(quorum, at(1), node, &granted(100));
+    }
+    assert!(matches!(round.conclude(quorum, at(2)).outcome, Outcome::Applied(Reply::Granted { .. })));
+}
+
+#[test]
+fn a_node_that_may_still_carry_the_acquire_out_is_not_believed_to_be_free() {
+    let (found, gone) = (|| said(Reply::Released(true)), || said(Reply::Released(false)));
+    let owed = Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: true });
+    let done = Outcome::Applied(Reply::Released(true));
+    for (last, connection, expected) in [
+        (gone(), 8, &owed),
+        (gone(), 0, &owed),
+        (silence(), 7, &owed),
+        // what came behind the vote on the same connection was carried out behind it
+        (gone(), 7, &done),
+        (found(), 8, &done),
+    ] {
+        let mut three = quorum(3);
+        granted_by_two(&mut three);
+        let (mut round, _) = three.begin(at(3), 1, &Op::Release { claim: claim() });
+        round.sending(2, connection);
+        for (node, answer) in [found(), found(), last].iter().enumerate() {
+            round.answered(&mut three, at(4), node, answer);
+        }
+        assert_eq!(round.conclude(&mut three, at(5)).outcome, *expected, "connection {connection}");
+        // once is enough: the rest is clean-up's
+        assert_eq!(release(&mut three, &[found(), found(), gone()]), done);
+    }
+    // given the hold a second time, it may get it a second time
+    let mut three = quorum(3);
+    granted_by_two(&mut three);
+    renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::Renewed), renewed(Renewal::NotMine)], false);
+    three.seeded(&claim(), 2, &granted(100));
+    assert_eq!(release(&mut three, &[found(), found(), found()]), owed);
+    // and whether it got it is not known when it did not say so
+    let mut three = quorum(3);
+    renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::Renewed), renewed(Renewal::NotMine)], false);
+    three.seeded(&claim(), 2, &silence());
+    assert_eq!(release(&mut three, &[found(), found(), found()]), owed);
+}
+
+#[test]
+fn a_node_that_was_being_given_the_hold_again_when_it_was_taken_away_is_owed() {
+    let mut three = quorum(3);
+    renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::Renewed), renewed(Renewal::NotMine)], false);
+    let (mut round, _) = three.begin(at(3), 1, &Op::Release { claim: claim() });
+    three.seeded(&claim(), 2, &granted(100));
+    for (node, found) in [true, true, false].into_iter().enumerate() {
+        round.answered(&mut three, at(4), node, &said(Reply::Released(found)));
+    }
+    let owed = Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: true });
+    assert_eq!(round.conclude(&mut three, at(5)).outcome, owed);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::ballot::{Ballot, Standing as Count};
 use super::tally::{self, Heard};
-use super::{Nodes, Quorum};
+use super::{Nodes, Quorum, Unheard};
 use crate::machine::{Answer, Claim, Op, Outcome, Proposal, Renewal, Reply, Time, naming};
 
 /// When nothing depends on the missing answers any more, they are waited for no longer than this: with them there is
@@ -41,6 +41,10 @@ pub struct Round {
     /// Before the first request: deadlines count from here.
     sent_at: Time,
     answers: Vec<Option<Heard>>,
+    /// The ordered connections on which the nodes were sent the request; 0 where that is not known.
+    via: Vec<u64>,
+    /// Nodes that were just being given the hold again when this began to take it away.
+    seeding: Nodes,
     ballot: Option<Ballot>,
     settled_at: Option<Time>,
 }
@@ -57,6 +61,10 @@ impl Round {
             Op::Undo { nodes, .. } => (nodes.and(everybody), op.clone(), None),
             other => (everybody, other.clone(), None),
         };
+        let seeding = match op {
+            Op::Release { claim } | Op::Undo { claim, .. } => quorum.seeding(claim),
+            _ => Nodes::NONE,
+        };
         let round = Round {
             op: op.clone(),
             addressed,
@@ -64,10 +72,20 @@ impl Round {
             majority: quorum.majority(),
             sent_at: now,
             answers: vec![None; quorum.len()],
+            via: vec![0; quorum.len()],
+            seeding,
             ballot,
             settled_at: None,
         };
         (round, Send { nodes: addressed, op: request })
+    }
+
+    /// A node is sent the request on this ordered connection. What is sent to it on the same one later is carried out
+    /// later.
+    pub fn sending(&mut self, node: usize, connection: u64) {
+        if let Some(via) = self.via.get_mut(node) {
+            *via = connection;
+        }
     }
 
     /// A node answered, or did not in time. More may have to be sent: the fencing token, to nodes that are behind.
@@ -148,11 +166,19 @@ impl Round {
                     if !spared.is_empty() {
                         quorum.spare(claim, spared);
                     }
+                    let unheard = ballot.unheard();
+                    if !unheard.is_empty() {
+                        quorum.unheard(
+                            claim,
+                            unheard.iter().map(|node| Unheard { node, via: self.via[node], twice: false }).collect(),
+                        );
+                    }
                 }
                 outcome
             }
             (Op::Release { claim } | Op::Undo { claim, .. }, _) => {
-                tally::released(quorum, &self.answers, self.addressed, self.majority, claim, &self.op)
+                let asked = tally::Asked { nodes: self.addressed, via: &self.via, seeding: self.seeding };
+                tally::released(quorum, &self.answers, &asked, self.majority, claim, &self.op)
             }
             (Op::Renew { holds }, _) => tally::renewals(quorum, &self.answers, self.majority, holds.len()),
             (Op::SetCount { .. }, _) => match tally::counted(&self.answers, self.majority) {

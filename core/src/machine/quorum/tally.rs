@@ -1,6 +1,6 @@
 //! What the answers of the nodes amount to, for everything but an acquire.
 
-use super::{Nodes, Quorum};
+use super::{Nodes, Quorum, Unheard};
 use crate::error::ErrorKind;
 use crate::machine::{Claim, Failure, Kind, Op, Outcome, Renewal, Reply, Standing, Time};
 
@@ -109,16 +109,24 @@ pub(super) fn is_released(answers: &Answers, majority: usize) -> bool {
     found >= majority || (answers.len() - gone < majority && found + gone >= majority)
 }
 
+/// Who was asked, on which connections, and who was just being given the hold again.
+pub(super) struct Asked<'a> {
+    pub(super) nodes: Nodes,
+    pub(super) via: &'a [u64],
+    pub(super) seeding: Nodes,
+}
+
 /// What came of a release: once a majority is known to be free of the token, somebody else can have the lock. The rest
 /// is owed.
 pub(super) fn released(
     quorum: &mut Quorum,
     answers: &Answers,
-    addressed: Nodes,
+    asked: &Asked<'_>,
     majority: usize,
     claim: &Claim,
     op: &Op,
 ) -> Outcome<Reply> {
+    let addressed = asked.nodes;
     let (found, gone) = found_and_gone(answers);
     let partial = matches!(op, Op::Undo { .. });
     let enough = if partial { 1 } else { majority };
@@ -132,14 +140,32 @@ pub(super) fn released(
         .map(|(node, _)| node)
         .collect();
     // the request that gives it back to a node may come in after the one that takes it away
-    let seeding = quorum.seeding(claim);
-    let owed = addressed.but(answered).but(quorum.spared(claim)).or(seeding);
+    let seeding = quorum.seeding(claim).or(asked.seeding);
+    let late = late(quorum, answers, asked, claim);
+    let owed = addressed.but(answered).but(quorum.spared(claim)).or(seeding).or(late);
     let unknown = addressed.but(answered).count();
     let found = found > 0 && (partial || found + unknown >= majority);
     if owed.is_empty() {
         return Outcome::Applied(Reply::Released(found));
     }
-    Outcome::Applied(Reply::PartlyReleased { found, owed, at_large: !seeding.is_empty() })
+    Outcome::Applied(Reply::PartlyReleased { found, owed, at_large: !seeding.or(late).is_empty() })
+}
+
+/// Nodes that may carry the acquire out after they were asked to give it back: nothing was heard of them when it was
+/// granted, and nothing now, or they did not have it and were asked on another connection.
+fn late(quorum: &mut Quorum, answers: &Answers, asked: &Asked<'_>, claim: &Claim) -> Nodes {
+    if quorum.unheard.is_empty() {
+        return Nodes::NONE;
+    }
+    let unheard = quorum.unheard.remove(&claim.token).unwrap_or_default();
+    let settled = |unheard: &Unheard| match answers.get(unheard.node).and_then(|heard| heard.as_ref()) {
+        Some(Heard { outcome: Outcome::Applied(Reply::Released(found)), .. }) => {
+            (*found && !unheard.twice) || (unheard.via != 0 && asked.via.get(unheard.node) == Some(&unheard.via))
+        }
+        _ => false,
+    };
+    let late = unheard.iter().filter(|unheard| asked.nodes.has(unheard.node) && !settled(unheard));
+    late.map(|unheard| unheard.node).collect()
 }
 
 /// What stands under a key, as a majority sees it: its holder, or that nobody has a majority. `None`: too few have said

@@ -53,8 +53,12 @@ impl World {
                 let (claim, terms) = (self.deeds[deed].claim.clone(), self.deeds[deed].terms.clone());
                 let us = self.nodes[node].clock.micros(self.now);
                 let holder = self.nodes[node].model.holder_of(us, &claim.key);
+                // a copy that comes later than a ttl after the first undo is not waited for, nor is a node that cannot be
+                // reached any more by then
+                let waited = self.now - self.deeds[deed].undone[node].unwrap_or(self.now);
                 if holder.is_none_or(|(_, holder)| *holder != *claim.token.as_bytes())
                     || self.deeds[deed].late_copy[node]
+                    || u128::from(waited) >= terms.ttl.as_nanos() * 19 / 20
                 {
                     continue;
                 }

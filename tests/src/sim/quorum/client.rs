@@ -50,6 +50,10 @@ impl Active {
         self.verdicts.iter().flatten().flatten().any(|verdict| *verdict == Renewal::Renewed)
     }
 
+    pub(super) fn sending(&mut self, node: usize, connection: u64) {
+        self.round.sending(node, connection);
+    }
+
     fn granted(&self) -> Nodes {
         self.fences.iter().enumerate().filter(|(_, fence)| fence.is_some()).map(|(node, _)| node).collect()
     }
@@ -143,7 +147,7 @@ impl World {
         }
         let id = match to {
             To::Round(id) => *id,
-            To::Seed(claim) => return process.quorum.seeded(claim, node),
+            To::Seed(claim) => return process.quorum.seeded(claim, node, answer),
         };
         let Some(active) = process.rounds.get_mut(&id) else { return };
         match &answer.outcome {
@@ -267,7 +271,8 @@ impl World {
     }
 
     pub(super) fn janitor_timer(&mut self, client: usize, epoch: u32) {
-        if self.clients[client].epoch != epoch {
+        // another, earlier one was set after this one, and did its work
+        if self.clients[client].epoch != epoch || self.now < self.clients[client].janitor_at {
             return;
         }
         self.clients[client].janitor_at = u64::MAX;
@@ -297,7 +302,8 @@ impl World {
     }
 
     pub(super) fn watchdog_timer(&mut self, client: usize, epoch: u32) {
-        if self.clients[client].epoch != epoch {
+        // another, earlier one was set after this one, and did its work
+        if self.clients[client].epoch != epoch || self.now < self.clients[client].watchdog_at {
             return;
         }
         self.clients[client].watchdog_at = u64::MAX;

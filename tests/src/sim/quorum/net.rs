@@ -105,6 +105,12 @@ impl World {
             Some(conn) => conn,
             None => self.connect(client, node),
         };
+        if let To::Round(round) = &to
+            && !self.plan.clients[client].unordered
+            && let Some(round) = self.clients[client].rounds.get_mut(round)
+        {
+            round.sending(node, conn as u64 + 1);
+        }
         let (id, epoch) = (self.requests.len(), self.clients[client].epoch);
         let sent_at = self.local(client);
         for deed in World::deeds_of(&op) {
@@ -237,14 +243,14 @@ impl World {
             Op::Vote { claim, .. } => {
                 let deed = World::deed_of(claim);
                 let known = &self.deeds[deed];
-                // carried out when the last undo was answered, or the last one that was tried given up
-                let given_up =
-                    known.ended && known.rounds == 0 && !self.clients[known.client].janitor.owes(&known.claim);
-                self.deeds[deed].late_copy[node] |= self.deeds[deed].undone[node] || given_up;
+                // carried out when the node had been given up without an undo
+                let owed = !known.ended || known.rounds > 0 || self.clients[known.client].janitor.owes(&known.claim);
+                self.deeds[deed].late_copy[node] |= known.undone[node].is_none() && !owed;
             }
             Op::Release { claim } | Op::Undo { claim, .. } => {
                 let deed = World::deed_of(claim);
-                self.deeds[deed].undone[node] = true;
+                let now = self.now;
+                self.deeds[deed].undone[node].get_or_insert(now);
                 self.deeds[deed].late_copy[node] = false;
             }
             _ => {}

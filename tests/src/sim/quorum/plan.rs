@@ -50,6 +50,8 @@ pub(super) enum Fault {
     Kill(usize),
     /// A client and a node that don't hear each other.
     Cut(usize, usize),
+    /// A client that hears no node but this one.
+    Stranded(usize, usize),
     /// A node that nobody hears.
     Isolate(usize),
     Break(usize, usize),
@@ -137,13 +139,14 @@ impl Plan {
             let most = dice.pick(&[2, 5, 10]);
             for _ in 0..dice.range(0, most) {
                 let (client, node) = (dice.below(clients.len() as u64) as usize, dice.below(number as u64) as usize);
-                let fault = match dice.below(10) {
+                let fault = match dice.below(11) {
                     0..=3 => Fault::Crash(node),
                     4 => Fault::Freeze(node),
                     5 => Fault::Pause(client),
                     6 => Fault::Kill(client),
                     7 => Fault::Cut(client, node),
                     8 => Fault::Isolate(node),
+                    9 => Fault::Stranded(client, node),
                     _ => Fault::Break(client, node),
                 };
                 events.push((dice.below(calm_at), fault));

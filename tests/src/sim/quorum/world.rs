@@ -85,8 +85,8 @@ pub(super) struct Deed {
     pub(super) in_air: u32,
     /// Rounds for it that are not concluded.
     pub(super) rounds: u32,
-    /// For each node: it was asked to give the hold back; a copy of the request came after that.
-    pub(super) undone: Vec<bool>,
+    /// For each node: when it was first asked to give the hold back; a copy of the request came too late for that.
+    pub(super) undone: Vec<Option<u64>>,
     pub(super) late_copy: Vec<bool>,
 }
 
@@ -289,6 +289,11 @@ impl World {
             Fault::Cut(client, node) => {
                 self.cuts.insert((client, node), until);
             }
+            Fault::Stranded(client, node) => {
+                for other in (0..self.nodes.len()).filter(|other| *other != node) {
+                    self.cuts.insert((client, other), until);
+                }
+            }
             Fault::Isolate(node) => {
                 for client in 0..self.clients.len() {
                     self.cuts.insert((client, node), until);
@@ -320,7 +325,7 @@ impl World {
             gone: false,
             in_air: 0,
             rounds: 0,
-            undone: vec![false; nodes],
+            undone: vec![None; nodes],
             late_copy: vec![false; nodes],
         });
         index
