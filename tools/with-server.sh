@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tools/with-server.sh COMMAND...: runs a command with $ONELOCK_URL naming a server of its own, which ends with it.
+# tools/with-server.sh COMMAND...: runs a command with $ONELOCK_URL naming a server of its own, which ends with it. Called
+# by itself several times it starts several; $ONELOCK_HOSTS has all of them, with commas between.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=$PATH:$HOME/.cargo/bin
@@ -34,4 +35,4 @@ for _ in {1..20}; do
 done
 [ -n "$pid" ] || { echo "the server did not start:" >&2; cat "$folder/log" >&2; exit 1; }
 
-ONELOCK_URL="redis://127.0.0.1:$port/" "$@"
+ONELOCK_URL="redis://127.0.0.1:$port/" ONELOCK_HOSTS="${ONELOCK_HOSTS:+$ONELOCK_HOSTS,}127.0.0.1:$port" "$@"

@@ -4,14 +4,24 @@ const { spawn } = require('node:child_process')
 const { readdirSync } = require('node:fs')
 const { join } = require('node:path')
 const test = require('node:test')
-const { forTests } = require('./support/server.cjs')
+const { forTests, start } = require('./support/server.cjs')
 
 const at = forTests(test)
 const folder = join(__dirname, '..', 'samples')
 
+/** The address of the server, or of three where a sample is about that. */
+async function address(t, sample) {
+  if (sample !== 'redlock.mjs') return at.server.url
+  const others = [await start(), await start()]
+  t.after(() => Promise.all(others.map((server) => server.kill())))
+  const hosts = [at.server, ...others].map(({ port }) => `127.0.0.1:${port}`)
+  // they are young, and would not vote yet
+  return `redlock://${hosts}?quarantine_ms=0`
+}
+
 for (const sample of readdirSync(folder)) {
-  test(sample, async () => {
-    const env = { ...process.env, ONELOCK_URL: at.server.url }
+  test(sample, async (t) => {
+    const env = { ...process.env, ONELOCK_URL: await address(t, sample) }
     const child = spawn(process.execPath, ['--no-warnings', join(folder, sample)], { env, timeout: 60_000 })
     let [out, err] = ['', '']
     child.stdout.on('data', (text) => {

@@ -77,6 +77,34 @@ def test_lost_lease(server: Server) -> None:
     )
 
 
+def test_redlock(server: Server, tmp_path: Path) -> None:
+    """Three servers, of which two are enough."""
+    others = []
+    try:
+        for number in range(2):
+            folder = tmp_path / f"server-{number}"
+            folder.mkdir()
+            others.append(Server(folder))
+        hosts = ",".join(f"127.0.0.1:{one.port}" for one in [server, *others])
+        # they are young, and would not vote yet
+        shared = {**environment(server), "ONELOCK_URL": f"redlock://{hosts}?quarantine_ms=0"}
+        command = [PYTHON, str(SAMPLES / "redlock.py")]
+        done = subprocess.run(command, env=shared, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        assert len(re.findall(r"turn \d: held by a majority, fencing token \d{16}", done.stdout)) == 3
+        others[0].stop()
+        done = subprocess.run(command, env=shared, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+        others[1].stop()
+        done = subprocess.run(command, env=shared, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 1
+        for one in others:
+            assert str(one.port) in done.stderr
+    finally:
+        for one in others:
+            one.stop()
+
+
 def test_token_refresher(server: Server, tmp_path: Path) -> None:
     """Eight processes at once: one of them fetches, all use the same."""
     shared = environment(server, TOKEN_FILE=str(tmp_path / "token.json"), PYTHONUNBUFFERED="1")

@@ -131,6 +131,11 @@ check_samples() {
     done
     g++ -std=c++17 "${warnings[@]}" $(include) -o "$work/sample-cpp" "$binding/samples/acquire.cpp" $(shared)
     run 60 "$work/sample-cpp"
+    gcc -std=c99 "${warnings[@]}" $(include) -o "$work/sample-redlock" "$binding/samples/redlock.c" $(shared)
+    # two more servers beside the one that is there; they are young, and would not vote yet
+    run 60 tools/with-server.sh tools/with-server.sh bash -c \
+        'ONELOCK_URL="redlock://$ONELOCK_HOSTS?quarantine_ms=0" exec "$0"' "$work/sample-redlock" | tee "$work/redlock.log"
+    [ "$(grep -c 'held by a majority' "$work/redlock.log")" -eq 3 ] || fail "the sample of three servers"
 }
 
 # ---- the library as it is given away --------------------------------------------------------------------------
