@@ -121,7 +121,7 @@ impl Client {
 
     fn start_check<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
         let client = self.client().to_async();
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             let found = client.check().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(facts) => Ok(Py::new(py, Facts::from(facts))?.into_any()),
@@ -139,7 +139,7 @@ impl Client {
     ) -> PyResult<Started<'py>> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "inspect")?;
-        pump.get().start(event_loop, async move { inspected(client.inspect(name).await) })
+        Pump::start(pump, event_loop, async move { inspected(client.inspect(name).await) })
     }
 
     fn start_force_release<'py>(
@@ -150,7 +150,7 @@ impl Client {
     ) -> PyResult<Started<'py>> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "force_release")?;
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             let found = client.force_release(name).await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),
@@ -162,7 +162,7 @@ impl Client {
 
     fn start_close<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
         let client = self.client().to_async();
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             client.close().await;
             let finish: Finish = Box::new(|py| Ok(py.None()));
             finish

@@ -13,7 +13,6 @@ use crate::listener::{send, tell};
 use crate::pump::{Pump, Started};
 use crate::queue::Finish;
 use crate::waiting::{detached, interruptible};
-use crate::work::Work;
 
 /// The two faces of a hold: for threads, and for event loops.
 pub(crate) enum Face {
@@ -191,7 +190,7 @@ impl Lease {
     /// `release` in the background; the future will have the outcome.
     fn _start_release<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
         let lease = self.shared()?;
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             let found = lease.release().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.as_str().into_pyobject(py)?.into_any().unbind()),
@@ -204,11 +203,10 @@ impl Lease {
     /// `release` in the background, and nobody waits for it. Not held from here on.
     fn _release_later(&self, py: Python<'_>) -> PyResult<()> {
         let lease = self.shared()?;
-        let runtime = onelock::runtime::handle().map_err(|error| raise(py, &error))?;
-        Work::begin(runtime, async move {
+        let begun = onelock::port::begin(async move {
             let _ = lease.release().await;
         });
-        Ok(())
+        begun.map(drop).map_err(|error| raise(py, &error))
     }
 
     /// `extend` in the background.
@@ -220,7 +218,7 @@ impl Lease {
     ) -> PyResult<Started<'py>> {
         let lease = self.shared()?;
         let ttl = duration(ttl, "ttl", "extend")?;
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             let extended = lease.extend(ttl).await;
             let finish: Finish = Box::new(move |py| match extended {
                 Ok(()) => Ok(py.None()),
@@ -233,7 +231,7 @@ impl Lease {
     /// Waits in the background for the loss; the future will have the reason.
     fn _start_lost<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
         let lost = self.shared()?.lost();
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             let reason = lost.await;
             let finish: Finish = Box::new(move |py| Ok(reason.as_str().into_pyobject(py)?.into_any().unbind()));
             finish

@@ -4,7 +4,7 @@
 //! | file | is |
 //! |---|---|
 //! | `client`, `client_options`, `lock`, `lease`, `owner`, `gate` | the core's objects |
-//! | `pump`, `queue`, `wake`, `work` | the way of results into an event loop |
+//! | `pump`, `queue`, `wake`, `connection` | the way of results into an event loop |
 //! | `waiting`, `cancel` | calls that wait: without the interpreter lock, and ended by Ctrl-C or by another thread |
 //! | `listener` | loss and jeopardy, told to Python |
 //! | `argument`, `error`, `report` | values, failures and records across the boundary |
@@ -20,6 +20,7 @@ mod argument;
 mod cancel;
 mod client;
 mod client_options;
+mod connection;
 mod error;
 mod exit;
 mod gate;
@@ -33,7 +34,6 @@ mod queue;
 mod report;
 mod waiting;
 mod wake;
-mod work;
 
 use pyo3::prelude::*;
 

@@ -161,7 +161,7 @@ impl Lock {
     ) -> PyResult<Started<'py>> {
         let wait = optional_duration(timeout, "timeout", "acquire")?;
         let name = self.name.clone_ref(event_loop.py());
-        pump.get().start(event_loop, acquired(self.shared(owner)?, wait, name))
+        Pump::start(pump, event_loop, acquired(self.shared(owner)?, wait, name))
     }
 
     /// The future will have the lease, or `None` when somebody else has the lock.
@@ -172,7 +172,7 @@ impl Lock {
         owner: Option<&Bound<'py, Owner>>,
     ) -> PyResult<Started<'py>> {
         let (lock, name) = (self.shared(owner)?, self.name.clone_ref(event_loop.py()));
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             match lock.try_acquire().await {
                 Ok(Some(lease)) => granted(Ok(lease), name),
                 Ok(None) => Box::new(|py: Python<'_>| Ok(py.None())),
@@ -189,12 +189,12 @@ impl Lock {
         owner: Option<&Bound<'py, Owner>>,
     ) -> PyResult<Started<'py>> {
         let (lock, name) = (self.shared(owner)?, self.name.clone_ref(event_loop.py()));
-        pump.get().start(event_loop, async move { granted(lock.attach(&proof).await, name) })
+        Pump::start(pump, event_loop, async move { granted(lock.attach(&proof).await, name) })
     }
 
     fn start_is_locked<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
         let lock = self.shared(None)?;
-        pump.get().start(event_loop, async move {
+        Pump::start(pump, event_loop, async move {
             let found = lock.is_locked().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),

@@ -11,19 +11,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{mem, process, thread};
 
 use onelock::ErrorKind;
+use onelock::port::{Port, Socket, Task};
 use pyo3::exceptions::PyOSError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use crate::connection::Connection;
 use crate::error::{raise, refused};
-use crate::queue::{Finish, Queue};
-use crate::work::Work;
+use crate::queue::{Finish, Item, Queue};
 
 /// Who waits for a result.
 struct Waiter {
     future: Py<PyAny>,
-    work: Arc<Work>,
+    work: Arc<Task>,
 }
 
 #[derive(Default)]
@@ -36,6 +37,7 @@ struct Waiters {
 /// The way of results into one event loop.
 #[pyclass(frozen, weakref, module = "onelock._onelock")]
 pub(crate) struct Pump {
+    port: Port,
     queue: Arc<Queue>,
     waiters: Mutex<Waiters>,
     next: AtomicU64,
@@ -80,22 +82,25 @@ impl Pump {
 
     /// Starts `work` in the background. Its result goes to a new future of `event_loop`.
     pub(crate) fn start<'py>(
-        &self,
+        pump: &Bound<'py, Pump>,
         event_loop: &Bound<'py, PyAny>,
         work: impl Future<Output = Finish> + Send + 'static,
     ) -> PyResult<Started<'py>> {
-        let py = event_loop.py();
+        let (py, this) = (event_loop.py(), pump.get());
         let future = event_loop.call_method0(intern!(py, "create_future"))?;
-        let id = self.number();
-        let runtime = onelock::runtime::handle().map_err(|error| raise(py, &error))?;
-        let queue = self.queue.clone();
-        let work = Work::begin(runtime, async move {
+        let id = this.number();
+        let queue = this.queue.clone();
+        let started = this.port.start(async move {
             let report = Report { queue, id };
             let finish = work.await;
             report.done(finish);
         });
+        let work = started.map_err(|error| raise(py, &error))?;
         let waiter = Waiter { future: future.clone().unbind(), work };
-        self.waiters().results.insert(id, waiter);
+        this.waiters().results.insert(id, waiter);
+        for socket in this.port.fresh() {
+            Connection::watch(pump, event_loop, socket)?;
+        }
         Ok((id, future))
     }
 
@@ -107,18 +112,17 @@ impl Pump {
     }
 }
 
-#[pymethods]
 impl Pump {
-    #[new]
-    fn new() -> PyResult<Pump> {
-        let queue = Queue::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let (waiters, next) = (Mutex::default(), AtomicU64::new(0));
-        Ok(Pump { queue: Arc::new(queue), waiters, next, pid: process::id() })
+    /// What this socket has is taken in, and what came of it delivered. False when it is not to be watched any more.
+    pub(crate) fn ready(&self, py: Python<'_>, socket: &Socket) -> bool {
+        self.queue.attend();
+        let goes_on = self.port.ready(socket);
+        self.deliver(py, self.queue.take_attended());
+        goes_on
     }
 
-    /// Delivers what has come.
-    fn drain(&self, py: Python<'_>) {
-        for (id, finish) in self.queue.take() {
+    fn deliver(&self, py: Python<'_>, items: Vec<Item>) {
+        for (id, finish) in items {
             let waiter = self.waiters().results.remove(&id);
             let delivered = if let Some(waiter) = waiter {
                 deliver(waiter.future.bind(py), finish)
@@ -132,6 +136,21 @@ impl Pump {
                 error.write_unraisable(py, None);
             }
         }
+    }
+}
+
+#[pymethods]
+impl Pump {
+    #[new]
+    fn new() -> PyResult<Pump> {
+        let queue = Queue::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
+        let (waiters, next) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Pump { port: Port::new(), queue: Arc::new(queue), waiters, next, pid: process::id() })
+    }
+
+    /// Delivers what has come.
+    fn drain(&self, py: Python<'_>) {
+        self.deliver(py, self.queue.take());
     }
 
     /// Nobody waits for this result any more: the work is cancelled, and what it got is given back.

@@ -18,6 +18,8 @@ pub(crate) type Item = (u64, Finish);
 #[derive(Default)]
 struct State {
     items: Vec<Item>,
+    /// The loop looks soon by itself.
+    attended: bool,
     /// Nobody takes anything out any more.
     closed: bool,
 }
@@ -49,10 +51,10 @@ impl Queue {
             drop(finish);
             return;
         }
-        let first = state.items.is_empty();
+        let unnoticed = state.items.is_empty() && !state.attended;
         state.items.push((id, finish));
         drop(state);
-        if first {
+        if unnoticed {
             self.wake.raise();
         }
     }
@@ -62,6 +64,18 @@ impl Queue {
         // in this order: what comes in between wakes the loop once more
         self.wake.take();
         mem::take(&mut self.lock().items)
+    }
+
+    /// The loop is about to take everything out: nothing has to wake it until then.
+    pub(crate) fn attend(&self) {
+        self.lock().attended = true;
+    }
+
+    /// Takes out everything that has come, after `attend`.
+    pub(crate) fn take_attended(&self) -> Vec<Item> {
+        let mut state = self.lock();
+        state.attended = false;
+        mem::take(&mut state.items)
     }
 
     /// The loop has ended. What it did not take is undone.

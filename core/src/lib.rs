@@ -27,7 +27,7 @@
 //! # What is stable
 //!
 //! The items at the root of the crate and [`blocking`] are for users, and change only with the version number.
-//! [`runtime`] and [`log`] are for bindings to other languages. [`machine`] and [`backend`] are public for simulators, for stores and
+//! [`runtime`], [`port`] and [`log`] are for bindings to other languages. [`machine`] and [`backend`] are public for simulators, for stores and
 //! for the tests of this project: they come without any promise of stability.
 //!
 //! Inside, decisions and deeds are kept apart: [`machine`] decides and does no I/O, [`backend`] carries out single
@@ -64,6 +64,8 @@ mod lock;
 pub mod log;
 #[cfg(feature = "client")]
 mod options;
+#[cfg(feature = "client")]
+pub mod port;
 #[cfg(feature = "client")]
 pub mod runtime;
 

@@ -63,6 +63,8 @@ pub(crate) struct Line {
     pub(crate) epoch: u64,
     wire: Wire,
     replies: Replies,
+    /// Whether reading and writing wait.
+    blocks: bool,
     /// How long one system call may block, as the socket knows it.
     slice: Duration,
     idle_since: Time,
@@ -115,6 +117,7 @@ impl Line {
             epoch,
             wire,
             replies,
+            blocks: true,
             slice,
             idle_since: Time::ZERO,
             spoilt: false,
@@ -219,6 +222,17 @@ impl Line {
         broken(&self.endpoint, NO_REPLY)
     }
 
+    /// The failure of a request whose connection was given up.
+    pub(crate) fn gone(&self) -> Failure {
+        broken(&self.endpoint, "the connection is gone")
+    }
+
+    /// Reading never waits any more: somebody watches the socket, which has this number.
+    pub(crate) fn unblock(&mut self) -> io::Result<i32> {
+        self.blocks = false;
+        self.wire.unblock()
+    }
+
     /// What to ask whether there is something to read.
     pub(crate) fn wire(&self) -> &Wire {
         &self.wire
@@ -233,7 +247,7 @@ impl Line {
     pub(crate) fn is_usable(&self, now: Time) -> bool {
         let fresh = now.since(self.idle_since) <= SURELY_FRESH;
         // a reply that is owed looks like one that nobody asked for
-        !self.spoilt && (fresh || (self.owed == 0 && !self.wire.is_stale()))
+        !self.spoilt && (fresh || (self.owed == 0 && !self.wire.is_stale(self.blocks)))
     }
 
     /// Whether the last exchange left it in order.

@@ -72,6 +72,11 @@ impl Lines {
     /// Drops a connection that is not to be used again.
     pub(crate) fn lose(&self, line: Line) {
         drop(line);
+        self.mourn();
+    }
+
+    /// A connection that was not of this pool is lost: the next one replaces it.
+    pub(crate) fn mourn(&self) {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 

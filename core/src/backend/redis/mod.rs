@@ -10,6 +10,7 @@
 //! | `dial`, `pipe`, `link` | async: make a connection, share it between tasks, replace it when it breaks |
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
 //! | `background`, `pace` | the work of a shared connection, of which callers may do a step themselves; its timers |
+//! | `berth` | a connection that the event loop of another language reads |
 //! | `parked`, `crowd` | many blocking callers at once: a thread waits for the connection that tasks share |
 //! | `subscriber`, `sharded`, `listen` | subscriptions: how they are made, and who wants which |
 //! | `node` | one server: its connections of either way, and one operation on them |
@@ -24,6 +25,7 @@
 //! and what is known after a failure matter to a lock.
 
 mod background;
+mod berth;
 mod cluster;
 mod crowd;
 mod dial;
@@ -162,7 +164,7 @@ impl RedisStore {
 impl Store for RedisStore {
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let node = self.node.clone();
-        Box::pin(async move { node.call(&op, How::default(), until).await.answer })
+        Box::pin(async move { node.call_from_loop(&op, How::default(), until).await.answer })
     }
 
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
@@ -170,8 +172,10 @@ impl Store for RedisStore {
     }
 
     fn connection(&self) -> u64 {
-        // an acquire that waits for replicas goes down a connection of its own, which an undo does not follow
-        if self.node.shared.options.min_replicas > 0 { 0 } else { self.node.link.number() }
+        // an acquire that waits for replicas goes down a connection of its own, which an undo does not follow; so does a
+        // request from an event loop that finds its own connection idle
+        let alone = self.node.shared.options.min_replicas > 0 || self.node.berth().is_some();
+        if alone { 0 } else { self.node.link.number() }
     }
 
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {

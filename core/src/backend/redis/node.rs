@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use redis::{Cmd, Value};
 
 use super::RedisOptions;
+use super::berth::{Berth, Berths};
 use super::crowd::Crowd;
 use super::endpoint::Endpoint;
 use super::line::{Line, Patience};
@@ -48,7 +49,8 @@ pub(crate) struct Node {
     pub(crate) link: Arc<Link>,
     topics: Arc<Topics>,
     shards: Arc<Topics>,
-    pub(crate) lines: Lines,
+    pub(crate) lines: Arc<Lines>,
+    berths: Arc<Berths>,
     crowd: Crowd,
     /// Idle connections on which nobody stands behind whoever waits for replicas.
     own: Mutex<Vec<Pipe>>,
@@ -77,9 +79,10 @@ impl Node {
         let shared = Arc::new(shared);
         let topics = Arc::new(Topics::default());
         let link = Arc::new(Link::new(shared.clone(), topics.clone(), numbers_from));
-        let lines = Lines::new(shared.clone());
+        let lines = Arc::new(Lines::new(shared.clone()));
+        let berths = Arc::default();
         let shards = Arc::new(Topics::sharded());
-        Node { shared, link, topics, shards, lines, crowd: Crowd::default(), own: Mutex::default() }
+        Node { shared, link, topics, shards, lines, berths, crowd: Crowd::default(), own: Mutex::default() }
     }
 
     /// Hears what is announced on `channel`.
@@ -90,6 +93,7 @@ impl Node {
     /// Ends its connections. `Common` must be closed before, so that no new ones are made.
     pub(crate) fn close(&self) {
         self.lines.close();
+        self.berths.close();
         self.link.close();
         self.own().clear();
         self.topics.wake();
@@ -107,6 +111,36 @@ impl Node {
             self.call_alone(op, how, until).await
         } else {
             self.call_shared(op, how, until).await
+        }
+    }
+
+    /// The idle connection of the event loop whose work this thread is at.
+    pub(crate) fn berth(&self) -> Option<Arc<Berth>> {
+        if self.shared.options.min_replicas > 0 { None } else { self.berths.idle(&self.shared, &self.lines) }
+    }
+
+    /// One operation from an event loop, which reads its connection itself: without a switch to another thread.
+    pub(crate) async fn call_from_loop(&self, op: &Op, how: How, until: Time) -> Told {
+        let Some(berth) = self.berth() else { return self.call(op, how, until).await };
+        let mut form = Form::Sha;
+        loop {
+            let bytes = request::command(op, form, how.announce).get_packed_command();
+            let sent_at = clock::now();
+            let limit = self.shared.reply_until(until, sent_at);
+            let exchange = berth.exchange(&bytes, sent_at, limit, self.shared.options.request_timeout);
+            let Some((outcome, received_at)) = exchange.await else { return self.call(op, how, until).await };
+            self.shared.common.count_command();
+            if form == Form::Sha && matches!(&outcome, Outcome::Applied(value) if refusal::is_unknown_script(value)) {
+                form = Form::Text;
+                continue;
+            }
+            // without a number: an undo goes over another connection, and is not in order with this
+            let told = self.read(op, Exchange { sent_at, connection: 0, outcome, confirmations: None }, received_at);
+            if is_refused_for_good(&told.answer.outcome) {
+                berth.lose();
+                self.shared.missed();
+            }
+            return told;
         }
     }
 

@@ -81,14 +81,25 @@ impl Wire {
         socket.set_write_timeout(Some(slice))
     }
 
-    /// Whether the server has closed the connection, or sent something unasked. Looks without waiting.
-    pub(crate) fn is_stale(&self) -> bool {
+    /// Reads and writes never block any more. The number of the socket, for those who watch it.
+    pub(crate) fn unblock(&mut self) -> io::Result<i32> {
         let socket = self.socket();
-        if socket.set_nonblocking(true).is_err() {
+        socket.set_nonblocking(true)?;
+        #[cfg(unix)]
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&*socket);
+        #[cfg(not(unix))]
+        let fd = -1;
+        Ok(fd)
+    }
+
+    /// Whether the server has closed the connection, or sent something unasked. Looks without waiting.
+    pub(crate) fn is_stale(&self, blocks: bool) -> bool {
+        let socket = self.socket();
+        if blocks && socket.set_nonblocking(true).is_err() {
             return true;
         }
         let seen = socket.peek(&mut [MaybeUninit::uninit()]);
-        if socket.set_nonblocking(false).is_err() {
+        if blocks && socket.set_nonblocking(false).is_err() {
             return true;
         }
         match seen {

@@ -1,0 +1,281 @@
+//! Connections that are read by the event loops of other languages: one for each loop and server, with one request at a
+//! time. Whatever does not find it idle goes over the connection that tasks share.
+
+use std::future::poll_fn;
+use std::mem;
+use std::net::Shutdown;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use redis::Value;
+
+use super::background::Background;
+use super::line::{Line, Patience};
+use super::lines::Lines;
+use super::pace::Pace;
+use super::shared::Shared;
+use crate::backend::Uninterrupted;
+use crate::driver::clock;
+use crate::machine::{Outcome, Time};
+use crate::port::{self, Moored};
+
+/// After a connection could not be made, or was lost, another one is not tried for so long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// A connection whose replies an event loop reads.
+pub(crate) struct Berth {
+    fd: i32,
+    state: Mutex<State>,
+    pace: Arc<Pace>,
+    _pacemaker: Background,
+}
+
+struct State {
+    line: Line,
+    /// The loop watches it.
+    watched: bool,
+    /// Not to be used again. It is closed when the loop has let go of it.
+    lost: bool,
+    awaited: Awaited,
+}
+
+/// The reply to the request under way.
+enum Awaited {
+    Nothing,
+    Reply(Option<Waker>),
+    /// It came then.
+    Came(Outcome<Value>, Time),
+}
+
+/// Lost or cancelled, nobody waits for the reply any more.
+struct Waiting<'a>(&'a Berth);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if matches!(mem::replace(&mut state.awaited, Awaited::Nothing), Awaited::Reply(_)) && !state.lost {
+            state.line.owe();
+            state.line.rest(clock::now());
+            if state.line.is_spoilt() {
+                state.lose();
+            }
+        }
+    }
+}
+
+impl State {
+    /// Not to be used again; the loop hears of it.
+    fn lose(&mut self) -> Option<Waker> {
+        self.lost = true;
+        let _ = self.line.wire().socket().shutdown(Shutdown::Both);
+        let Awaited::Reply(waker) = &mut self.awaited else { return None };
+        let waker = waker.take();
+        self.awaited = Awaited::Came(Outcome::Indeterminate(self.line.gone()), clock::now());
+        waker
+    }
+
+    fn is_idle(&mut self, shared: &Shared) -> bool {
+        if !self.watched || self.lost || !matches!(self.awaited, Awaited::Nothing) {
+            return false;
+        }
+        if self.line.epoch != shared.epoch() || !self.line.is_usable(clock::now()) {
+            self.lose();
+            return false;
+        }
+        true
+    }
+}
+
+impl Berth {
+    fn new(mut line: Line) -> std::io::Result<Arc<Berth>> {
+        let fd = line.unblock()?;
+        line.rest(clock::now());
+        let state = Mutex::new(State { line, watched: false, lost: false, awaited: Awaited::Nothing });
+        let pace = Arc::new(Pace::default());
+        let pacing = pace.clone();
+        Ok(Arc::new(Berth { fd, state, pace, _pacemaker: Background::spawn(async move { pacing.keep().await }) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Not to be used again.
+    pub(crate) fn lose(&self) {
+        let waker = self.state().lose();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Sends a request at `sent_at` and waits for its reply until `until`: what came of it and when. `None` when it took
+    /// nothing: then not a byte left.
+    pub(crate) async fn exchange(
+        &self,
+        bytes: &[u8],
+        sent_at: Time,
+        until: Time,
+        request_timeout: Duration,
+    ) -> Option<(Outcome<Value>, Time)> {
+        if let Some(early) = self.post(bytes, sent_at)? {
+            return Some((early, clock::now()));
+        }
+        let waiting = Waiting(self);
+        let reply = poll_fn(|context| {
+            let mut state = self.state();
+            match mem::replace(&mut state.awaited, Awaited::Nothing) {
+                Awaited::Came(outcome, at) => Poll::Ready((outcome, at)),
+                _ => {
+                    state.awaited = Awaited::Reply(Some(context.waker().clone()));
+                    Poll::Pending
+                }
+            }
+        });
+        let replied = tokio::time::timeout(until.since(clock::now()), reply).await;
+        Some(replied.unwrap_or_else(|_| {
+            let now = clock::now();
+            let silence = Outcome::Indeterminate(self.state().line.silence());
+            // one that is only in a hurry does not end it
+            if now.since(sent_at) >= request_timeout {
+                self.lose();
+            }
+            drop(waiting);
+            (silence, now)
+        }))
+    }
+
+    /// `None` when not a byte left; an outcome when that is known already.
+    fn post(&self, bytes: &[u8], sent_at: Time) -> Option<Option<Outcome<Value>>> {
+        let mut state = self.state();
+        if state.lost || !matches!(state.awaited, Awaited::Nothing) {
+            return None;
+        }
+        self.pace.quicken();
+        // the socket has room for a request: there is no other one under way
+        match state.line.post(bytes, Patience { until: sent_at, interrupt: &Uninterrupted }) {
+            Ok(()) => {
+                state.awaited = Awaited::Reply(None);
+                Some(None)
+            }
+            Err(outcome) => {
+                state.lose();
+                (!matches!(outcome, Outcome::NotApplied(_))).then_some(Some(outcome))
+            }
+        }
+    }
+}
+
+impl Moored for Berth {
+    fn fd(&self) -> i32 {
+        self.fd
+    }
+
+    fn watched(&self) {
+        self.state().watched = true;
+    }
+
+    fn ready(&self) -> bool {
+        let mut state = self.state();
+        if state.lost {
+            return false;
+        }
+        let Some(outcome) = state.line.collect() else { return true };
+        let now = clock::now();
+        let in_order = matches!(outcome, Outcome::Applied(_)) && !state.line.is_spoilt();
+        let waker = match mem::replace(&mut state.awaited, Awaited::Nothing) {
+            Awaited::Reply(waker) => {
+                state.awaited = Awaited::Came(outcome, now);
+                state.line.rest(now);
+                state.lost = !in_order;
+                waker
+            }
+            // closed, or said without being asked
+            others => {
+                state.awaited = others;
+                state.lost = true;
+                None
+            }
+        };
+        let goes_on = !state.lost;
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        goes_on
+    }
+}
+
+/// The connections of one server that event loops read.
+#[derive(Default)]
+pub(crate) struct Berths(Mutex<Vec<Slot>>);
+
+/// What there is for one loop.
+struct Slot {
+    port: u64,
+    /// Kept by the loop.
+    berth: Weak<Berth>,
+    opening: bool,
+    /// Not tried before.
+    again_at: Time,
+}
+
+impl Berths {
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The idle connection of the loop whose work this thread is at. If there is none at all, one is made in the
+    /// background, for later. What is idle now stays so until this thread does something else.
+    pub(crate) fn idle(self: &Arc<Self>, shared: &Arc<Shared>, lines: &Arc<Lines>) -> Option<Arc<Berth>> {
+        let port = port::current()?;
+        shared.common.check_open().ok()?;
+        let mut slots = self.slots();
+        let slot = match slots.iter().position(|slot| slot.port == port.number) {
+            Some(place) => &mut slots[place],
+            None => {
+                slots.retain(|slot| slot.opening || slot.berth.strong_count() > 0);
+                slots.push(Slot { port: port.number, berth: Weak::new(), opening: false, again_at: Time::ZERO });
+                slots.last_mut()?
+            }
+        };
+        if let Some(berth) = slot.berth.upgrade() {
+            let idle = berth.state().is_idle(shared);
+            return idle.then_some(berth);
+        }
+        let now = clock::now();
+        if slot.opening || now < slot.again_at || !cfg!(unix) {
+            return None;
+        }
+        if slot.again_at != Time::ZERO {
+            lines.mourn();
+        }
+        slot.opening = true;
+        slot.again_at = now + PAUSE;
+        drop(slots);
+        let (berths, lines) = (self.clone(), lines.clone());
+        let until = now + shared.options.connect_timeout;
+        tokio::spawn(async move {
+            let opened =
+                tokio::task::spawn_blocking(move || lines.open(Patience { until, interrupt: &Uninterrupted })).await;
+            // why not is said by whoever needs a connection
+            let berth = opened.ok().and_then(Result::ok).and_then(|line| Berth::new(line).ok());
+            let mut slots = berths.slots();
+            let Some(slot) = slots.iter_mut().find(|slot| slot.port == port.number) else { return };
+            slot.opening = false;
+            if let Some(berth) = berth {
+                slot.berth = Arc::downgrade(&berth);
+                port.moor(berth);
+            }
+        });
+        None
+    }
+
+    /// Ends them all. `Common` must be closed before, so that no new ones are used.
+    pub(crate) fn close(&self) {
+        let berths: Vec<_> = self.slots().iter().filter_map(|slot| slot.berth.upgrade()).collect();
+        for berth in berths {
+            berth.lose();
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The event loop of another language, as far as the library needs it: work begins on the loop's thread, and its requests
+//! are written and their replies read there, without a switch to another thread. For bindings; programs in Rust do not
+//! need it.
+//!
+//! A binding makes one [`Port`] for each event loop, and
+//!
+//! 1. begins every call with [`Port::start`], on the loop's thread;
+//! 2. after that, has the loop watch for reading what [`Port::fresh`] hands out;
+//! 3. calls [`Port::ready`] on the loop's thread when one of these can be read, and stops watching and drops it when that
+//!    returns `false`.
+//!
+//! Everything goes on without the loop: work that waits for anything else than such a reply becomes a task of the
+//! [background runtime](crate::runtime), requests for which there is no such connection go over the one that tasks share,
+//! and renewal and clean-up always do. A loop that never watches anything is served as well, only slower.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::mem;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+
+use crate::driver::process::Stamp;
+use crate::{Error, runtime};
+
+thread_local! {
+    /// The port whose work this thread is at.
+    static CURRENT: RefCell<Option<Arc<Inner>>> = const { RefCell::new(None) };
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// A connection that an event loop reads.
+pub(crate) trait Moored: Send + Sync {
+    /// What to watch.
+    fn fd(&self) -> i32;
+
+    /// From now on the loop watches it.
+    fn watched(&self);
+
+    /// There is something to read. False when it is over.
+    fn ready(&self) -> bool;
+}
+
+/// A connection for the loop to watch. Keep it for as long as the loop watches it: it is not closed before it is dropped.
+pub struct Socket(Arc<dyn Moored>);
+
+impl Socket {
+    /// The file descriptor, to be watched for reading only.
+    pub fn fd(&self) -> i32 {
+        self.0.fd()
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Socket").field(&self.fd()).finish()
+    }
+}
+
+/// The way between one event loop and the library.
+///
+/// ```
+/// # fn main() -> Result<(), onelock::Error> {
+/// let port = onelock::port::Port::new();
+/// let (sender, receiver) = std::sync::mpsc::channel();
+/// let task = port.start(async move {
+///     let client = onelock::Client::connect("memory://").await.expect("a store in memory");
+///     let _ = sender.send(client.lock("orders:42").acquire().await.is_ok());
+/// })?;
+/// for socket in port.fresh() {
+///     // the loop watches socket.fd(), and calls port.ready(&socket)
+///     drop(socket);
+/// }
+/// assert_eq!(receiver.recv(), Ok(true));
+/// task.abort(); // it has ended: nothing happens
+/// # Ok(()) }
+/// ```
+pub struct Port(Arc<Inner>);
+
+/// What a port is for those who come across it.
+pub(crate) struct Inner {
+    stamp: Stamp,
+    /// Its number in this process; from 1.
+    pub(crate) number: u64,
+    fresh: Mutex<Vec<Arc<dyn Moored>>>,
+    /// Whether there may be any; so that nobody else has to look.
+    any_fresh: AtomicBool,
+    /// What was woken on the loop's thread, and goes on there.
+    going_on: Mutex<VecDeque<Arc<Task>>>,
+}
+
+impl Inner {
+    fn fresh(&self) -> MutexGuard<'_, Vec<Arc<dyn Moored>>> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn going_on(&self) -> MutexGuard<'_, VecDeque<Arc<Task>>> {
+        self.going_on.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The loop is to watch this when it comes by.
+    pub(crate) fn moor(&self, socket: Arc<dyn Moored>) {
+        self.fresh().push(socket);
+        self.any_fresh.store(true, Ordering::Release);
+    }
+}
+
+/// The port whose work the calling thread is at; none in a forked child.
+pub(crate) fn current() -> Option<Arc<Inner>> {
+    let current = CURRENT.with_borrow(Clone::clone)?;
+    current.stamp.is_here().then_some(current)
+}
+
+/// Makes a port the current one until dropped.
+struct Here(Option<Arc<Inner>>);
+
+impl Here {
+    fn at(port: &Arc<Inner>) -> Here {
+        Here(CURRENT.replace(Some(port.clone())))
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        CURRENT.set(self.0.take());
+    }
+}
+
+impl Default for Port {
+    fn default() -> Port {
+        Port::new()
+    }
+}
+
+impl std::fmt::Debug for Port {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Port").field(&self.0.number).finish()
+    }
+}
+
+impl Port {
+    /// A port for one event loop. No I/O happens.
+    pub fn new() -> Port {
+        Port(Arc::new(Inner {
+            stamp: Stamp::here(),
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            fresh: Mutex::default(),
+            any_fresh: AtomicBool::new(false),
+            going_on: Mutex::default(),
+        }))
+    }
+
+    /// Begins `work` on this thread, which must be the loop's, up to where it has to wait. Fails when there is no
+    /// background runtime (`Internal`).
+    pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
+        let task = Task::new(Some(self.0.clone()), work)?;
+        let here = Here::at(&self.0);
+        task.step();
+        self.go_on();
+        drop(here);
+        Ok(task)
+    }
+
+    /// What the loop is to watch from now on, in addition to what it was given before. To be asked on the loop's thread,
+    /// after [`Port::start`]. Most of the time there is nothing.
+    pub fn fresh(&self) -> Vec<Socket> {
+        if !self.0.any_fresh.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        let fresh = mem::take(&mut *self.0.fresh());
+        fresh.into_iter().inspect(|socket| socket.watched()).map(Socket).collect()
+    }
+
+    /// Something can be read, or was closed. To be called on the loop's thread: work that waited for it goes on there. When
+    /// this returns `false`, it is over: stop watching it, and then drop it.
+    pub fn ready(&self, socket: &Socket) -> bool {
+        if !self.0.stamp.is_here() {
+            // a forked child has nothing to do with its parent's connections
+            return false;
+        }
+        let here = Here::at(&self.0);
+        let goes_on = socket.0.ready();
+        self.go_on();
+        drop(here);
+        goes_on
+    }
+
+    fn go_on(&self) {
+        loop {
+            let next = self.0.going_on().pop_front();
+            let Some(task) = next else { return };
+            task.step();
+        }
+    }
+}
+
+type Going = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+enum State {
+    /// The loop's thread is at it; whether it was woken meanwhile.
+    Stepping { woken: bool },
+    /// It waits, and nobody runs it.
+    Parked(Going),
+    /// It goes on before the loop's thread leaves the port.
+    Queued(Going),
+    /// It is a task of the runtime.
+    Spawned(AbortHandle),
+    /// It has ended.
+    Ended,
+}
+
+/// Work that was begun on an event loop's thread, from [`Port::start`]. It goes on without this handle.
+pub struct Task {
+    runtime: Handle,
+    port: Option<Arc<Inner>>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Task {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
+}
+
+/// Begins `work` on this thread, which need not be that of a loop, up to where it has to wait; it ends on the background
+/// runtime. Fails when there is none (`Internal`).
+pub fn begin(work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
+    let task = Task::new(None, work)?;
+    task.step();
+    Ok(task)
+}
+
+impl Task {
+    fn new(port: Option<Arc<Inner>>, work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
+        let state = Mutex::new(State::Parked(Box::pin(work)));
+        Ok(Arc::new(Task { runtime: runtime::handle()?, port, state }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // nothing panics while it is locked
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes it as far as it comes on this thread.
+    fn step(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let mut going = match mem::replace(&mut *state, State::Stepping { woken: false }) {
+            State::Parked(going) | State::Queued(going) => going,
+            other => {
+                *state = other;
+                return;
+            }
+        };
+        drop(state);
+        let context = self.runtime.enter();
+        let stepped = going.as_mut().poll(&mut Context::from_waker(&Waker::from(self.clone())));
+        let mut state = self.lock();
+        match (stepped, &*state) {
+            (Poll::Ready(()), _) => *state = State::Ended,
+            (Poll::Pending, State::Stepping { woken: false }) => *state = State::Parked(going),
+            (Poll::Pending, State::Stepping { woken: true }) => *state = self.spawn(going),
+            // ended by somebody else meanwhile
+            (Poll::Pending, _) => {
+                drop(state);
+                drop(going);
+            }
+        }
+        drop(context);
+    }
+
+    fn spawn(&self, going: Going) -> State {
+        State::Spawned(self.runtime.spawn(going).abort_handle())
+    }
+
+    /// Ends it wherever it is: what it has done is undone as whenever its future is dropped.
+    pub fn abort(&self) {
+        let state = mem::replace(&mut *self.lock(), State::Ended);
+        match state {
+            State::Spawned(task) => task.abort(),
+            State::Parked(going) | State::Queued(going) => {
+                let _context = self.runtime.enter();
+                drop(going);
+            }
+            State::Stepping { .. } | State::Ended => {}
+        }
+    }
+
+    /// The port of this task, if this thread is at it.
+    fn port_here(&self) -> Option<&Inner> {
+        let port = self.port.as_ref()?;
+        CURRENT
+            .with_borrow(|current| current.as_ref().is_some_and(|current| Arc::ptr_eq(current, port)))
+            .then_some(port)
+    }
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.lock();
+        *state = match mem::replace(&mut *state, State::Ended) {
+            State::Stepping { .. } => State::Stepping { woken: true },
+            State::Parked(going) => match self.port_here() {
+                // the loop's own thread, which is about to look
+                Some(port) => {
+                    port.going_on().push_back(self.clone());
+                    State::Queued(going)
+                }
+                // from here on it has the runtime's waker
+                None => self.spawn(going),
+            },
+            other => other,
+        };
+    }
+}
