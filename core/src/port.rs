@@ -31,6 +31,8 @@ use crate::{Error, runtime};
 thread_local! {
     /// The port whose work this thread is at.
     static CURRENT: RefCell<Option<Arc<Inner>>> = const { RefCell::new(None) };
+    /// The work that this thread is at.
+    static STEPPING: RefCell<Option<Arc<Task>>> = const { RefCell::new(None) };
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -115,6 +117,28 @@ impl Inner {
 pub(crate) fn current() -> Option<Arc<Inner>> {
     let current = CURRENT.with_borrow(Clone::clone)?;
     current.stamp.is_here().then_some(current)
+}
+
+/// A request is on its way over a connection of the loop, until dropped.
+pub(crate) struct Asking(Option<Arc<Task>>);
+
+impl Asking {
+    /// By the work that this thread is at.
+    pub(crate) fn begin() -> Asking {
+        let task = STEPPING.with_borrow(Clone::clone);
+        if let Some(task) = &task {
+            task.asking.store(true, Ordering::Release);
+        }
+        Asking(task)
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(task) = &self.0 {
+            task.asking.store(false, Ordering::Release);
+        }
+    }
 }
 
 /// Makes a port the current one until dropped.
@@ -220,6 +244,10 @@ pub struct Task {
     runtime: Handle,
     port: Option<Arc<Inner>>,
     state: Mutex<State>,
+    /// A request of it is on its way over a connection of the loop.
+    asking: AtomicBool,
+    /// Nobody wants it any more: it ends when the request under way has come back.
+    unwanted: AtomicBool,
 }
 
 impl std::fmt::Debug for Task {
@@ -239,7 +267,8 @@ pub fn begin(work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task
 impl Task {
     fn new(port: Option<Arc<Inner>>, work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
         let state = Mutex::new(State::Parked(Box::pin(work)));
-        Ok(Arc::new(Task { runtime: runtime::handle()?, port, state }))
+        let (runtime, asking, unwanted) = (runtime::handle()?, AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(Task { runtime, port, state, asking, unwanted }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -259,10 +288,17 @@ impl Task {
         };
         drop(state);
         let context = self.runtime.enter();
+        let stepping = STEPPING.replace(Some(self.clone()));
         let stepped = going.as_mut().poll(&mut Context::from_waker(&Waker::from(self.clone())));
+        STEPPING.set(stepping);
         let mut state = self.lock();
         match (stepped, &*state) {
             (Poll::Ready(()), _) => *state = State::Ended,
+            (Poll::Pending, State::Stepping { .. }) if self.is_over() => {
+                *state = State::Ended;
+                drop(state);
+                drop(going);
+            }
             (Poll::Pending, State::Stepping { woken: false }) => *state = State::Parked(going),
             (Poll::Pending, State::Stepping { woken: true }) => *state = self.spawn(going),
             // ended by somebody else meanwhile
@@ -274,13 +310,32 @@ impl Task {
         drop(context);
     }
 
-    fn spawn(&self, going: Going) -> State {
+    /// Whether it is not to go on: nobody wants it, and no request is under way whose reply says what is to be undone.
+    fn is_over(&self) -> bool {
+        self.unwanted.load(Ordering::Acquire) && !self.asking.load(Ordering::Acquire)
+    }
+
+    fn spawn(&self, mut going: Going) -> State {
+        if self.unwanted.load(Ordering::Acquire) {
+            // as far as what it was woken for
+            self.runtime.spawn(std::future::poll_fn(move |context| {
+                let _ = going.as_mut().poll(context);
+                Poll::Ready(())
+            }));
+            return State::Ended;
+        }
         State::Spawned(self.runtime.spawn(going).abort_handle())
     }
 
-    /// Ends it wherever it is: what it has done is undone as whenever its future is dropped.
+    /// Ends it wherever it is: what it has done is undone as whenever its future is dropped. If a request of it is under way
+    /// on a connection of the loop, it ends when that has been answered, for then it is known what there is to undo.
     pub fn abort(&self) {
-        let state = mem::replace(&mut *self.lock(), State::Ended);
+        self.unwanted.store(true, Ordering::Release);
+        let mut state = self.lock();
+        if matches!(*state, State::Parked(_) | State::Queued(_)) && !self.is_over() {
+            return;
+        }
+        let state = mem::replace(&mut *state, State::Ended);
         match state {
             State::Spawned(task) => task.abort(),
             State::Parked(going) | State::Queued(going) => {

@@ -18,7 +18,7 @@ use super::shared::Shared;
 use crate::backend::Uninterrupted;
 use crate::driver::clock;
 use crate::machine::{Outcome, Time};
-use crate::port::{self, Moored};
+use crate::port::{self, Asking, Moored};
 
 /// After a connection could not be made, or was lost, another one is not tried for so long.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -121,7 +121,7 @@ impl Berth {
         if let Some(early) = self.post(bytes, sent_at)? {
             return Some((early, clock::now()));
         }
-        let waiting = Waiting(self);
+        let (waiting, _asking) = (Waiting(self), Asking::begin());
         let reply = poll_fn(|context| {
             let mut state = self.state();
             match mem::replace(&mut state.awaited, Awaited::Nothing) {
@@ -135,6 +135,9 @@ impl Berth {
         let replied = tokio::time::timeout(until.since(clock::now()), reply).await;
         Some(replied.unwrap_or_else(|_| {
             let now = clock::now();
+            if let Some(outcome) = self.overlooked() {
+                return (outcome, now);
+            }
             let silence = Outcome::Indeterminate(self.state().line.silence());
             // one that is only in a hurry does not end it
             if now.since(sent_at) >= request_timeout {
@@ -143,6 +146,19 @@ impl Berth {
             drop(waiting);
             (silence, now)
         }))
+    }
+
+    /// The reply that the loop did not get round to reading.
+    fn overlooked(&self) -> Option<Outcome<Value>> {
+        self.ready();
+        let mut state = self.state();
+        match mem::replace(&mut state.awaited, Awaited::Nothing) {
+            Awaited::Came(outcome, _) => Some(outcome),
+            other => {
+                state.awaited = other;
+                None
+            }
+        }
     }
 
     /// `None` when not a byte left; an outcome when that is known already.

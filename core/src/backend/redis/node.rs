@@ -128,8 +128,8 @@ impl Node {
             let sent_at = clock::now();
             let limit = self.shared.reply_until(until, sent_at);
             let exchange = berth.exchange(&bytes, sent_at, limit, self.shared.options.request_timeout);
-            let Some((outcome, received_at)) = exchange.await else { return self.call(op, how, until).await };
             self.shared.common.count_command();
+            let Some((outcome, received_at)) = exchange.await else { return self.call(op, how, until).await };
             if form == Form::Sha && matches!(&outcome, Outcome::Applied(value) if refusal::is_unknown_script(value)) {
                 form = Form::Text;
                 continue;
