@@ -78,8 +78,8 @@ fn acquire(client: &Client, name: &str) -> impl Future<Output = (Lease, ThreadId
     }
 }
 
-fn release(lease: Lease) -> impl Future<Output = (Release, ThreadId)> + Send {
-    async move { (lease.release().await.unwrap(), thread::current().id()) }
+async fn release(lease: Lease) -> (Release, ThreadId) {
+    (lease.release().await.unwrap(), thread::current().id())
 }
 
 fn set() -> (Stage, Client, Loop) {

@@ -6,9 +6,11 @@ use std::mem;
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use redis::Value;
+use tokio::runtime::Handle;
 
 use super::background::Background;
 use super::line::{Line, Patience};
@@ -118,19 +120,17 @@ impl Berth {
         until: Time,
         request_timeout: Duration,
     ) -> Option<(Outcome<Value>, Time)> {
-        if let Some(early) = self.post(bytes, sent_at)? {
-            return Some((early, clock::now()));
+        if let Err(unsent) = self.post(bytes, sent_at) {
+            return unsent.map(|outcome| (outcome, clock::now()));
         }
         let (waiting, _asking) = (Waiting(self), Asking::begin());
         let reply = poll_fn(|context| {
             let mut state = self.state();
-            match mem::replace(&mut state.awaited, Awaited::Nothing) {
-                Awaited::Came(outcome, at) => Poll::Ready((outcome, at)),
-                _ => {
-                    state.awaited = Awaited::Reply(Some(context.waker().clone()));
-                    Poll::Pending
-                }
+            if let Awaited::Came(outcome, at) = mem::replace(&mut state.awaited, Awaited::Nothing) {
+                return Poll::Ready((outcome, at));
             }
+            state.awaited = Awaited::Reply(Some(context.waker().clone()));
+            Poll::Pending
         });
         let replied = tokio::time::timeout(until.since(clock::now()), reply).await;
         Some(replied.unwrap_or_else(|_| {
@@ -161,24 +161,21 @@ impl Berth {
         }
     }
 
-    /// `None` when not a byte left; an outcome when that is known already.
-    fn post(&self, bytes: &[u8], sent_at: Time) -> Option<Option<Outcome<Value>>> {
+    /// The error is what is known then; nothing when not a byte left.
+    fn post(&self, bytes: &[u8], sent_at: Time) -> Result<(), Option<Outcome<Value>>> {
         let mut state = self.state();
         if state.lost || !matches!(state.awaited, Awaited::Nothing) {
-            return None;
+            return Err(None);
         }
         self.pace.quicken();
         // the socket has room for a request: there is no other one under way
-        match state.line.post(bytes, Patience { until: sent_at, interrupt: &Uninterrupted }) {
-            Ok(()) => {
-                state.awaited = Awaited::Reply(None);
-                Some(None)
-            }
-            Err(outcome) => {
-                state.lose();
-                (!matches!(outcome, Outcome::NotApplied(_))).then_some(Some(outcome))
-            }
+        let posted = state.line.post(bytes, Patience { until: sent_at, interrupt: &Uninterrupted });
+        if let Err(outcome) = posted {
+            state.lose();
+            return Err(Some(outcome).filter(|outcome| !matches!(outcome, Outcome::NotApplied(_))));
         }
+        state.awaited = Awaited::Reply(None);
+        Ok(())
     }
 }
 
@@ -247,13 +244,12 @@ impl Berths {
         let port = port::current()?;
         shared.common.check_open().ok()?;
         let mut slots = self.slots();
-        let slot = match slots.iter().position(|slot| slot.port == port.number) {
-            Some(place) => &mut slots[place],
-            None => {
-                slots.retain(|slot| slot.opening || slot.berth.strong_count() > 0);
-                slots.push(Slot { port: port.number, berth: Weak::new(), opening: false, again_at: Time::ZERO });
-                slots.last_mut()?
-            }
+        let slot = if let Some(place) = slots.iter().position(|slot| slot.port == port.number) {
+            &mut slots[place]
+        } else {
+            slots.retain(|slot| slot.opening || slot.berth.strong_count() > 0);
+            slots.push(Slot { port: port.number, berth: Weak::new(), opening: false, again_at: Time::ZERO });
+            slots.last_mut()?
         };
         if let Some(berth) = slot.berth.upgrade() {
             let idle = berth.state().is_idle(shared);
@@ -269,22 +265,41 @@ impl Berths {
         slot.opening = true;
         slot.again_at = now + PAUSE;
         drop(slots);
-        let (berths, lines) = (self.clone(), lines.clone());
-        let until = now + shared.options.connect_timeout;
-        tokio::spawn(async move {
-            let opened =
-                tokio::task::spawn_blocking(move || lines.open(Patience { until, interrupt: &Uninterrupted })).await;
-            // why not is said by whoever needs a connection
-            let berth = opened.ok().and_then(Result::ok).and_then(|line| Berth::new(line).ok());
-            let mut slots = berths.slots();
-            let Some(slot) = slots.iter_mut().find(|slot| slot.port == port.number) else { return };
-            slot.opening = false;
-            if let Some(berth) = berth {
-                slot.berth = Arc::downgrade(&berth);
-                port.moor(berth);
-            }
-        });
+        self.open(port, shared.clone(), lines.clone());
         None
+    }
+
+    /// On a thread of its own: connecting blocks.
+    fn open(self: &Arc<Self>, port: Arc<port::Inner>, shared: Arc<Shared>, lines: Arc<Lines>) {
+        let until = clock::now() + shared.options.connect_timeout;
+        let (berths, number, runtime) = (self.clone(), port.number, Handle::try_current());
+        let work = move || {
+            // why not is said by whoever needs a connection
+            let line = lines.open(Patience { until, interrupt: &Uninterrupted });
+            let berth = line.ok().zip(runtime.ok()).and_then(|(line, runtime)| {
+                let _context = runtime.enter();
+                Berth::new(line).ok()
+            });
+            berths.opened(&port, &shared, berth);
+        };
+        if thread::Builder::new().name("onelock-berth".to_owned()).spawn(work).is_err() {
+            self.forget(number);
+        }
+    }
+
+    fn opened(&self, port: &port::Inner, shared: &Shared, berth: Option<Arc<Berth>>) {
+        let mut slots = self.slots();
+        let Some(slot) = slots.iter_mut().find(|slot| slot.port == port.number) else { return };
+        slot.opening = false;
+        // asked under the lock, so that `close` misses none
+        if let Some(berth) = berth.filter(|_| shared.common.check_open().is_ok()) {
+            slot.berth = Arc::downgrade(&berth);
+            port.moor(berth);
+        }
+    }
+
+    fn forget(&self, port: u64) {
+        self.slots().retain(|slot| slot.port != port);
     }
 
     /// Ends them all. `Common` must be closed before, so that no new ones are used.
