@@ -335,8 +335,10 @@ impl Task {
         if matches!(*state, State::Parked(_) | State::Queued(_)) && !self.is_over() {
             return;
         }
-        let state = mem::replace(&mut *state, State::Ended);
-        match state {
+        let ended = mem::replace(&mut *state, State::Ended);
+        // what is dropped may wake this very task
+        drop(state);
+        match ended {
             State::Spawned(task) => task.abort(),
             State::Parked(going) | State::Queued(going) => {
                 let _context = self.runtime.enter();

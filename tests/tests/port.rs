@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 
 use onelock::port::{Port, Socket, Task};
@@ -240,4 +241,31 @@ fn a_loop_that_ends_takes_its_connection_along() {
     let (lease, granted_on) = next.run(acquire(&client, "a"));
     assert_eq!(granted_on, thread::current().id());
     assert_eq!(next.run(release(lease)).0, Release::Released);
+}
+
+/// Wakes whom it belongs to when it goes.
+struct LastCry(Option<Waker>);
+
+impl Drop for LastCry {
+    fn drop(&mut self) {
+        if let Some(waker) = self.0.take() {
+            waker.wake();
+        }
+    }
+}
+
+#[test]
+fn work_that_wakes_itself_when_it_is_dropped_ends() {
+    let (sender, done) = channel();
+    thread::spawn(move || {
+        let event_loop = Loop::new();
+        let mut cry = LastCry(None);
+        let (task, _) = event_loop.begin(poll_fn(move |context| {
+            cry.0 = Some(context.waker().clone());
+            Poll::<()>::Pending
+        }));
+        task.abort();
+        sender.send(()).unwrap();
+    });
+    done.recv_timeout(SOON).expect("it waits for itself");
 }
