@@ -261,6 +261,7 @@ fn work_that_wakes_itself_when_it_is_dropped_ends() {
         let event_loop = Loop::new();
         let mut cry = LastCry(None);
         let (task, _) = event_loop.begin(poll_fn(move |context| {
+            let cry: &mut LastCry = &mut cry;
             cry.0 = Some(context.waker().clone());
             Poll::<()>::Pending
         }));
