@@ -21,4 +21,4 @@ mod options;
 mod pump;
 mod records;
 mod session;
-mod task;
+mod watch;

@@ -84,6 +84,17 @@ impl Pump {
         into.extend(queue.drain(..count));
     }
 
+    /// The thread of JavaScript is about to look by itself: nothing has to wake it until [`Pump::attended`].
+    pub(crate) fn attend(&self) {
+        self.rung.store(true, Ordering::SeqCst);
+    }
+
+    /// After `attend`: whether there is anything to fetch.
+    pub(crate) fn attended(&self) -> bool {
+        self.rung.store(false, Ordering::SeqCst);
+        !self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
     /// The thread of JavaScript ends: nobody fetches anything any more.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);

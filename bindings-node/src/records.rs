@@ -5,10 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use onelock::Lease;
+use onelock::port::Task;
 
 use crate::data::{Failure, Seen, ServerFacts, loss_code, release_code};
 use crate::pump::{Message, Outcome};
-use crate::task::Task;
 
 /// Numbers that a record takes: what it is about, what it is, two values. `ts/codes.ts` reads them.
 pub(crate) const RECORD: usize = 4;

@@ -5,13 +5,16 @@
 //! thread, so neither can overtake the other.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use napi::Env;
 use napi::bindgen_prelude::{Float64ArraySlice, Function};
 use napi_derive::napi;
-use onelock::{ErrorKind, Lease, Release, runtime};
+use onelock::{ErrorKind, Lease, Release, port};
 
 use crate::client::{Name, NativeClient, bytes};
 use crate::data::{Failure, Seen, ServerFacts, loss_code};
@@ -20,7 +23,7 @@ use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
 use crate::pump::{Message, Outcome, Pump};
 use crate::records::{Call, Parcel, RECORD, State};
-use crate::task::Task;
+use crate::watch::Watcher;
 
 /// `wait` of an acquire: for ever.
 const FOR_EVER: f64 = -1.0;
@@ -31,6 +34,8 @@ const ONE_TRY: f64 = -2.0;
 pub struct Session {
     pump: Arc<Pump>,
     clients: Arc<Clients>,
+    /// `None` where event loops cannot watch sockets for us.
+    watcher: Option<Watcher>,
     state: RefCell<State>,
 }
 
@@ -39,11 +44,11 @@ impl Session {
     /// `bell` is called when there is something to fetch.
     #[napi(constructor)]
     pub fn new(env: Env, bell: Function<'_, (), ()>) -> napi::Result<Session> {
-        let bell = bell.build_threadsafe_function::<()>().weak::<true>().build()?;
-        let pump = Arc::new(Pump::new(bell));
+        let pump = Arc::new(Pump::new(bell.build_threadsafe_function::<()>().weak::<true>().build()?));
         let clients = Arc::new(Clients::new(pump.clone()));
         env.add_env_cleanup_hook(clients.clone(), |clients| clients.close())?;
-        Ok(Session { pump, clients, state: RefCell::default() })
+        let watcher = Watcher::new(env, &bell, &pump);
+        Ok(Session { pump, clients, watcher, state: RefCell::default() })
     }
 
     /// Gives back what is held and waits for it, a second at most: the process ends.
@@ -180,7 +185,7 @@ impl Session {
             (gone, state.calls.is_empty())
         };
         let Some(gone) = gone else { return false };
-        gone.task.cancel();
+        gone.task.abort();
         if idle {
             self.pump.keep_alive(&env, false);
         }
@@ -324,21 +329,23 @@ impl Session {
         call: u32,
         work: impl Future<Output = Result<Outcome, Failure>> + Send + 'static,
     ) -> napi::Result<()> {
-        let runtime = runtime::handle().map_err(|error| napi::Error::from_reason(error.to_string()))?;
-        let (pump, broken) = (self.pump.clone(), self.pump.clone());
+        let pump = self.pump.clone();
         if self.state.borrow().calls.is_empty() {
             self.pump.keep_alive(&env, true);
         }
         let work = async move {
-            let outcome = work.await.unwrap_or_else(|failure| Outcome::Failed(Box::new(failure)));
+            let outcome = unbroken(work).await.unwrap_or_else(|failure| Outcome::Failed(Box::new(failure)));
             pump.tell(Message::Outcome { call, outcome });
         };
-        let broken = move || {
-            let failure = Failure::new(ErrorKind::Internal, "run a call", "it panicked");
-            broken.tell(Message::Outcome { call, outcome: Outcome::Failed(Box::new(failure)) });
+        let task = match &self.watcher {
+            Some(watcher) => watcher.port().start(work),
+            None => port::begin(work),
         };
-        let task = Task::start(runtime, work, broken);
+        let task = task.map_err(|error| napi::Error::from_reason(error.to_string()))?;
         self.state.borrow_mut().calls.insert(call, Call { task, releases: None });
+        if let Some(watcher) = &self.watcher {
+            watcher.watch();
+        }
         Ok(())
     }
 
@@ -350,6 +357,16 @@ impl Session {
         self.state.borrow_mut().parcels.insert(0, Parcel::Failure(Box::new(failure)));
         None
     }
+}
+
+/// A panic, which is a defect, is told as a failure.
+async fn unbroken(work: impl Future<Output = Result<Outcome, Failure>>) -> Result<Outcome, Failure> {
+    let mut work = pin!(work);
+    let guarded = poll_fn(|context| {
+        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))
+            .unwrap_or_else(|_| Poll::Ready(Err(Failure::new(ErrorKind::Internal, "run a call", "it panicked"))))
+    });
+    guarded.await
 }
 
 fn not_held(tried: &str) -> Failure {

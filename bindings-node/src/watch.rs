@@ -1,0 +1,277 @@
+//! The sockets that the event loop of Node.js reads itself, through libuv: the reply to an uncontended call needs no other
+//! thread. Where libuv is not to be had, everything goes over the background runtime.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+use std::rc::Rc;
+use std::sync::{Arc, OnceLock};
+
+use napi::bindgen_prelude::{Function, JsValue};
+use napi::{Env, sys};
+use onelock::port::{Port, Socket};
+
+use crate::pump::Pump;
+
+const UV_POLL: c_int = 8;
+const UV_READABLE: c_int = 1;
+/// What libuv's handles are aligned to, at most.
+const ALIGNMENT: usize = 16;
+
+/// A handle of libuv.
+type Raw = *mut c_void;
+
+/// The functions of libuv, as the executable of Node.js exports them.
+struct Uv {
+    poll_init: unsafe extern "C" fn(*mut sys::uv_loop_s, Raw, c_int) -> c_int,
+    poll_start: unsafe extern "C" fn(Raw, c_int, unsafe extern "C" fn(Raw, c_int, c_int)) -> c_int,
+    close: unsafe extern "C" fn(Raw, unsafe extern "C" fn(Raw)),
+    unref: unsafe extern "C" fn(Raw),
+    handle_size: unsafe extern "C" fn(c_int) -> usize,
+    handle_set_data: unsafe extern "C" fn(Raw, *mut c_void),
+    handle_get_data: unsafe extern "C" fn(Raw) -> *mut c_void,
+}
+
+impl Uv {
+    fn get() -> Option<&'static Uv> {
+        static UV: OnceLock<Option<Uv>> = OnceLock::new();
+        UV.get_or_init(Uv::find).as_ref()
+    }
+
+    #[cfg(unix)]
+    fn find() -> Option<Uv> {
+        let program = libloading::os::unix::Library::this();
+        macro_rules! function {
+            ($name:literal) => {
+                // SAFETY: these functions have had the signatures of the fields above since libuv 1.19.
+                *unsafe { program.get(concat!($name, "\0").as_bytes()) }.ok()?
+            };
+        }
+        Some(Uv {
+            poll_init: function!("uv_poll_init"),
+            poll_start: function!("uv_poll_start"),
+            close: function!("uv_close"),
+            unref: function!("uv_unref"),
+            handle_size: function!("uv_handle_size"),
+            handle_set_data: function!("uv_handle_set_data"),
+            handle_get_data: function!("uv_handle_get_data"),
+        })
+    }
+
+    #[cfg(not(unix))]
+    fn find() -> Option<Uv> {
+        None
+    }
+}
+
+/// What one thread of JavaScript watches.
+pub(crate) struct Watcher(Rc<Inner>);
+
+struct Inner {
+    uv: &'static Uv,
+    event_loop: *mut sys::uv_loop_s,
+    env: sys::napi_env,
+    context: sys::napi_async_context,
+    bell: sys::napi_ref,
+    port: Port,
+    pump: Arc<Pump>,
+    layout: Layout,
+    /// Those that are not closing yet.
+    open: RefCell<Vec<Raw>>,
+    /// Those that are not closed yet.
+    left: Cell<usize>,
+    /// The thread ends; it waits until this is removed.
+    ending: Cell<Option<sys::napi_async_cleanup_hook_handle>>,
+}
+
+/// What a handle belongs to.
+struct Watched {
+    inner: Rc<Inner>,
+    socket: Socket,
+}
+
+fn done(status: sys::napi_status) -> Option<()> {
+    (status == sys::Status::napi_ok).then_some(())
+}
+
+impl Watcher {
+    /// `bell` is called when there is something to fetch from `pump`. `None` where this cannot be done.
+    pub(crate) fn new(env: Env, bell: &Function<'_, (), ()>, pump: &Arc<Pump>) -> Option<Watcher> {
+        let uv = Uv::get()?;
+        // SAFETY: a question without any condition.
+        let layout = Layout::from_size_align(unsafe { (uv.handle_size)(UV_POLL) }, ALIGNMENT).ok()?;
+        let env = env.raw();
+        let (mut event_loop, mut context, mut name) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let mut reference = ptr::null_mut();
+        // SAFETY: called on the thread of this environment; the pointers are places for results.
+        unsafe {
+            done(sys::napi_get_uv_event_loop(env, &raw mut event_loop))?;
+            done(sys::napi_create_string_utf8(env, c"onelock".as_ptr(), 7, &raw mut name))?;
+            done(sys::napi_async_init(env, ptr::null_mut(), name, &raw mut context))?;
+            done(sys::napi_create_reference(env, bell.raw(), 1, &raw mut reference))?;
+        }
+        let inner = Rc::new(Inner {
+            uv,
+            event_loop,
+            env,
+            context,
+            bell: reference,
+            port: Port::new(),
+            pump: pump.clone(),
+            layout,
+            open: RefCell::default(),
+            left: Cell::new(0),
+            ending: Cell::new(None),
+        });
+        let kept = Rc::into_raw(inner.clone());
+        // SAFETY: as above. What is kept is taken back in `finish`.
+        let hooked =
+            unsafe { sys::napi_add_async_cleanup_hook(env, Some(end), kept.cast_mut().cast(), ptr::null_mut()) };
+        if done(hooked).is_none() {
+            // SAFETY: nobody else has it.
+            drop(unsafe { Rc::from_raw(kept) });
+            return None;
+        }
+        Some(Watcher(inner))
+    }
+
+    pub(crate) fn port(&self) -> &Port {
+        &self.0.port
+    }
+
+    /// Has the event loop watch what is new. Only on its thread.
+    pub(crate) fn watch(&self) {
+        for socket in self.0.port.fresh() {
+            // otherwise the socket is dropped, and another one is made later
+            if self.0.ending.get().is_none() {
+                Inner::watch(&self.0, socket);
+            }
+        }
+    }
+}
+
+impl Inner {
+    fn watch(inner: &Rc<Inner>, socket: Socket) {
+        let (uv, fd) = (inner.uv, socket.fd());
+        // SAFETY: the layout is that of the handle, and not empty. Memory and data live until the handle is closed.
+        unsafe {
+            let handle: Raw = alloc_zeroed(inner.layout).cast();
+            if handle.is_null() {
+                return;
+            }
+            if (uv.poll_init)(inner.event_loop, handle, fd) != 0 {
+                return dealloc(handle.cast(), inner.layout);
+            }
+            let watched = Box::new(Watched { inner: inner.clone(), socket });
+            (uv.handle_set_data)(handle, Box::into_raw(watched).cast());
+            inner.left.set(inner.left.get() + 1);
+            inner.open.borrow_mut().push(handle);
+            // a connection keeps no process alive
+            (uv.unref)(handle);
+            if (uv.poll_start)(handle, UV_READABLE, readable) != 0 {
+                inner.close(handle);
+            }
+        }
+    }
+
+    /// Stops watching; the socket is closed after that. Once for each handle.
+    fn close(&self, handle: Raw) {
+        let mut open = self.open.borrow_mut();
+        let Some(place) = open.iter().position(|other| *other == handle) else { return };
+        open.swap_remove(place);
+        // SAFETY: it is open.
+        unsafe { (self.uv.close)(handle, closed) };
+    }
+
+    /// Has JavaScript fetch what there is. On its thread, and not from within JavaScript.
+    fn ring(&self) {
+        let env = self.env;
+        let (mut scope, mut bell, mut this) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        // SAFETY: on the thread of the environment, which lives: the cleanup hook has not run.
+        unsafe {
+            if sys::napi_open_handle_scope(env, &raw mut scope) != sys::Status::napi_ok {
+                return;
+            }
+            sys::napi_get_reference_value(env, self.bell, &raw mut bell);
+            sys::napi_get_global(env, &raw mut this);
+            let called = sys::napi_make_callback(env, self.context, this, bell, 0, ptr::null(), ptr::null_mut());
+            if called == sys::Status::napi_pending_exception {
+                let mut thrown = ptr::null_mut();
+                sys::napi_get_and_clear_last_exception(env, &raw mut thrown);
+                sys::napi_fatal_exception(env, thrown);
+            }
+            sys::napi_close_handle_scope(env, scope);
+        }
+    }
+
+    /// Nothing is watched any more: the thread may end.
+    ///
+    /// # Safety
+    /// Once only, with what was kept for the hook.
+    unsafe fn finish(kept: *const Inner, hook: sys::napi_async_cleanup_hook_handle) {
+        // SAFETY: it was made by `Rc::into_raw`; the environment lives until the hook is removed.
+        unsafe {
+            let inner = Rc::from_raw(kept);
+            sys::napi_async_destroy(inner.env, inner.context);
+            sys::napi_delete_reference(inner.env, inner.bell);
+            sys::napi_remove_async_cleanup_hook(hook);
+        }
+    }
+}
+
+/// There is something to read, or the connection was closed.
+unsafe extern "C" fn readable(handle: Raw, _status: c_int, _events: c_int) {
+    // a panic, which is a defect, must not go on in libuv
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: a handle that is open has its data, and `Watched` lives until it is closed.
+        let watched = unsafe { &*data(handle) };
+        let inner = watched.inner.clone();
+        inner.pump.attend();
+        let goes_on = inner.port.ready(&watched.socket);
+        if !goes_on {
+            inner.close(handle);
+        }
+        if inner.pump.attended() && inner.ending.get().is_none() {
+            inner.ring();
+        }
+    }));
+}
+
+unsafe extern "C" fn closed(handle: Raw) {
+    // SAFETY: called once, for a handle that was closed; nobody uses it any more.
+    unsafe {
+        let watched = Box::from_raw(data(handle).cast_mut());
+        let inner = watched.inner.clone();
+        dealloc(handle.cast(), inner.layout);
+        drop(watched);
+        inner.left.set(inner.left.get() - 1);
+        if let (0, Some(hook)) = (inner.left.get(), inner.ending.get()) {
+            Inner::finish(Rc::as_ptr(&inner), hook);
+        }
+    }
+}
+
+/// # Safety
+/// The handle was made by [`Inner::watch`], and was not closed.
+unsafe fn data(handle: Raw) -> *const Watched {
+    // SAFETY: as the caller says; without libuv there are no handles.
+    Uv::get().map_or(ptr::null(), |uv| unsafe { (uv.handle_get_data)(handle).cast() })
+}
+
+/// The thread of JavaScript ends.
+unsafe extern "C" fn end(hook: sys::napi_async_cleanup_hook_handle, kept: *mut c_void) {
+    let kept: *const Inner = kept.cast();
+    // SAFETY: it was kept for this.
+    let inner = unsafe { &*kept };
+    inner.ending.set(Some(hook));
+    let open = inner.open.borrow().clone();
+    for handle in open {
+        inner.close(handle);
+    }
+    if inner.left.get() == 0 {
+        // SAFETY: nothing is left that would do it.
+        unsafe { Inner::finish(kept, hook) };
+    }
+}
