@@ -1,19 +1,21 @@
 #!/usr/bin/env bash
-# Puts the other lock clients that the tests meet into .tools/peers (ignored by git): redis-py, node-redlock, Redisson.
+# Puts the other lock clients that the tests meet into .tools/peers (ignored by git): redis-py, pottery,
+# node-redlock, Redisson.
 # As root it installs what they run on (pip, Node.js, a JDK, Maven) from the distribution where it is missing.
 #
 #   tools/peers.sh              all of them
-#   tools/peers.sh NAME...      only these: python node java
+#   tools/peers.sh NAME...      only these: python pottery node java
 #
 # ONELOCK_PEERS=/some/dir names a directory that has them already; then it is only checked.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 peers=${ONELOCK_PEERS:-$root/.tools/peers}
-all=(python node java)
+all=(python pottery node java)
 
 # One version each: tests tell when a new one behaves otherwise.
 redis_py=redis==8.1.0
+pottery=pottery==3.0.1
 node_packages=(redlock@5.0.0-beta.2 ioredis@5.9.2)
 redisson=4.7.0
 
@@ -40,14 +42,20 @@ need() {
 # A registry can be slow to answer once; a second failure is final.
 twice() { "$@" >&2 || { say "once more: $*"; "$@" >&2; }; }
 
-fetch_python() {
+# pip_into FOLDER PACKAGE...
+pip_into() {
+    local folder=$1
+    shift
     need python3 python3
     if ! python3 -m pip --version >/dev/null 2>&1; then
         need pip3 python3-pip
         python3 -m pip --version >/dev/null 2>&1 || die "python3 has no pip: install it for $(command -v python3)"
     fi
-    PIP_ROOT_USER_ACTION=ignore twice python3 -m pip install -q --disable-pip-version-check --target "$1" "$redis_py"
+    PIP_ROOT_USER_ACTION=ignore twice python3 -m pip install -q --disable-pip-version-check --target "$folder" "$@"
 }
+
+fetch_python() { pip_into "$1" "$redis_py"; }
+fetch_pottery() { pip_into "$1" "$pottery" "$redis_py"; }
 
 fetch_node() {
     need node nodejs
@@ -73,6 +81,7 @@ POM
 version_of() {
     case $1 in
         python) echo "$redis_py" ;;
+        pottery) echo "$pottery $redis_py" ;;
         node) echo "${node_packages[*]}" ;;
         java) echo "redisson $redisson" ;;
         *) die "there is no peer $1; the names are ${all[*]}" ;;
@@ -83,6 +92,7 @@ version_of() {
 runs() {
     case $1 in
         python) PYTHONPATH=$peers/python python3 -c 'import redis' 2>/dev/null ;;
+        pottery) PYTHONPATH=$peers/pottery python3 -c 'import pottery' 2>/dev/null ;;
         node) command -v node >/dev/null ;;
         java) command -v javac >/dev/null ;;
     esac

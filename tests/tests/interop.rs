@@ -1,5 +1,5 @@
-//! Other lock clients and this library shut each other out, and wait for each other: redis-py and node-redlock at the
-//! mutex, Redisson at the reentrant lock. The others run for real, in processes of their own (`tests/peers`).
+//! Other lock clients and this library shut each other out, and wait for each other: redis-py, node-redlock and
+//! pottery at the mutex, Redisson at the reentrant lock. The others run for real, in processes of their own (`tests/peers`).
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -46,6 +46,11 @@ impl Peer {
     fn redis_py() -> Peer {
         let path = format!("PYTHONPATH={}", Peer::folder("python"));
         Peer::start("redis-py", &["env".to_owned(), path, "python3".to_owned(), Peer::source("redis_py.py")])
+    }
+
+    fn pottery() -> Peer {
+        let path = format!("PYTHONPATH={}", Peer::folder("pottery"));
+        Peer::start("pottery", &["env".to_owned(), path, "python3".to_owned(), Peer::source("pottery_redlock.py")])
     }
 
     fn node_redlock() -> Peer {
@@ -122,11 +127,11 @@ fn shares_the_mutex(peer: &Peer) {
     shares_the_mutex_at(peer, &server.url(), &server.url());
 }
 
-/// The same with an address for either side.
+/// The same with an address for either side. The names begin with what pottery puts in front of every name.
 fn shares_the_mutex_at(peer: &Peer, our_url: &str, their_url: &str) {
     for kind in kinds() {
         let ours = Ours::start(&kind, our_url);
-        let name = format!("shared:{}", kind.name);
+        let name = format!("redlock:shared:{}", kind.name);
         let theirs = json!({"url": their_url, "name": name, "lease": "t", "ttl_ms": 20_000, "wait_ms": 20_000});
         let lock = json!({"kind": "lock", "name": name, "lease": "l"});
 
@@ -171,11 +176,21 @@ fn node_redlock_shares_the_mutex() {
     shares_the_mutex(&Peer::node_redlock());
 }
 
-#[test]
-fn node_redlock_shares_the_mutex_on_several_servers() {
+/// A client that does so on three servers.
+fn shares_the_mutex_on_several_servers(peer: &Peer) {
     let several = Several::start(Flavor::Valkey91, 3);
     let list: Vec<String> = several.servers.iter().map(Server::url).collect();
-    shares_the_mutex_at(&Peer::node_redlock(), &several.url("quarantine_ms=0"), &list.join(" "));
+    shares_the_mutex_at(peer, &several.url("quarantine_ms=0"), &list.join(" "));
+}
+
+#[test]
+fn node_redlock_shares_the_mutex_on_several_servers() {
+    shares_the_mutex_on_several_servers(&Peer::node_redlock());
+}
+
+#[test]
+fn pottery_shares_the_mutex_on_several_servers() {
+    shares_the_mutex_on_several_servers(&Peer::pottery());
 }
 
 /// The hash of a lock without what is ours: its owner's field and count.
