@@ -5,8 +5,10 @@
 use std::time::Duration;
 
 use onelock::blocking::{Client, Lock};
-use onelock::{Error, ErrorKind, Owner, Release};
+use onelock::{ClientBuilder, Error, ErrorKind, Owner, Release};
+use onelock_tests::face::side_by_side;
 use onelock_tests::servers::{Flavor, Server};
+use onelock_tests::topology::{Cluster, Group};
 use onelock_tests::wait::{wait_for, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -18,8 +20,23 @@ fn line() -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// Connects as that user. Short time limits, since a refusal should not cost the test much time.
-fn client(server: &Server, tail: &str) -> Result<Client, Error> {
+/// The words that are to be added in this case, which begins a sentence of the document.
+fn more(case: &str) -> Vec<String> {
+    let text = include_str!("../../GUARANTEES.md").replace('\n', " ");
+    let (_, rest) = text.split_once(case).unwrap();
+    rest.split('`').nth(1).unwrap().split(' ').map(str::to_owned).collect()
+}
+
+/// Servers as this user sees them.
+struct Place<'a> {
+    url: String,
+    options: ClientBuilder,
+    /// Whether anybody listens to this channel.
+    is_heard: &'a dyn Fn(&[u8]) -> bool,
+}
+
+/// Short time limits, since a refusal should not cost the test much time.
+fn options() -> ClientBuilder {
     Client::builder()
         .ttl(Duration::from_millis(600))
         .label("permissions")
@@ -27,19 +44,37 @@ fn client(server: &Server, tail: &str) -> Result<Client, Error> {
         .connect_timeout(Duration::from_millis(500))
         .request_timeout(Duration::from_millis(300))
         .unreachable_limit(Duration::from_millis(500))
-        .connect_blocking(&server.url_with("app:secret", tail))
 }
 
-/// Everything that a client can do, of both kinds of lock.
+/// Connects to one server as that user.
+fn client(server: &Server, tail: &str) -> Result<Client, Error> {
+    options().connect_blocking(&server.url_with("app:secret", tail))
+}
+
+fn is_heard(server: &Server, how: &str, channel: &[u8]) -> bool {
+    let count = server.cmd(&[b"PUBSUB".as_slice(), how.as_bytes(), channel]);
+    !format!("{count:?}").contains("int(0)")
+}
+
+/// Everything that a client can do on one server, of both kinds of lock.
 fn exercise(server: &Server, tail: &str) -> Result<(), Error> {
-    let client = client(server, tail)?;
+    exercise_at(&at(server, tail, &|channel| is_heard(server, "NUMSUB", channel)))
+}
+
+fn at<'a>(server: &Server, tail: &str, is_heard: &'a dyn Fn(&[u8]) -> bool) -> Place<'a> {
+    Place { url: server.url_with("app:secret", tail), options: options(), is_heard }
+}
+
+/// The same anywhere.
+fn exercise_at(place: &Place<'_>) -> Result<(), Error> {
+    let client = place.options.clone().connect_blocking(&place.url)?;
     client.check()?;
     for (name, lock) in [("app:mutex", client.lock("app:mutex")), ("app:cart", client.reentrant_lock("app:cart"))] {
         let lease = lock.acquire()?;
         lease.extend(Duration::from_millis(700))?;
         lock.is_locked()?;
         client.inspect(name)?;
-        hand_over(server, tail, &lock, || lease.release())?;
+        hand_over(place, &lock, || lease.release())?;
 
         let proof = lock.acquire()?.detach()?;
         lock.attach(&proof)?.release()?;
@@ -57,13 +92,8 @@ fn exercise(server: &Server, tail: &str) -> Result<(), Error> {
 }
 
 /// Somebody waits while the lock is held, and gets it.
-fn hand_over(
-    server: &Server,
-    tail: &str,
-    lock: &Lock,
-    release: impl FnOnce() -> Result<Release, Error>,
-) -> Result<(), Error> {
-    let other = client(server, tail)?;
+fn hand_over(place: &Place<'_>, lock: &Lock, release: impl FnOnce() -> Result<Release, Error>) -> Result<(), Error> {
+    let other = place.options.clone().connect_blocking(&place.url)?;
     let (name, kind) = (lock.name().to_owned(), lock.kind());
     let waiter = std::thread::spawn(move || {
         let lock = match kind {
@@ -76,9 +106,8 @@ fn hand_over(
     });
     let channel = onelock::machine::naming::channel(kind, lock.name());
     // Where it may not subscribe or ask, nobody is ever heard; then the release follows all the same.
-    let subscribers = || server.cmd(&[b"PUBSUB".as_slice(), b"NUMSUB", &channel]);
     let began = std::time::Instant::now();
-    while format!("{:?}", subscribers()).contains("int(0)") && began.elapsed() < Duration::from_millis(300) {
+    while !(place.is_heard)(&channel) && began.elapsed() < Duration::from_millis(300) {
         std::thread::sleep(Duration::from_millis(2));
     }
     release()?;
@@ -164,7 +193,9 @@ fn names_with_a_brace_need_the_words_that_are_said_to_be_needed() {
     assert_eq!(lock.acquire().unwrap_err().kind(), ErrorKind::NotPermitted);
     server.cmd(&["ACL", "SETUSER", "app"].into_iter().chain(more.split(' ')).collect::<Vec<_>>());
     server.cmd(&["ACL", "LOG", "RESET"]);
-    hand_over(&server, "/", &lock, || lock.acquire()?.release()).unwrap();
+    let is_heard = |channel: &[u8]| is_heard(&server, "NUMSUB", channel);
+    let place = at(&server, "/", &is_heard);
+    hand_over(&place, &lock, || lock.acquire()?.release()).unwrap();
     client.close();
     assert_eq!(refusals(&server, "config"), Vec::<String>::new());
 }
@@ -188,4 +219,124 @@ fn without_channels_waiters_find_out_by_themselves() {
     wait_for(LIMIT, "a release", || lease.release().ok());
     waiter.join().unwrap().unwrap();
     client.close();
+}
+
+/// 6.2 knows no sharded channels.
+fn known(flavor: Flavor, words: Vec<String>) -> Vec<String> {
+    let sharded = |word: &String| ["+ssubscribe", "+sunsubscribe", "+spublish"].contains(&word.as_str());
+    words.into_iter().filter(|word| flavor != Flavor::Redis62 || !sharded(word)).collect()
+}
+
+fn set_user(servers: &[Server], words: &[String]) {
+    for server in servers {
+        server.cmd(words);
+        server.cmd(&["ACL", "LOG", "RESET"]);
+    }
+}
+
+/// What all of them refused but the niceties: the configuration, and on 6.2 the name of the connection.
+fn unasked(servers: &[Server], flavor: Flavor) -> Vec<String> {
+    let all = servers.iter().flat_map(|server| refusals(server, "config"));
+    all.filter(|text| flavor != Flavor::Redis62 || !text.contains("\"client")).collect()
+}
+
+/// Everything in a cluster, and a lock whose slot is on its way to another node.
+fn exercise_cluster(cluster: &Cluster) -> Result<(), Error> {
+    let url = cluster.url().replace("://", "://app:secret@");
+    // 6.2 takes the first of these for a question that it does not know
+    let is_heard = |channel: &[u8]| {
+        let on = |node: &Server| {
+            ["SHARDNUMSUB", "NUMSUB"].iter().any(|how| {
+                node.try_cmd(&[b"PUBSUB".as_slice(), how.as_bytes(), channel])
+                    .is_ok_and(|count| !format!("{count:?}").contains("int(0)"))
+            })
+        };
+        cluster.nodes.iter().any(on)
+    };
+    exercise_at(&Place { url: url.clone(), options: options(), is_heard: &is_heard })?;
+    let slot = cluster.slot("app:moved");
+    let from = cluster.owner(slot);
+    let to = (from + 1) % 3;
+    let client = options().connect_blocking(&url)?;
+    let lease = client.lock("app:moved").acquire()?;
+    cluster.begin_move(slot, from, to);
+    cluster.move_keys(slot, from, to);
+    let outcome = lease.extend(LIMIT).and_then(|()| lease.release());
+    client.close();
+    cluster.move_keys(slot, from, to);
+    cluster.end_move(slot, to);
+    cluster.wait_agreed();
+    outcome.map(|_| ())
+}
+
+#[test]
+fn the_words_for_a_cluster_are_enough_on_every_server() {
+    side_by_side(&Flavor::ALL.map(|flavor| (format!("{flavor:?}"), flavor)), |flavor| {
+        let cluster = Cluster::patient(*flavor);
+        set_user(&cluster.nodes, &known(*flavor, [line(), more("In a cluster add ")].concat()));
+        exercise_cluster(&cluster).unwrap_or_else(|error| panic!("{flavor:?}: {error}"));
+        assert_eq!(unasked(&cluster.nodes, *flavor), Vec::<String>::new(), "{flavor:?}");
+    });
+}
+
+#[test]
+fn nothing_in_the_words_for_a_cluster_is_too_much() {
+    let cluster = Cluster::patient(Flavor::Valkey91);
+    let words = more("In a cluster add ");
+    assert!(words.len() == 6 && words.iter().all(|word| word.starts_with('+')), "{words:?}");
+    // servers after 6.2 count ASKING among +@connection
+    for missing in words.iter().filter(|word| *word != "+asking") {
+        let rest = words.iter().filter(|word| *word != missing).cloned().collect();
+        set_user(&cluster.nodes, &[line(), rest].concat());
+        let outcome = exercise_cluster(&cluster);
+        let missed = || !unasked(&cluster.nodes, Flavor::Valkey91).is_empty();
+        // a subscription is ended in the background
+        wait_until(LIMIT, &format!("{missing} to be missed ({outcome:?})"), missed);
+    }
+}
+
+#[test]
+fn the_words_for_sentinels_are_enough_on_every_server_and_none_is_too_much() {
+    side_by_side(&Flavor::ALL.map(|flavor| (format!("{flavor:?}"), flavor)), |flavor| {
+        let group = Group::start(*flavor);
+        let words = more("A user of Sentinels needs ");
+        let watcher = |words: &[String]| {
+            let front = ["ACL", "SETUSER", "watcher", "on", ">word", "resetkeys", "resetchannels", "-@all"];
+            set_user(&group.sentinels, &[&front.map(str::to_owned), words].concat());
+        };
+        let is_heard = |channel: &[u8]| is_heard(group.master(), "NUMSUB", channel);
+        let url = group.url().replace("://", "://app:secret@");
+        let place = Place {
+            url,
+            options: options().sentinel_username("watcher").sentinel_password("word"),
+            is_heard: &is_heard,
+        };
+        set_user(&group.servers, &line());
+        watcher(&words);
+        exercise_at(&place).unwrap_or_else(|error| panic!("{flavor:?}: {error}"));
+        assert_eq!(unasked(&group.servers, *flavor), Vec::<String>::new(), "{flavor:?}");
+        assert_eq!(unasked(&group.sentinels, *flavor), Vec::<String>::new(), "{flavor:?}");
+        for missing in words.iter().filter(|word| *flavor == Flavor::Valkey91 && *word != "+@connection") {
+            watcher(&words.iter().filter(|word| *word != missing).cloned().collect::<Vec<_>>());
+            let outcome = exercise_at(&place);
+            let missed = || !unasked(&group.sentinels, *flavor).is_empty();
+            wait_until(LIMIT, &format!("{missing} to be missed ({outcome:?})"), missed);
+        }
+    });
+}
+
+#[test]
+fn the_word_for_min_replicas_is_enough_on_every_server() {
+    side_by_side(&Flavor::ALL.map(|flavor| (format!("{flavor:?}"), flavor)), |flavor| {
+        let group = Group::start(*flavor);
+        let master = group.master();
+        let waits = || master.info("commandstats").contains_key("cmdstat_wait");
+        set_user(&group.servers, &[line(), more("With `min_replicas` add ")].concat());
+        assert!(!waits());
+        let is_heard = |channel: &[u8]| is_heard(master, "NUMSUB", channel);
+        let place = Place { options: options().min_replicas(1), ..at(master, "/", &is_heard) };
+        exercise_at(&place).unwrap_or_else(|error| panic!("{flavor:?}: {error}"));
+        assert!(waits(), "{flavor:?}: replicas were asked");
+        assert_eq!(unasked(&group.servers, *flavor), Vec::<String>::new(), "{flavor:?}");
+    });
 }
