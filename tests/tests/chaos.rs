@@ -87,3 +87,11 @@ fn moving_slots_never_let_two_in() {
 fn a_cluster_whose_masters_die_is_survived_by_tokens() {
     go(plan(Place::Cluster, 7, true));
 }
+
+/// On three independent servers that are frozen, cut off, and killed to come back empty: nothing acknowledged is lost,
+/// since a server that has forgotten does not vote.
+#[test]
+fn several_servers_that_forget_one_by_one_never_let_two_in() {
+    let outcome = go(plan(Place::Redlock, 8, false));
+    assert_eq!(outcome.counted.0, outcome.counted.1);
+}

@@ -1,8 +1,14 @@
 //! Where a run plays: which servers there are, and which faults suit them.
 
+use std::time::Duration;
+
 use crate::proxy::Proxy;
 use crate::servers::{Builder, Flavor, Server};
-use crate::topology::{Cluster, Group};
+use crate::topology::{Cluster, Group, Several};
+use crate::wait::wait_until;
+
+/// How long a server that came back empty does not vote: twice the longest lease that a worker asks for.
+const QUARANTINE: Duration = Duration::from_secs(3);
 
 /// Where a run plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +19,8 @@ pub enum Place {
     Sentinel,
     /// A cluster of three masters with a replica each.
     Cluster,
+    /// Three independent servers that forget everything when they restart, each behind a fault proxy.
+    Redlock,
 }
 
 /// The servers.
@@ -20,6 +28,7 @@ pub(super) enum Ground {
     Single { server: Box<Server>, proxy: Box<Proxy> },
     Group(Box<Group>),
     Cluster(Box<Cluster>),
+    Several(Box<Several>),
 }
 
 impl Ground {
@@ -39,6 +48,7 @@ impl Ground {
                 let patient = |node: Builder| node.config("cluster-node-timeout", "15000");
                 Ground::Cluster(Box::new(Cluster::with(flavor, 1, patient)))
             }
+            Place::Redlock => Ground::Several(Box::new(Several::start(flavor, 3))),
         }
     }
 
@@ -47,15 +57,17 @@ impl Ground {
             Ground::Single { proxy, .. } => proxy.url(),
             Ground::Group(group) => group.url(),
             Ground::Cluster(cluster) => cluster.url(),
+            Ground::Several(several) => several.proxied(&format!("quarantine_ms={}", QUARANTINE.as_millis())),
         }
     }
 
-    /// The server that keeps a lock at present.
+    /// The server that keeps a lock at present; the first one where it is on several.
     pub(super) fn keeper(&self, name: &str) -> &Server {
         match self {
             Ground::Single { server, .. } => server,
             Ground::Group(group) => group.master(),
             Ground::Cluster(cluster) => cluster.keeper(name),
+            Ground::Several(several) => &several.servers[0],
         }
     }
 
@@ -65,6 +77,7 @@ impl Ground {
             Ground::Single { server, .. } => vec![server],
             Ground::Group(group) => group.servers.iter().collect(),
             Ground::Cluster(cluster) => cluster.nodes.iter().collect(),
+            Ground::Several(several) => several.servers.iter().collect(),
         }
     }
 
@@ -76,6 +89,16 @@ impl Ground {
             Ground::Cluster(cluster) => {
                 cluster.wait_whole();
                 cluster.wait_agreed();
+            }
+            Ground::Several(several) => {
+                several.proxies.iter().for_each(Proxy::heal);
+                for server in &several.servers {
+                    // in whole seconds, and rounded down
+                    wait_until(4 * QUARANTINE, "the quarantine to be over", || {
+                        let uptime = server.info("server")["uptime_in_seconds"].parse::<u64>();
+                        uptime.is_ok_and(|seconds| seconds > QUARANTINE.as_secs() + 1)
+                    });
+                }
             }
         }
     }

@@ -36,6 +36,19 @@ const LOSING_GROUP: [Fault; 3] = [kill_master, kill_master, flush];
 /// Faults of a cluster.
 const KEEPING_CLUSTER: [Fault; 6] = [move_slots, move_slots, move_slots, fail_over, pause_clients, stop_server_shortly];
 const LOSING_CLUSTER: [Fault; 2] = [kill_master, delete_lock];
+/// Faults of one of several independent servers. A killed one comes back empty, and its quarantine has to see to it that
+/// nothing is lost by that; so there is nothing that a run with loss of data could add.
+const SEVERAL: [Fault; 9] = [
+    restart_server,
+    restart_server,
+    stop_server,
+    stop_server,
+    pause_clients,
+    cut_network,
+    black_hole,
+    lose_replies,
+    refuse_connections,
+];
 
 fn faults(plan: &Plan) -> Vec<Fault> {
     if plan.believes_for_ever {
@@ -45,6 +58,7 @@ fn faults(plan: &Plan) -> Vec<Fault> {
         Place::Single => (&KEEPING, &LOSING),
         Place::Sentinel => (&KEEPING_GROUP, &LOSING_GROUP),
         Place::Cluster => (&KEEPING_CLUSTER, &LOSING_CLUSTER),
+        Place::Redlock => (&SEVERAL, &[]),
     };
     [WORKERS_FAULTS.as_slice(), keeping, if plan.loses_data { losing } else { &[] }].concat()
 }
@@ -115,15 +129,19 @@ impl Nemesis<'_> {
 }
 
 impl<'a> Nemesis<'a> {
-    /// The server that keeps one of the locks.
+    /// The server that keeps one of the locks, or one of those that keep both.
     fn server(&mut self) -> &'a Server {
         let (name, _) = *self.dice.one_of(&LOCKS);
-        self.shared.ground.keeper(name)
+        match &self.shared.ground {
+            Ground::Several(several) => self.dice.one_of(&several.servers),
+            ground => ground.keeper(name),
+        }
     }
 
-    fn proxy(&self) -> &'a Proxy {
+    fn proxy(&mut self) -> &'a Proxy {
         match &self.shared.ground {
             Ground::Single { proxy, .. } => proxy,
+            Ground::Several(several) => self.dice.one_of(&several.proxies),
             _ => panic!("there is no proxy here"),
         }
     }
@@ -235,7 +253,7 @@ fn stop_server_shortly(nemesis: &mut Nemesis<'_>) -> String {
 /// In good order: the replica has everything before it takes over.
 fn fail_over(nemesis: &mut Nemesis<'_>) -> String {
     match &nemesis.shared.ground {
-        Ground::Single { .. } => panic!("there is nobody else"),
+        Ground::Single { .. } | Ground::Several(_) => panic!("there is nobody else"),
         Ground::Group(group) => {
             group.wait_calm();
             group.fail_over();
@@ -255,7 +273,7 @@ fn fail_over(nemesis: &mut Nemesis<'_>) -> String {
 fn kill_master(nemesis: &mut Nemesis<'_>) -> String {
     let server = nemesis.server();
     match &nemesis.shared.ground {
-        Ground::Single { .. } => panic!("there is nobody else"),
+        Ground::Single { .. } | Ground::Several(_) => panic!("there is nobody else"),
         Ground::Group(group) => group.wait_calm(),
         Ground::Cluster(cluster) => cluster.wait_agreed(),
     }

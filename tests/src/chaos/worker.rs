@@ -24,7 +24,7 @@ const MARGIN_NS: u64 = 200_000_000;
 /// Two readings of one deadline differ by what passes between a look at the clock and a look at the lease.
 const BLUR_NS: u64 = 50_000_000;
 /// How a call may end under faults.
-const EXPECTED: [&str; 7] = ["ok", "Busy", "Timeout", "Cancelled", "Unavailable", "ServerRefused", "Lost"];
+const EXPECTED: [&str; 8] = ["ok", "Busy", "Timeout", "Cancelled", "Unavailable", "NoQuorum", "ServerRefused", "Lost"];
 
 /// What became of a worker.
 pub(super) struct Worker {
