@@ -71,6 +71,14 @@ impl Address {
         }
     }
 
+    /// Several servers, each with an address of its own. One of them is a quorum, too.
+    pub(crate) fn of_nodes<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        options: &Options,
+    ) -> Result<Address, Error> {
+        Ok(Address::Quorum(Nodes::list(urls, &options.redis(false))?))
+    }
+
     /// A store at this address. Opens no socket. For `background`, see [`Options::redis`].
     pub(crate) fn open(&self, options: &Options, background: bool) -> SharedStore {
         match self {

@@ -275,4 +275,68 @@ impl ClientBuilder {
         client.check()?;
         Ok(client)
     }
+
+    /// Makes a client of several independent servers (Redlock), each with a complete address of its own; it connects when
+    /// it is first used. The same as these addresses in one string, separated by spaces.
+    ///
+    /// 1 to 9 servers, better an odd number. Each address is one server's: `redis://`, `rediss://`, `unix://` ...
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the list is empty, too long, or names a server twice, and as [`ClientBuilder::build`].
+    ///
+    /// ```
+    /// let client = onelock::Client::builder().build_nodes(["redis://h1", "redis://h2", "rediss://h3:6380"]).unwrap();
+    /// let error = onelock::Client::builder().build_nodes(["redis://h1", "redis://h1"]).unwrap_err();
+    /// assert_eq!(error.kind(), onelock::ErrorKind::InvalidArgument);
+    /// ```
+    pub fn build_nodes<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Result<Client, Error> {
+        Ok(Client::from_shared(Arc::new(Shared::of_nodes(urls, self.options, false)?)))
+    }
+
+    /// Makes a client of several independent servers (Redlock) that is connected and checked; see
+    /// [`ClientBuilder::build_nodes`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build_nodes`] and [`ClientBuilder::connect`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future leaves nothing behind.
+    ///
+    /// ```no_run
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// let urls = ["redis://h1:6379", "redis://h2:6379", "redis://h3:6379"];
+    /// let client = onelock::Client::builder().connect_nodes(urls).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect_nodes<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Result<Client, Error> {
+        let client = self.build_nodes(urls)?;
+        client.check().await?;
+        Ok(client)
+    }
+
+    /// Makes a client for threads of several independent servers (Redlock) that connects when it is first used; see
+    /// [`ClientBuilder::build_nodes`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::build_nodes`].
+    pub fn build_nodes_blocking<U: AsRef<str>>(
+        self,
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<blocking::Client, Error> {
+        Ok(blocking::Client::from_shared(Arc::new(Shared::of_nodes(urls, self.options, true)?)))
+    }
+
+    /// Makes a client for threads of several independent servers (Redlock) that is connected and checked; see
+    /// [`ClientBuilder::build_nodes`].
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect_nodes`]; `Unsupported` inside an async runtime.
+    pub fn connect_nodes_blocking<U: AsRef<str>>(
+        self,
+        urls: impl IntoIterator<Item = U>,
+    ) -> Result<blocking::Client, Error> {
+        let client = self.build_nodes_blocking(urls)?;
+        client.check()?;
+        Ok(client)
+    }
 }

@@ -36,13 +36,28 @@ impl Shared {
     pub(crate) fn new(url: &str, options: Options, background: bool) -> Result<Shared, Error> {
         options.check()?;
         let address = Address::parse(url, &options)?;
-        Ok(Shared {
+        Ok(Shared::at(address, options, background))
+    }
+
+    /// Of several servers, each with an address of its own.
+    pub(crate) fn of_nodes<U: AsRef<str>>(
+        urls: impl IntoIterator<Item = U>,
+        options: Options,
+        background: bool,
+    ) -> Result<Shared, Error> {
+        options.check()?;
+        let address = Address::of_nodes(urls, &options)?;
+        Ok(Shared::at(address, options, background))
+    }
+
+    fn at(address: Address, options: Options, background: bool) -> Shared {
+        Shared {
             options: Arc::new(options),
             address,
             engine: ArcSwapOption::empty(),
             closed: AtomicBool::new(false),
             background,
-        })
+        }
     }
 
     /// The engine of this process, made on first use. Lock-free.

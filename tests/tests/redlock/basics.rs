@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use onelock::{ErrorKind, Grade, Kind, Owner, Release};
 use onelock_tests::face::{Client, Face, everywhere, on_both};
-use onelock_tests::servers::Flavor;
+use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::stage::{SOON, ms, quick};
 use onelock_tests::topology::Several;
 use onelock_tests::wait::wait_until;
@@ -50,6 +50,27 @@ fn a_lock_is_held_on_all_servers_and_given_back_on_all() {
             client.close();
         }
     });
+}
+
+#[test]
+fn a_list_of_addresses_is_the_same_place_as_one_string_of_them() {
+    let several = Several::start(Flavor::Valkey91, 3);
+    let urls: Vec<String> = several.servers.iter().map(Server::url).collect();
+    let listed = quick().quarantine(Duration::ZERO).connect_nodes_blocking(&urls).unwrap();
+    let joined = client(Face::Blocking, &several);
+    let lease = listed.lock("listed").acquire().unwrap();
+    assert!(joined.lock("listed").try_acquire().unwrap().is_none());
+    assert!(several.count("listed") >= 2, "a majority");
+    lease.release().unwrap();
+    listed.close();
+
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let listed = runtime.block_on(quick().quarantine(Duration::ZERO).connect_nodes(urls)).unwrap();
+    let lease = runtime.block_on(listed.lock("listed").acquire()).unwrap();
+    assert!(joined.lock("listed").try_acquire().unwrap().is_none());
+    runtime.block_on(lease.release()).unwrap();
+    runtime.block_on(listed.close());
+    joined.close();
 }
 
 #[test]
@@ -165,7 +186,7 @@ fn what_the_servers_say_of_themselves() {
 fn addresses() {
     on_both(|face| {
         let several = Several::start(Flavor::Valkey91, 3);
-        let list: Vec<String> = several.servers.iter().map(onelock_tests::servers::Server::url).collect();
+        let list: Vec<String> = several.servers.iter().map(Server::url).collect();
         let client = Client::connect(face, quick().quarantine(Duration::ZERO), &list.join(" ")).unwrap();
         client.lock("a").acquire().unwrap().give_back();
         let bad = |url: &str| Client::build(face, quick(), url).err().unwrap();

@@ -23,16 +23,32 @@ impl Nodes {
     /// In the query of `redlock://`: `tls=true`, `node_timeout_ms`, `quarantine_ms`, and what the address of one server
     /// takes.
     pub fn parse(address: &str, options: &RedisOptions) -> Result<Nodes, Error> {
-        let mut nodes = Nodes { endpoints: Vec::new(), node_timeout: None, quarantine: None };
-        match address.trim().strip_prefix("redlock://") {
-            Some(rest) => nodes.one_for_all(rest, options)?,
-            None => {
-                for address in address.split_whitespace() {
-                    nodes.endpoints.push(Endpoint::parse(address, options)?);
-                }
+        let Some(rest) = address.trim().strip_prefix("redlock://") else {
+            return Nodes::list(address.split_whitespace(), options);
+        };
+        let mut nodes = Nodes::none();
+        nodes.one_for_all(rest, options)?;
+        nodes.checked()
+    }
+
+    /// Takes complete addresses of servers, one for each.
+    pub fn list<U: AsRef<str>>(addresses: impl IntoIterator<Item = U>, options: &RedisOptions) -> Result<Nodes, Error> {
+        let mut nodes = Nodes::none();
+        for address in addresses {
+            let address = address.as_ref().trim();
+            if address.is_empty() {
+                return Err(wrong("an address in the list is empty"));
             }
+            if address.contains(char::is_whitespace) {
+                return Err(wrong("an address in the list has a space in it; each server is an entry of its own"));
+            }
+            nodes.endpoints.push(Endpoint::parse(address, options)?);
         }
         nodes.checked()
+    }
+
+    fn none() -> Nodes {
+        Nodes { endpoints: Vec::new(), node_timeout: None, quarantine: None }
     }
 
     fn one_for_all(&mut self, rest: &str, options: &RedisOptions) -> Result<(), Error> {
@@ -113,6 +129,25 @@ mod tests {
             Nodes::parse("redlock://u:p@a?node_timeout_ms=50&quarantine_ms=0&db=2", &RedisOptions::default()).unwrap();
         assert_eq!((nodes.node_timeout, nodes.quarantine), (Some(Duration::from_millis(50)), Some(Duration::ZERO)));
         assert!(nodes.endpoints[0].has_credentials() && nodes.endpoints[0].db == 2);
+    }
+
+    #[test]
+    fn a_list_is_taken_entry_by_entry() {
+        let list = |addresses: &[&str]| Nodes::list(addresses, &RedisOptions::default());
+        let names: Vec<String> =
+            list(&["redis://a ", "rediss://b"]).unwrap().endpoints.iter().map(Endpoint::to_string).collect();
+        assert_eq!(names, ["redis://a:6379", "rediss://b:6379"]);
+        for (addresses, word) in [
+            (&[][..], "names 0 servers"),
+            (&["redis://a", ""], "is empty"),
+            (&["redis://u:secret@a redis://b"], "a space in it"),
+            (&["redis://a", "redis://a"], "twice"),
+            (&["redis://a", "redlock://b"], "no scheme of one server"),
+            (&["redis://a", "memory://"], "no scheme of one server"),
+        ] {
+            let text = list(addresses).unwrap_err().to_string();
+            assert!(text.contains(word) && !text.contains("secret"), "{addresses:?}: {text}");
+        }
     }
 
     #[test]
