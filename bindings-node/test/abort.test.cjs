@@ -19,6 +19,9 @@ const isClean = (client) => {
   const { held, cleaning, waiting } = client.stats()
   return held + cleaning + waiting === 0
 }
+/** An acquire that was stopped in flight is undone when the server has answered it, and until then it is nothing yet. */
+const undone = (name, ...clients) =>
+  until(async () => clients.every(isClean) && (await isFree(name)) && clients.every(isClean), 'the undo')
 
 test('before it is sent: nothing is sent', async () => {
   const client = connect()
@@ -42,8 +45,7 @@ test('in flight: what the server does later is undone', async () => {
   setTimeout(() => controller.abort('enough'), 20)
   assert.equal(await reasonOf(acquiring), 'enough')
   at.server.cont()
-  await until(() => isClean(client), 'the undo')
-  assert.equal(await isFree(name), true)
+  await undone(name, client)
 })
 
 test('while it waits: the next one in line gets the lock', async () => {
@@ -88,8 +90,7 @@ test('granted but not delivered: the lease is given back', async () => {
   while (client.stats().acquired === 0) block(1)
   controller.abort()
   assert.equal(await reasonOf(acquiring), controller.signal.reason)
-  await until(() => isClean(client), 'the undo')
-  assert.equal(await isFree(name), true)
+  await undone(name, client)
   assert.equal(client.stats().lost, 0)
 })
 
@@ -109,8 +110,7 @@ test('cancelled by a listener in the same batch as the grant', async () => {
   while (client.stats().acquired < 2 || client.stats().lost < 1) block(1)
   assert.equal(await reasonOf(acquiring), 'a listener')
   await doomed.release()
-  await until(() => isClean(client), 'the undo')
-  assert.equal(await isFree(name), true)
+  await undone(name, client)
 })
 
 test('a signal that comes after the grant changes nothing', async () => {
@@ -180,6 +180,5 @@ test('a signal at any instant: one of two, and nothing is left', async () => {
   }
   assert.equal(granted + refused, 480)
   assert.ok(granted > 0 && refused > 0, `${granted} granted, ${refused} refused`)
-  await until(() => isClean(client) && isClean(other), 'clean-up')
-  assert.equal(await isFree(name), true)
+  await undone(name, client, other)
 })
