@@ -79,7 +79,7 @@ def test_lost_lease(server: Server) -> None:
 
 def test_redlock(server: Server, tmp_path: Path) -> None:
     """Three servers, of which two are enough."""
-    others = []
+    others: list[Server] = []
     try:
         for number in range(2):
             folder = tmp_path / f"server-{number}"
