@@ -152,17 +152,26 @@ def post(url: str) -> tuple[int, object]:
         return 0, error
 
 
-# a worker of gevent patches what an application loaded before the fork has imported already: not together
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [("sync", []), ("sync", ["--preload"]), ("gthread", []), ("gthread", ["--preload"]), ("gevent", [])],
-    ids=["sync", "sync-preload", "gthread", "gthread-preload", "gevent"],
-)
+# each worker tells when it is ready: one that is still starting when it is told to end does not hear it (with any
+# application), and its master waits half a minute for it
+READY = """
+def post_worker_init(worker):
+    with open(f"{FOLDER}/ready-{worker.pid}", "w"):
+        pass
+"""
+WORKERS = 4
+
+
+@pytest.mark.parametrize("options", [[], ["--preload"]], ids=["loaded-by-workers", "preload"])
+@pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
 def test_flash_sale_under_gunicorn(server: Server, tmp_path: Path, kind: str, options: list[str]) -> None:
     """More orders than pieces, at the same time, through four forked workers: each piece is sold once."""
-    gunicorn = ["gunicorn", "--bind", "127.0.0.1:PORT", "--workers", "4", "--threads", "2", "--worker-class", kind]
-    gunicorn += ["--log-level", "error", *options, "flash_sale:app"]
+    config = tmp_path / "gunicorn.conf.py"
+    config.write_text(f"FOLDER = {str(tmp_path)!r}\n{READY}")
+    gunicorn = ["gunicorn", "--config", str(config), "--bind", "127.0.0.1:PORT", "--workers", str(WORKERS)]
+    gunicorn += ["--threads", "2", "--worker-class", kind, "--log-level", "error", *options, "flash_sale:app"]
     with shop(server, tmp_path, *gunicorn) as url, ThreadPoolExecutor(12) as pool:
+        until(lambda: len(list(tmp_path.glob("ready-*"))) == WORKERS, limit=30)
         answers = list(pool.map(lambda _: post(f"{url}/lamp"), range(PIECES + 10)))
     left = sorted(body["left"] for status, body in answers if status == 200)  # type: ignore[index]
     assert left == list(range(PIECES))
