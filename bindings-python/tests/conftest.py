@@ -112,6 +112,24 @@ def until(condition: Callable[[], object], limit: float = 10.0) -> None:
         time.sleep(0.005)
 
 
+def gunicorn_config(folder: Path) -> Path:
+    """A configuration with which every worker tells when it is ready; see `ready_workers`.
+
+    One that is still starting when it is told to end does not hear it, whatever it serves, and its master waits half a
+    minute for it.
+    """
+    config = folder / "gunicorn.conf.py"
+    config.write_text(
+        f"def post_worker_init(worker):\n    open(f'{folder}/ready-{{worker.pid}}', 'w').close()\n", encoding="utf-8"
+    )
+    return config
+
+
+def ready_workers(folder: Path) -> int:
+    """How many workers have been ready so far."""
+    return len(list(folder.glob("ready-*")))
+
+
 def is_free(url: str, name: str) -> bool:
     """Whether nobody holds the lock, as a client of its own sees it."""
     with Client(url) as other:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import Server, free_port, until
+from conftest import Server, free_port, gunicorn_config, ready_workers, until
 
 
 def python(server: Server, program: str, *arguments: str, limit: float = 60) -> str:
@@ -56,7 +56,16 @@ def app(environ, start_response):
 def test_gunicorn_workers_have_clients_of_their_own(server: Server, tmp_path: Path) -> None:
     (tmp_path / "served.py").write_text(SERVED)
     port = free_port()
-    words = ["--preload", "--bind", f"127.0.0.1:{port}", "--workers", "3", "served:app"]
+    words = [
+        "--config",
+        str(gunicorn_config(tmp_path)),
+        "--preload",
+        "--bind",
+        f"127.0.0.1:{port}",
+        "--workers",
+        "3",
+        "served:app",
+    ]
     environment = {**os.environ, "ONELOCK_URL": server.url}
     with (tmp_path / "log").open("w") as log:
         process = subprocess.Popen(
@@ -87,6 +96,7 @@ def test_gunicorn_workers_have_clients_of_their_own(server: Server, tmp_path: Pa
         os.kill(int(seen[0][0]), 15)
         until(lambda: (found := get()) and found[0] not in {pid for pid, *_ in seen}, limit=30)
         assert server.command("EXISTS", "gunicorn:master") == 1
+        until(lambda: ready_workers(tmp_path) == 4, limit=30)
     finally:
         process.terminate()
         code = process.wait(20)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT, Server, free_port, until
+from conftest import ROOT, Server, free_port, gunicorn_config, ready_workers, until
 
 SAMPLES = ROOT / "bindings-python" / "samples"
 PYTHON = os.environ.get("ONELOCK_TEST_PYTHON", sys.executable)
@@ -152,13 +152,6 @@ def post(url: str) -> tuple[int, object]:
         return 0, error
 
 
-# each worker tells when it is ready: one that is still starting when it is told to end does not hear it (with any
-# application), and its master waits half a minute for it
-READY = """
-def post_worker_init(worker):
-    with open(f"{FOLDER}/ready-{worker.pid}", "w"):
-        pass
-"""
 WORKERS = 4
 
 
@@ -166,12 +159,18 @@ WORKERS = 4
 @pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
 def test_flash_sale_under_gunicorn(server: Server, tmp_path: Path, kind: str, options: list[str]) -> None:
     """More orders than pieces, at the same time, through four forked workers: each piece is sold once."""
-    config = tmp_path / "gunicorn.conf.py"
-    config.write_text(f"FOLDER = {str(tmp_path)!r}\n{READY}")
-    gunicorn = ["gunicorn", "--config", str(config), "--bind", "127.0.0.1:PORT", "--workers", str(WORKERS)]
+    gunicorn = [
+        "gunicorn",
+        "--config",
+        str(gunicorn_config(tmp_path)),
+        "--bind",
+        "127.0.0.1:PORT",
+        "--workers",
+        str(WORKERS),
+    ]
     gunicorn += ["--threads", "2", "--worker-class", kind, "--log-level", "error", *options, "flash_sale:app"]
     with shop(server, tmp_path, *gunicorn) as url, ThreadPoolExecutor(12) as pool:
-        until(lambda: len(list(tmp_path.glob("ready-*"))) == WORKERS, limit=30)
+        until(lambda: ready_workers(tmp_path) == WORKERS, limit=30)
         answers = list(pool.map(lambda _: post(f"{url}/lamp"), range(PIECES + 10)))
     left = sorted(body["left"] for status, body in answers if status == 200)  # type: ignore[index]
     assert left == list(range(PIECES))
