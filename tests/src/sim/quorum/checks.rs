@@ -1,7 +1,8 @@
 //! The properties, checked at every step against what really is on the servers.
 
-use onelock::machine::{Op, Outcome, Reply};
+use onelock::machine::{Claim, Op, Outcome, Reply};
 
+use super::client::Active;
 use super::plan::MS;
 use super::task::Stage;
 use super::world::{Event, World};
@@ -31,6 +32,16 @@ impl World {
             self.violate("P6 fencing grows", format!("deed {deed} completes with {fence} after {last}"));
         }
         self.handed_fence = self.handed_fence.max(fence);
+    }
+
+    /// A node is about to be given a hold that it lost: a majority must have it.
+    pub(super) fn check_seed(&mut self, active: &Active, claim: &Claim, node: usize) {
+        let holders = active.renewed_on(claim);
+        if holders.count() < self.clients[0].quorum.majority() {
+            let deed = World::deed_of(claim);
+            let detail = format!("node {node} is given deed {deed} again, which only {holders:?} renewed");
+            self.violate("P5 exactly once", detail);
+        }
     }
 
     /// Claims that ended, with nothing under way and nobody after them: no node may hold them.

@@ -38,10 +38,35 @@ pub(super) struct Active {
     /// What the nodes said, for planted bugs.
     fences: Vec<Option<u64>>,
     verdicts: Vec<Option<Vec<Renewal>>>,
+    /// The nodes that really renewed each hold.
+    renewed: Vec<Nodes>,
     lingers: bool,
 }
 
 impl Active {
+    pub(super) fn renewed(&mut self, node: usize, verdicts: &[Renewal]) {
+        for (hold, verdict) in self.renewed.iter_mut().zip(verdicts) {
+            if *verdict == Renewal::Renewed {
+                *hold = hold.with(node);
+            }
+        }
+    }
+
+    /// What would be sent if each node that lost a hold were given it again, whatever the others say.
+    fn seeds_regardless(&self) -> Vec<(Claim, usize, Op)> {
+        let Op::Renew { holds } = &self.op else { return Vec::new() };
+        let heard = self.verdicts.iter().enumerate().filter_map(|(node, heard)| Some((node, heard.as_ref()?)));
+        let lost = heard.flat_map(|(node, verdicts)| {
+            let lost = holds.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Renewal::NotMine);
+            lost.map(move |((claim, ttl_ms), _)| (node, claim, *ttl_ms))
+        });
+        lost.map(|(node, claim, ttl_ms)| {
+            let vote = Op::Vote { claim: claim.clone(), ttl_ms, fence: None, info: None };
+            (claim.clone(), node, vote)
+        })
+        .collect()
+    }
+
     pub(super) fn highest(&self) -> u64 {
         self.fences.iter().flatten().copied().max().unwrap_or(0)
     }
@@ -52,6 +77,13 @@ impl Active {
 
     pub(super) fn sending(&mut self, node: usize, connection: u64) {
         self.round.sending(node, connection);
+    }
+
+    /// The nodes that really renewed this hold.
+    pub(super) fn renewed_on(&self, claim: &Claim) -> Nodes {
+        let Op::Renew { holds } = &self.op else { return Nodes::NONE };
+        let hold = holds.iter().zip(&self.renewed).find(|((other, _), _)| other == claim);
+        hold.map_or(Nodes::NONE, |(_, nodes)| *nodes)
     }
 
     fn granted(&self) -> Nodes {
@@ -119,7 +151,8 @@ impl World {
         let id = process.next_round;
         process.next_round += 1;
         let (fences, verdicts) = (vec![None; nodes], vec![None; nodes]);
-        process.rounds.insert(id, Active { round, purpose, op, until, fences, verdicts, lingers: false });
+        let renewed = vec![Nodes::NONE; if let Op::Renew { holds } = &op { holds.len() } else { 0 }];
+        process.rounds.insert(id, Active { round, purpose, op, until, fences, verdicts, renewed, lingers: false });
         self.dispatch(client, id, &send);
         id
     }
@@ -218,11 +251,15 @@ impl World {
         {
             answer.sent_at = now;
         }
-        let seeds = active.round.seeds(&mut process.quorum, now, wall);
+        let mut seeds = active.round.seeds(&mut process.quorum, now, wall);
+        if self.bug == Some(Bug::SeedsRegardless) {
+            seeds = active.seeds_regardless();
+        }
         let until = now + self.plan.node_timeout;
         for (claim, node, op) in seeds {
             self.tally.seeds += 1;
             note!(self, "client {client}: gives node {node} its hold again");
+            self.check_seed(&active, &claim, node);
             self.submit(client, node, op, To::Seed(claim), until);
         }
         self.concluded(client, id, &active, &answer);

@@ -47,6 +47,8 @@ pub struct Tally {
     pub owed: u64,
     /// Acquires cancelled.
     pub cancels: u64,
+    /// Clocks that were set while the process was running.
+    pub set_clocks: u64,
 }
 
 impl Tally {
@@ -62,6 +64,7 @@ impl Tally {
         self.losses += other.losses;
         self.owed += other.owed;
         self.cancels += other.cancels;
+        self.set_clocks += other.set_clocks;
     }
 
     /// The least of the counts: a sweep that never meets the rare cases proves nothing about them.
@@ -78,6 +81,7 @@ impl Tally {
             self.losses,
             self.owed,
             self.cancels,
+            self.set_clocks,
         ]
         .into_iter()
         .min()

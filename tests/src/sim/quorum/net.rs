@@ -91,6 +91,12 @@ impl World {
         self.dice.range(low, high)
     }
 
+    /// What a message to or from this node takes.
+    fn delay_of(&mut self, node: usize) -> u64 {
+        let delay = self.delay();
+        self.plan.far.filter(|(far, _)| *far == node).map_or(delay, |(_, times)| delay * times)
+    }
+
     fn is_cut(&self, client: usize, node: usize) -> bool {
         self.cuts.get(&(client, node)).is_some_and(|until| self.now < *until)
     }
@@ -181,11 +187,13 @@ impl World {
         self.requests[id].sent = true;
         self.requests[id].sent_at = self.local(client);
         self.conns[conn].flight.push(id);
-        if self.is_cut(client, node) || (!self.calm && self.dice.chance(self.plan.loss)) {
+        let is_write_back = matches!(self.requests[id].op, Op::WriteBack { .. });
+        let loss = if is_write_back { self.plan.loss.max(self.plan.lost_write_backs) } else { self.plan.loss };
+        if self.is_cut(client, node) || (!self.calm && self.dice.chance(loss)) {
             note!(self, "network: request {id} is lost");
             return self.landed(id);
         }
-        let mut at = self.now + self.delay();
+        let mut at = self.now + self.delay_of(node);
         if !self.calm && self.dice.chance(self.plan.late) {
             at += self.dice.below(self.plan.ttl.as_nanos() as u64 * 3 / 2);
         }
@@ -215,6 +223,7 @@ impl World {
         let deeds = World::deeds_of(&op);
         note!(self, "node {node}: request {id} of client {client}, {} of {deeds:?}: {:?}", op.name(), done.outcome);
         self.executed(node, &op);
+        self.confirmed(id, &done.outcome);
         self.landed(id);
         if done.announced.is_some() {
             for other in 0..self.clients.len() {
@@ -229,7 +238,7 @@ impl World {
         {
             return;
         }
-        let mut at = self.now + self.delay();
+        let mut at = self.now + self.delay_of(node);
         if !self.calm && self.dice.chance(self.plan.late) {
             at += self.dice.below(self.plan.ttl.as_nanos() as u64 * 3 / 2);
         }
@@ -254,6 +263,17 @@ impl World {
                 self.deeds[deed].late_copy[node] = false;
             }
             _ => {}
+        }
+    }
+
+    /// Keeps what a renewal really did, whatever the client hears of it.
+    fn confirmed(&mut self, id: usize, outcome: &Outcome<Reply>) {
+        let Request { client, epoch, node, to: To::Round(round), .. } = self.requests[id] else { return };
+        if let Outcome::Applied(Reply::Renewed(verdicts)) = outcome
+            && epoch == self.clients[client].epoch
+            && let Some(active) = self.clients[client].rounds.get_mut(&round)
+        {
+            active.renewed(node, verdicts);
         }
     }
 
@@ -332,6 +352,13 @@ impl World {
             for verdict in verdicts {
                 *verdict = Renewal::Renewed;
             }
+        }
+        if self.bug == Some(super::Bug::WrittenIsEqual)
+            && let Outcome::Applied(Reply::Written(Some(fence))) = &mut answer.outcome
+            && let To::Round(round) = self.requests[id].to
+            && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)
+        {
+            *fence = active.highest().max(*fence);
         }
     }
 

@@ -5,8 +5,7 @@ use std::time::Duration;
 use super::super::clock::ProcessClock;
 use super::super::dice::Dice;
 
-/// A bug planted on purpose, to see that the checks find it. (That a node which is owned has acknowledged a token, whatever
-/// its counter is, takes an order of messages that dice hardly find: `stateright_quorum.rs` refutes it.)
+/// A bug planted on purpose, to see that the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// The fencing token is the highest of the counters that were seen, and nobody is told.
@@ -25,11 +24,15 @@ pub enum Bug {
     HalfIsEnough,
     /// The token of a failed round is used for the next one, whose undo then hits it.
     TokenReused,
+    /// A node that takes the token that it is told has acknowledged whatever the token is by now.
+    WrittenIsEqual,
+    /// A node that lost a hold is given it again, though no majority confirmed the renewal.
+    SeedsRegardless,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 8] = [
+    pub const ALL: [Bug; 10] = [
         Bug::HalfIsEnough,
         Bug::TokenReused,
         Bug::MaxWithoutWriteBack,
@@ -38,6 +41,8 @@ impl Bug {
         Bug::UndoWhereGranted,
         Bug::DeadlineFromCount,
         Bug::RenewedByOne,
+        Bug::WrittenIsEqual,
+        Bug::SeedsRegardless,
     ];
 }
 
@@ -55,6 +60,8 @@ pub(super) enum Fault {
     /// A node that nobody hears.
     Isolate(usize),
     Break(usize, usize),
+    /// The time of day of a client is set to so many microseconds beside the truth.
+    SetClient(usize, i64),
 }
 
 /// What clients propose as fencing tokens.
@@ -66,6 +73,17 @@ pub(super) enum Wall {
     Skewed,
     /// Clocks within the bound that is needed when nodes lose their counters.
     Bounded,
+}
+
+impl Wall {
+    /// How far a clock may be beside the truth, in microseconds.
+    fn reach(self, quarantine: Duration) -> u64 {
+        match self {
+            Wall::None => 0,
+            Wall::Skewed => 3_600_000_000_u64 / 4,
+            Wall::Bounded => quarantine.as_micros() as u64 / 6,
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -97,6 +115,10 @@ pub(super) struct Plan {
     pub(super) loss: u64,
     /// Late messages, per mille.
     pub(super) late: u64,
+    /// Lost requests to write a token, per mille.
+    pub(super) lost_write_backs: u64,
+    /// A node whose messages take this many times as long.
+    pub(super) far: Option<(usize, u64)>,
     pub(super) cancel: u64,
     pub(super) auto_renew: u64,
     pub(super) rounds: u32,
@@ -120,11 +142,7 @@ impl Plan {
         let nodes = (0..number)
             .map(|_| NodePlan { ppm: ppm(dice), keeps: wall != Wall::Bounded || dice.chance(400) })
             .collect::<Vec<_>>();
-        let skew = match wall {
-            Wall::None => 0,
-            Wall::Skewed => 3_600_000_000_u64 / 4,
-            Wall::Bounded => quarantine_s * 1_000_000 / 6,
-        };
+        let skew = wall.reach(quarantine);
         let clients = (0..dice.range(2, 4))
             .map(|_| ClientPlan {
                 clock: ProcessClock { origin: dice.range(1, 1000) * 1_000_000_007, ppm: ppm(dice) },
@@ -163,12 +181,34 @@ impl Plan {
             delay: (delay_max / 10, delay_max),
             loss: dice.pick(&[0, 0, 20, 100]),
             late: dice.pick(&[0, 0, 20, 60]),
+            lost_write_backs: 0,
+            far: None,
             cancel: dice.pick(&[0, 0, 200]),
             auto_renew: dice.pick(&[0, 500, 1000]),
             rounds: dice.range(2, 6) as u32,
             hold: dice.pick(&[ttl_ms / 20, ttl_ms / 2, ttl_ms * 2]) * MS,
             calm_at,
             events,
+        }
+    }
+
+    /// What makes rare orders of messages common in some of the schedules. The dice are its own, so that all other
+    /// schedules stay what they were.
+    pub(super) fn twist(&mut self, dice: &mut Dice) {
+        if dice.chance(300) {
+            // counters that differ, and nodes that are not told of each other's
+            self.wall = if self.wall == Wall::Skewed { Wall::None } else { self.wall };
+            self.lost_write_backs = dice.pick(&[500, 700]);
+            self.far = Some((dice.below(self.nodes.len() as u64) as usize, 2));
+            (self.loss, self.rounds, self.hold) = (0, 8, self.ttl.as_nanos() as u64 / 20);
+        }
+        let reach = self.wall.reach(self.quarantine);
+        if reach > 0 && dice.chance(300) {
+            for _ in 0..dice.range(1, 6) {
+                let client = dice.below(self.clients.len() as u64) as usize;
+                let beside = dice.below(2 * reach + 1).cast_signed() - reach.cast_signed();
+                self.events.push((dice.below(self.calm_at), Fault::SetClient(client, beside)));
+            }
         }
     }
 }

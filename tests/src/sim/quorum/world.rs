@@ -131,7 +131,8 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, bug: Option<Bug>, traced: bool) -> World {
         let mut dice = Dice::new(seed ^ 0x4EED_10CC);
-        let plan = Plan::draw(&mut dice);
+        let mut plan = Plan::draw(&mut dice);
+        plan.twist(&mut Dice::new(seed ^ 0x7157_10CC));
         let counters: Vec<u64> =
             plan.nodes.iter().map(|_| if plan.wall == Wall::None { dice.below(12) } else { 0 }).collect();
         let nodes =
@@ -298,6 +299,10 @@ impl World {
                 for client in 0..self.clients.len() {
                     self.cuts.insert((client, node), until);
                 }
+            }
+            Fault::SetClient(client, beside) => {
+                self.tally.set_clocks += 1;
+                self.plan.clients[client].wall_skew_us = beside;
             }
             Fault::Break(client, node) => {
                 if let Some(conn) = self.clients[client].conns[node] {
