@@ -12,6 +12,7 @@
 //! that lock users out, and it does not count among the TCP clients.
 
 mod builder;
+mod clock;
 mod flavor;
 mod monitor;
 mod port;
@@ -178,6 +179,12 @@ impl Server {
         }
     }
 
+    /// Sets its time of day to so many seconds beside the truth; its monotonic clock goes on as ever. It must have been
+    /// started with [`clock`](Builder::clock).
+    pub fn set_clock(&self, beside_s: i64) {
+        clock::set(self.folder.path(), beside_s * 1_000_000_000);
+    }
+
     /// Runs a command and returns its reply.
     ///
     /// # Panics
@@ -260,6 +267,7 @@ impl Server {
         let mut command = Command::new(self.flavor.path());
         command.arg(CONFIG).args(self.sentinel.then_some("--sentinel")).current_dir(self.folder.path());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        clock::attach(&mut command, self.folder.path());
         let mut child = spawn(command).map_err(|error| error.to_string())?;
         let start = Instant::now();
         loop {

@@ -47,16 +47,26 @@ impl ClockWatch {
     /// Takes a reply's reading into account. Only replies of ordered connections count; a new connection may mean
     /// another server and starts afresh.
     pub fn observe(&mut self, answer: &Answer) -> Option<Anomaly> {
-        let server_us = answer.server_time_us?;
         if answer.connection == 0 {
             return None;
         }
-        let next = Reading {
-            server_us,
-            sent_at: answer.sent_at,
-            received_at: answer.received_at,
-            connection: answer.connection,
-        };
+        self.compare(answer, answer.connection)
+    }
+
+    /// The same where it is certain that the server is the one that spoke before, on whatever connection: those of a
+    /// thread have no number.
+    pub fn observe_same(&mut self, answer: &Answer) -> Option<Anomaly> {
+        self.compare(answer, 0)
+    }
+
+    /// From now on it may be another server.
+    pub fn forget(&mut self) {
+        self.last.clear();
+    }
+
+    fn compare(&mut self, answer: &Answer, connection: u64) -> Option<Anomaly> {
+        let server_us = answer.server_time_us?;
+        let next = Reading { server_us, sent_at: answer.sent_at, received_at: answer.received_at, connection };
         let known = self.last.iter().rposition(|last| last.connection == next.connection);
         let Some((at, last)) = known.and_then(|at| Some((at, *self.last.get(at)?))) else {
             if self.last.len() >= CONNECTIONS {
@@ -133,6 +143,17 @@ mod tests {
         assert_eq!(watch.observe(&reply(500, 501, 50_500, 1)), None);
         assert_eq!(watch.observe(&reply(400, 401, 50_400, 1)), None);
         assert_eq!(watch.observe(&reply(900, 901, 50_900, 1)), None);
+    }
+
+    #[test]
+    fn a_server_that_is_known_is_compared_over_all_connections_until_it_may_be_another() {
+        let mut watch = ClockWatch::new(0.01);
+        assert_eq!(watch.observe_same(&reply(0, 1, 50_000, 0)), None);
+        assert!(matches!(watch.observe_same(&reply(1000, 1001, 71_000, 7)), Some(Anomaly::Forward(_))));
+        assert!(matches!(watch.observe_same(&reply(2000, 2001, 92_000, 0)), Some(Anomaly::Forward(_))));
+        watch.forget();
+        assert_eq!(watch.observe_same(&reply(3000, 3001, 200_000, 0)), None);
+        assert_eq!(watch.observe(&reply(3000, 3001, 999_000, 0)), None, "no number, no comparison");
     }
 
     #[test]

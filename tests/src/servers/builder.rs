@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use tempfile::TempDir;
 
-use super::{CONFIG, Flavor, LOG, Port, SOCKET, Server, Tls, USER};
+use super::{CONFIG, Flavor, LOG, Port, SOCKET, Server, Tls, USER, clock};
 
 /// Collects configuration, then starts the server.
 #[must_use = "nothing runs before start()"]
@@ -17,12 +17,22 @@ pub struct Builder {
     password: Option<String>,
     tls_names: Option<Vec<String>>,
     sentinel: bool,
+    clock: bool,
 }
 
 impl Builder {
     pub(super) fn new(flavor: Flavor) -> Self {
         let users = vec![format!("user {USER} on >{USER} ~* &* +@all")];
-        Self { flavor, lines: Vec::new(), users, acl_file: false, password: None, tls_names: None, sentinel: false }
+        Self {
+            flavor,
+            lines: Vec::new(),
+            users,
+            acl_file: false,
+            password: None,
+            tls_names: None,
+            sentinel: false,
+            clock: false,
+        }
     }
 
     /// Adds a line of configuration, such as `("maxmemory-policy", "allkeys-lru")`. A later one wins.
@@ -74,6 +84,12 @@ impl Builder {
         self
     }
 
+    /// Gives it a time of day of its own, which [`Server::set_clock`] sets.
+    pub fn clock(mut self) -> Self {
+        self.clock = true;
+        self
+    }
+
     /// Starts the server and returns once it answers.
     ///
     /// # Panics
@@ -96,6 +112,9 @@ impl Builder {
         let port = Port::reserve();
         let tls = self.tls_names.as_ref().map(|names| (Tls::create(folder.path(), names), Port::reserve()));
         self.write_config(&folder, &port, tls.as_ref());
+        if self.clock {
+            clock::create(folder.path());
+        }
         let server = Server {
             flavor: self.flavor,
             folder,

@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod basics;
+mod clocks;
 mod failures;
 mod fencing;
+mod masters;

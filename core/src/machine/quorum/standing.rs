@@ -35,10 +35,12 @@ impl Standing {
 
     /// A connection was made. A node that does not tell is believed.
     pub(super) fn introduced(&mut self, now: Time, life: Option<&Life>) {
-        let Some(life) = life else { return };
+        let Some(life) = life else { return self.clock.forget() };
         if self.run_id == Some(life.run_id) {
             return;
         }
+        // its clock may be that of another machine
+        self.clock.forget();
         // another server may have come to this address: how long it has been running says nothing then
         let uptime = if self.run_id.is_none() { life.uptime } else { Duration::ZERO };
         self.run_id = Some(life.run_id);
@@ -48,7 +50,7 @@ impl Standing {
     /// Compares the node's clock with ours. One that jumped ahead by more than drift explains does not vote for as long
     /// as its keys may be gone early, `longest` at most.
     pub(super) fn observe(&mut self, now: Time, answer: &Answer, longest: Duration) {
-        if let Some(Anomaly::Forward(by)) = self.clock.observe(answer) {
+        if let Some(Anomaly::Forward(by)) = self.clock.observe_same(answer) {
             self.jumped = Some((now, by.min(longest)));
         }
     }
