@@ -7,3 +7,4 @@ mod clocks;
 mod failures;
 mod fencing;
 mod masters;
+mod silence;
