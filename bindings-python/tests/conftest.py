@@ -30,15 +30,30 @@ def free_port() -> int:
 class Server:
     """A server of our own on a free port."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(
+        self,
+        folder: Path,
+        *options: str,
+        program: str | None = None,
+        config: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        """`config` is what stands in its configuration file; then it is a Sentinel, which writes there."""
+        self.folder, self.password = folder, password
+        folder.mkdir(exist_ok=True)
+        path = SERVERS / (program or os.environ.get("ONELOCK_TEST_SERVER", "valkey-server-9.1"))
+        words = [str(path)]
+        if config is not None:
+            (folder / "sentinel.conf").write_text(config, encoding="utf-8")
+            words += [str(folder / "sentinel.conf"), "--sentinel"]
+        else:
+            words += ["--save", ""]
+        words += ["--bind", "127.0.0.1", "--logfile", "log", "--dir", str(folder), *options]
+        if password is not None:
+            words += ["--requirepass", password]
         for _ in range(20):
             self.port = free_port()
-            program = SERVERS / os.environ.get("ONELOCK_TEST_SERVER", "valkey-server-9.1")
-            options = ["--save", "", "--logfile", "log", "--dir", str(folder)]
-            self.process = subprocess.Popen(
-                [str(program), "--port", str(self.port), "--bind", "127.0.0.1", *options], stdout=subprocess.DEVNULL
-            )
+            self.process = subprocess.Popen([*words, "--port", str(self.port)], stdout=subprocess.DEVNULL)
             # a port can be taken between the choice and the start
             while self.process.poll() is None:
                 try:
@@ -54,15 +69,26 @@ class Server:
 
     def command(self, *words: str | bytes) -> object:
         """One command on a connection of its own; the answer is a text, a number or a list of them."""
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            raw = [word if isinstance(word, bytes) else word.encode() for word in words]
-            connection.sendall(b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in raw))
-            with connection.makefile("rb") as stream:
-                return _read(stream)
+        with socket.create_connection(("127.0.0.1", self.port)) as connection, connection.makefile("rb") as stream:
+            if self.password is not None:
+                connection.sendall(_request("AUTH", self.password))
+                _read(stream)
+            connection.sendall(_request(*words))
+            return _read(stream)
+
+    def info(self, section: str) -> dict[str, str]:
+        """The fields of an INFO section."""
+        lines = str(self.command("INFO", section)).splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
 
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+
+
+def _request(*words: str | bytes) -> bytes:
+    raw = [word if isinstance(word, bytes) else word.encode() for word in words]
+    return b"*%d\r\n" % len(raw) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in raw)
 
 
 def _read(stream: IO[bytes]) -> object:

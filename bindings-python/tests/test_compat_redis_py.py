@@ -16,11 +16,14 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 import redis.asyncio
+import redis.asyncio.cluster
 import redis.asyncio.lock
 import redis.exceptions
 import redis.lock
@@ -29,6 +32,7 @@ from redis.exceptions import LockError, LockNotOwnedError
 from conftest import Server, until
 from onelock.compat import redis_py as compat
 from onelock.compat._redis_settings import settings
+from topologies import GROUP, Cluster, Group
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
@@ -554,12 +558,181 @@ def test_settings_from_a_provider_of_credentials() -> None:
     assert settings(redis.Redis(credential_provider=Provider()))[0] == "redis://me:x@localhost:6379/0"
 
 
+@pytest.mark.parametrize("kind", [redis.Sentinel, redis.asyncio.Sentinel])
+def test_settings_of_a_client_of_sentinels(kind: Any) -> None:
+    sentinel = kind([("s1", 26379), ("::1", 7)], socket_timeout=3)
+    url, options = settings(sentinel.master_for("m/1", password="p@", db=2))
+    assert url == "redis+sentinel://:p%40@s1:26379,[::1]:7/m%2F1/2"
+    assert options["request_timeout"] == 3
+    assert (options["sentinel_username"], options["sentinel_password"], options["sentinel_tls"]) == (None, None, None)
+
+    login = {"username": "w", "password": "x", "ssl": True, "ssl_ca_certs": "ca"}
+    secured = kind([("s1", 1)], sentinel_kwargs=login)
+    url, options = settings(secured.master_for("m", username="u", password="p"))
+    assert url == "redis+sentinel://u:p@s1:1/m/0"
+    assert (options["sentinel_username"], options["sentinel_password"]) == ("w", "x")
+    assert (options["sentinel_tls"], options["ca_file"]) == (True, "ca")
+    url, options = settings(secured.master_for("m", ssl=True, ssl_ca_certs="ca"))
+    assert url == "rediss+sentinel://s1:1/m/0"
+    assert (options["sentinel_tls"], options["ca_file"]) == (True, "ca")
+    url, options = settings(sentinel.master_for("m", ssl=True, ssl_ca_certs="ca"))
+    assert url == "rediss+sentinel://s1:26379,[::1]:7/m/0"
+    assert (options["sentinel_tls"], options["ca_file"]) == (None, "ca")
+
+    with pytest.raises(TypeError, match="different ssl_ settings"):
+        settings(secured.master_for("m", ssl=True, ssl_ca_certs="another"))
+    with pytest.raises(TypeError, match="replicas"):
+        settings(sentinel.slave_for("m"))
+    with pytest.raises(TypeError, match="min_other_sentinels"):
+        settings(kind([("s1", 1)], min_other_sentinels=1).master_for("m"))
+    with pytest.raises(TypeError, match="force_master_ip"):
+        settings(kind([("s1", 1)], force_master_ip="10.0.0.1").master_for("m"))
+
+
+def test_settings_of_a_client_of_a_cluster(cluster: Cluster) -> None:
+    nodes = {f"127.0.0.1:{node.port}" for node in cluster.nodes}
+    theirs = redis.RedisCluster("127.0.0.1", cluster.nodes[0].port, client_name="me", socket_timeout=3)
+    scheme, _, hosts = settings(theirs)[0].partition("://")
+    assert (scheme, set(hosts.split(","))) == ("redis+cluster", nodes)
+    assert (settings(theirs)[1]["label"], settings(theirs)[1]["request_timeout"]) == ("me", 3)
+    theirs.close()
+    remapped = redis.RedisCluster("127.0.0.1", cluster.nodes[0].port, address_remap=lambda address: address)
+    with pytest.raises(TypeError, match="address_remap"):
+        settings(remapped)
+    remapped.close()
+
+
+def test_settings_of_a_client_of_a_cluster_that_has_not_connected() -> None:
+    node = redis.asyncio.cluster.ClusterNode
+    given: dict[str, Any] = {"username": "u", "password": "p@", "ssl": True, "ssl_ca_certs": "ca"}
+    url, options = settings(redis.asyncio.RedisCluster(startup_nodes=[node("h1", 1), node("::1", 2)], **given))
+    assert url == "rediss+cluster://u:p%40@h1:1,[::1]:2"
+    assert options["ca_file"] == "ca"
+
+
 def test_settings_that_are_not_understood() -> None:
-    sentinel = redis.Sentinel([("localhost", 1)]).master_for("m")  # type: ignore[no-untyped-call]
-    with pytest.raises(TypeError, match="Sentinel"):
-        settings(sentinel)
     with pytest.raises(TypeError, match="ssl_ca_data"):
         settings(redis.Redis(ssl=True, ssl_ca_data="x"))
+
+
+# ---- several servers --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def group(tmp_path: Path) -> Iterator[Group]:
+    group = Group(tmp_path)
+    yield group
+    group.stop()
+
+
+class Many:
+    """A client of redis-py for several servers, of either kind, and both kinds of locks with it."""
+
+    def __init__(self, asynchronous: bool, make: Callable[[bool], Any]) -> None:
+        self.asynchronous = asynchronous
+        self._loop = asyncio.new_event_loop()
+        self.client = make(asynchronous)
+
+    def lock(self, name: str, ours: bool, **options: Any) -> Any:
+        if self.asynchronous:
+            kind = compat.AsyncLock if ours else redis.asyncio.lock.Lock
+            return Driven(self._loop, self.client.lock(name, lock_class=kind, **options))
+        return self.client.lock(name, lock_class=compat.Lock if ours else redis.lock.Lock, **options)
+
+    def close(self) -> None:
+        if self.asynchronous:
+            self._loop.run_until_complete(self.client.aclose())
+        else:
+            self.client.close()
+        self._loop.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def of_group(request: pytest.FixtureRequest, group: Group) -> Iterator[Many]:
+    def make(asynchronous: bool) -> Any:
+        kind: Any = redis.asyncio.Sentinel if asynchronous else redis.Sentinel
+        sentinels = [("127.0.0.1", sentinel.port) for sentinel in group.sentinels]
+        sentinel = kind(sentinels, sentinel_kwargs={"password": group.SENTINEL_PASSWORD})
+        return sentinel.master_for(GROUP, password=group.PASSWORD)
+
+    many = Many(request.param == "asyncio", make)
+    yield many
+    many.close()
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def of_cluster(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Many]:
+    def make(asynchronous: bool) -> Any:
+        kind: Any = redis.asyncio.RedisCluster if asynchronous else redis.RedisCluster
+        return kind("127.0.0.1", cluster.nodes[0].port)
+
+    many = Many(request.param == "asyncio", make)
+    yield many
+    many.close()
+
+
+def exclude(many: Many, name: str, keeper: Callable[[], Server]) -> None:
+    """Each kind of lock keeps out the other, and stands where redis-py looks for it."""
+    ours, theirs = many.lock(name, True), many.lock(name, False)
+    with ours:
+        assert keeper().command("GET", name) == ours.local.token.decode()
+        assert not theirs.acquire(blocking=False)
+        assert theirs.locked()
+        assert not theirs.owned()
+        assert ours.owned()
+        assert isinstance(ours.lease.fencing_token, int)
+    with theirs:
+        assert keeper().command("GET", name) == theirs.local.token.decode()
+        assert not ours.acquire(blocking=False)
+        assert ours.locked()
+        assert not ours.owned()
+    assert not ours.locked()
+
+
+def test_a_cluster(of_cluster: Many, cluster: Cluster, name: str) -> None:
+    keepers: set[int] = set()
+    # names of every node
+    for number in range(12):
+        one = f"{name}:{number}"
+        exclude(of_cluster, one, partial(cluster.keeper, one))
+        keepers.add(cluster.keeper(one).port)
+    assert keepers == {node.port for node in cluster.nodes}
+    timed = of_cluster.lock(name, True, timeout=10)
+    with timed:
+        assert timed.extend(10)
+        assert timed.reacquire()
+        assert 18_000 < int(str(cluster.keeper(name).command("PTTL", name))) <= 20_000
+
+
+def test_a_client_of_a_cluster_has_one_of_ours(cluster: Cluster, name: str) -> None:
+    client = redis.RedisCluster("127.0.0.1", cluster.nodes[0].port)
+    one, two = compat.Lock(client, name), compat.Lock(client, name + "2")
+    assert one._client is two._client
+    client.close()
+
+
+def test_a_group_and_its_failover(of_group: Many, group: Group, name: str) -> None:
+    exclude(of_group, name, lambda: group.master)
+    lock = of_group.lock(name, True, blocking_timeout=30)
+    with lock:
+        before, token = group.master, lock.local.token.decode()
+        # what is not yet there at the failover is lost
+        until(lambda: all(server.command("GET", name) == token for server in group.servers))
+        group.fail_over()
+        assert group.master is not before
+        assert lock.owned()
+        assert group.master.command("GET", name) == token
+    assert group.master.command("GET", name) is None
+    # redis-py's own fails once for every connection that it has to the old one
+    with lock:
+        assert group.master.command("GET", name) == lock.local.token.decode()
 
 
 def test_clients_go_with_their_pools(server: Server, name: str) -> None:

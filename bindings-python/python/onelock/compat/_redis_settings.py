@@ -14,27 +14,94 @@ __all__ = ["settings", "translated"]
 
 def settings(client: Any) -> tuple[str, dict[str, Any]]:
     """Address and options for a client of ours that goes where `client` goes. No I/O."""
-    given: dict[str, Any] = client.connection_pool.connection_kwargs
-    if "connection_pool" in given or "service_name" in vars(client.connection_pool):
-        raise TypeError("a client that finds its server through Sentinel is not understood here; use onelock.Client")
-    user, password = _credentials(given)
-    login = "" if password is None else f"{quote(user or '', safe='')}:{quote(password, safe='')}@"
-    options: dict[str, Any] = {
+    nodes = getattr(client, "nodes_manager", None)
+    if nodes is not None:
+        return _cluster(client, nodes)
+    pool = client.connection_pool
+    given: dict[str, Any] = pool.connection_kwargs
+    if hasattr(pool, "sentinel_manager"):
+        return _sentinels(pool, given)
+    if "path" in given:
+        address = quote(str(given["path"]))
+        return f"unix://{_login(given)}{address}?db={_database(given)}", _options(given)
+    tls = _has_tls(pool)
+    options = {**_options(given), **(_tls(given) if tls else {})}
+    host = _host(given.get("host") or "localhost", given.get("port") or 6379)
+    return f"{'rediss' if tls else 'redis'}://{_login(given)}{host}/{_database(given)}", options
+
+
+def _sentinels(pool: Any, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A client of `redis.sentinel.Sentinel.master_for`."""
+    manager = pool.sentinel_manager
+    if not pool.is_master:
+        raise TypeError("a client of replicas cannot lock; use the one of Sentinel.master_for")
+    for what, value in (
+        ("min_other_sentinels", manager.min_other_sentinels),
+        ("force_master_ip", getattr(manager, "_force_master_ip", None)),
+    ):
+        if value:
+            raise TypeError(f"{what} is not understood here; use onelock.Client")
+    watchers = [(watcher.connection_pool, watcher.connection_pool.connection_kwargs) for watcher in manager.sentinels]
+    hosts = [_host(settings["host"], settings["port"]) for _, settings in watchers]
+    # all were made with the same settings but for host and port
+    first_pool, first = watchers[0]
+    user, password = _credentials(first)
+    tls, watched = _has_tls(pool), _has_tls(first_pool)
+    files = [_tls(settings) for settings, has in ((given, tls), (first, watched)) if has]
+    if len(files) == 2 and files[0] != files[1]:
+        raise TypeError("Sentinels and servers with different ssl_ settings are not understood here")
+    options = {
+        **_options(given),
+        **(files[0] if files else {}),
+        "sentinel_username": user,
+        "sentinel_password": password,
+        "sentinel_tls": watched or None,
+    }
+    scheme = "rediss+sentinel" if tls else "redis+sentinel"
+    service = quote(_text(pool.service_name) or "", safe="")
+    return f"{scheme}://{_login(given)}{','.join(hosts)}/{service}/{_database(given)}", options
+
+
+def _cluster(client: Any, nodes: Any) -> tuple[str, dict[str, Any]]:
+    """A `redis.cluster.RedisCluster`, or one of asyncio."""
+    if getattr(nodes, "address_remap", None) is not None:
+        raise TypeError("address_remap is not understood here; use onelock.Client")
+    # that of asyncio has them itself
+    given: dict[str, Any] = getattr(client, "connection_kwargs", None) or nodes.connection_kwargs
+    tls = bool(given.get("ssl")) or _is_tls(given.get("connection_class"))
+    options = {**_options(given), **(_tls(given) if tls else {})}
+    hosts = [_host(node.host, node.port) for node in list(nodes.startup_nodes.values())]
+    return f"{'rediss' if tls else 'redis'}+cluster://{_login(given)}{','.join(hosts)}", options
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    return {
         "connect_timeout": _limit(given.get("socket_connect_timeout")),
         "request_timeout": _limit(given.get("socket_timeout")),
         "label": given.get("client_name") or None,
     }
-    database = int(given.get("db") or 0)
-    if "path" in given:
-        return f"unix://{login}{quote(str(given['path']))}?db={database}", options
-    scheme = "redis"
-    if "SSL" in client.connection_pool.connection_class.__name__:
-        scheme = "rediss"
-        options.update(_tls(given))
-    host = str(given.get("host") or "localhost")
-    if ":" in host:
-        host = f"[{host}]"
-    return f"{scheme}://{login}{host}:{int(given.get('port') or 6379)}/{database}", options
+
+
+def _login(given: dict[str, Any]) -> str:
+    user, password = _credentials(given)
+    return "" if password is None else f"{quote(user or '', safe='')}:{quote(password, safe='')}@"
+
+
+def _database(given: dict[str, Any]) -> int:
+    return int(given.get("db") or 0)
+
+
+def _host(host: Any, port: Any) -> str:
+    host = _text(host) or "localhost"
+    return f"[{host}]:{int(port)}" if ":" in host else f"{host}:{int(port)}"
+
+
+def _has_tls(pool: Any) -> bool:
+    return _is_tls(pool.connection_class)
+
+
+def _is_tls(kind: Any) -> bool:
+    return "SSL" in getattr(kind, "__name__", "")
 
 
 def _credentials(given: dict[str, Any]) -> tuple[str | None, str | None]:

@@ -29,7 +29,9 @@ What is different, on purpose (`tests/test_compat_redis_py.py` runs every case w
 - `LockError.lock_name` is always there; redis-py's asyncio forgets it where a scope is not entered.
 - A companion key `onelock_fence:{name}` keeps the fencing token of the name for a week.
 
-A client that finds its server through Sentinel, or a cluster client, is refused with `TypeError`.
+The server is the one that the `redis.Redis` object has: also the master that one of `Sentinel.master_for` finds, which is
+followed at a failover, or the cluster of a `RedisCluster`. Settings that have no counterpart here (`address_remap`,
+`min_other_sentinels`, `ssl_ca_data` ...) are refused with `TypeError`, and so is a client of `Sentinel.slave_for`.
 """
 
 from __future__ import annotations
@@ -64,29 +66,32 @@ _staying: WeakSet[Any] = WeakSet()
 """Holds with a time-out: as in redis-py they last until then, whatever becomes of the program."""
 
 
-def _pool(redis: Any) -> Any:
-    pool = getattr(redis, "connection_pool", None)
-    if pool is None:
+def _server(redis: Any) -> Any:
+    """What stands for the server: its pool of connections, which clients may share; a client of a cluster has many."""
+    server = redis if hasattr(redis, "nodes_manager") else getattr(redis, "connection_pool", None)
+    if server is None:
         raise TypeError(f"this lock needs a redis.Redis object with a connection pool, not {type(redis).__name__}")
-    return pool
+    return server
 
 
 def _client(redis: Any) -> Client:
-    client = _clients_of.get(_pool(redis))
+    server = _server(redis)
+    client = _clients_of.get(server)
     if client is None:
         url, options = settings(redis)
         # making one does nothing yet, so it is no harm when two threads do
-        client = _clients_of.setdefault(redis.connection_pool, Client(url, **options))
+        client = _clients_of.setdefault(server, Client(url, **options))
     return client
 
 
 def _async_client(redis: Any) -> AsyncClient:
     from onelock.aclient import AsyncClient
 
-    client = _async_clients_of.get(_pool(redis))
+    server = _server(redis)
+    client = _async_clients_of.get(server)
     if client is None:
         url, options = settings(redis)
-        client = _async_clients_of.setdefault(redis.connection_pool, AsyncClient(url, **options))
+        client = _async_clients_of.setdefault(server, AsyncClient(url, **options))
     return client
 
 
