@@ -647,10 +647,13 @@ class Many:
         return self.client.lock(name, lock_class=compat.Lock if ours else redis.lock.Lock, **options)
 
     def close(self) -> None:
-        if self.asynchronous:
-            self._loop.run_until_complete(self.client.aclose())
-        else:
-            self.client.close()
+        # those that ask the Sentinels are not closed with it
+        manager = getattr(getattr(self.client, "connection_pool", None), "sentinel_manager", None)
+        for client in [self.client, *(manager.sentinels if manager else [])]:
+            if self.asynchronous:
+                self._loop.run_until_complete(client.aclose())
+            else:
+                client.close()
         self._loop.close()
 
 
