@@ -4,6 +4,7 @@ const test = require('node:test')
 const Redis = require('ioredis')
 const ours = require('onelock/redlock')
 const theirs = require('redlock')
+const programs = require('./support/programs.cjs')
 const { start, until } = require('./support/server.cjs')
 
 const open = []
@@ -29,8 +30,8 @@ const clients = (these = servers) =>
 const settings = (library, given) =>
   // servers that were just started would not vote yet
   library === ours ? { ...given, client: { quarantine: 0 } } : given
-const holders = async (name) => {
-  const found = await Promise.all(servers.map((server) => server.send('GET', name)))
+const holders = async (name, these = servers) => {
+  const found = await Promise.all(these.map((server) => server.send('GET', name)))
   return found.filter((value) => value !== null)
 }
 const caught = (promise) =>
@@ -38,6 +39,42 @@ const caught = (promise) =>
     () => assert.fail('it did not fail'),
     (error) => error,
   )
+
+/** Another process, which has a Redlock of this library and `redis`, a connection to the first server. */
+const another = (library, source) => {
+  const found = (name) => JSON.stringify(require.resolve(name))
+  const given = JSON.stringify(settings(library, { retryCount: -1, retryDelay: 20, retryJitter: 15 }))
+  const text = `
+    const Redis = require(${found('ioredis')})
+    const { default: Redlock } = require(${found(library === ours ? 'onelock/redlock' : 'redlock')})
+    const connections = ${JSON.stringify(servers.map(({ port }) => port))}.map((port) => new Redis(port, '127.0.0.1'))
+    const [redis] = connections
+    const redlock = new Redlock(connections, ${given})
+    redlock.on('error', () => {})
+    const work = async () => { ${source} }
+    work().then(() => process.exit(0))`
+  return programs.start(undefined, text, { loaded: false })
+}
+
+/** Three servers of their own, for what kills one of them. */
+const apart = async (act) => {
+  const those = await Promise.all([start(), start(), start()])
+  try {
+    await act(those)
+  } finally {
+    await Promise.all(those.map((server) => server.kill()))
+  }
+}
+
+/** A lock that stands on all of these servers: one to which there is no connection yet is not waited for. */
+const everywhere = async (redlock, name, duration, these) => {
+  for (let left = 1000; left > 0; left -= 1) {
+    const lock = await redlock.acquire([name], duration)
+    if ((await holders(name, these)).length === these.length) return lock
+    await lock.release()
+  }
+  assert.fail('the lock never came to stand on all servers')
+}
 
 for (const [label, library] of Object.entries({ theirs, ours })) {
   const { default: Redlock, ExecutionError } = library
@@ -96,7 +133,127 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
     )
     assert.ok(error instanceof ExecutionError)
   })
+
+  test(`${label}: an expired lock can neither be extended nor released, and does not harm the next one`, async () => {
+    const redlock = new Redlock(clients(), settings(library, { retryCount: 0 }))
+    redlock.on('error', () => {})
+    const name = fresh()
+    const lock = await redlock.acquire([name], 200)
+    await until(async () => (await holders(name)).length === 0 && Date.now() > lock.expiration, 'the end of the lock')
+    const extended = await caught(lock.extend(5000))
+    assert.ok(extended instanceof ExecutionError)
+    assert.equal(extended.message, 'Cannot extend an already-expired lock.')
+    assert.deepEqual(extended.attempts, [])
+    assert.deepEqual(await holders(name), [])
+    const next = await redlock.acquire([name], 30_000)
+    const before = await holders(name)
+    assert.ok(before.length >= 2, String(before))
+    const released = await caught(lock.release())
+    assert.ok(released instanceof ExecutionError)
+    assert.match(released.message, /unable to achieve a quorum/)
+    assert.equal(lock.expiration, 0)
+    const after = await holders(name)
+    assert.ok(after.length >= 2, String(after))
+    assert.deepEqual(new Set(after), new Set(before))
+    await next.release()
+  })
+
+  test(`${label}: extend with one of three servers away`, async () => {
+    await apart(async (those) => {
+      const redlock = new Redlock(clients(those), settings(library, { retryCount: 0 }))
+      redlock.on('error', () => {})
+      const name = fresh()
+      const lock = await everywhere(redlock, name, 5000, those)
+      const [gone, ...left] = those
+      await gone.kill()
+      const longer = await lock.extend(60_000)
+      for (const server of left) assert.ok((await server.send('PTTL', name)) > 30_000)
+      assert.ok(longer.expiration > Date.now() + 30_000)
+      await longer.release()
+      await until(async () => (await holders(name, left)).length === 0, 'the end of the hold')
+    })
+  })
+
+  test(`${label}: using with one of three servers away`, async () => {
+    await apart(async (those) => {
+      const given = { automaticExtensionThreshold: 400, retryCount: 2, retryDelay: 20, retryJitter: 1 }
+      const redlock = new Redlock(clients(those), settings(library, given))
+      redlock.on('error', () => {})
+      const name = fresh()
+      const [gone, ...left] = those
+      await (await everywhere(redlock, name, 1000, those)).release()
+      const value = await redlock.using([name], 1000, async (signal) => {
+        await until(async () => (await holders(name, those)).length === 3, 'the hold on all servers')
+        await gone.kill()
+        // beyond the end of what was acquired
+        const end = Date.now() + 2000
+        await until(async () => {
+          assert.equal((await holders(name, left)).length, 2)
+          assert.equal(signal.aborted, false)
+          return Date.now() > end
+        })
+        return 7
+      })
+      assert.equal(value, 7)
+      await until(async () => (await holders(name, left)).length === 0, 'the end of the hold')
+    })
+  })
+
+  test(`${label}: what another process holds is refused, and free when that process was killed and its time is over`, async () => {
+    const name = fresh()
+    const other = another(library, `await redlock.acquire(['${name}'], 3000); say('held'); await new Promise(() => {})`)
+    await until(() => other.out === 'held\n', 'the other process to hold it')
+    const redlock = new Redlock(clients(), settings(library, { retryDelay: 20, retryJitter: 15 }))
+    redlock.on('error', () => {})
+    assert.ok((await caught(redlock.acquire([name], 1000, { retryCount: 0 }))) instanceof ExecutionError)
+    const foreign = new Set(await holders(name))
+    assert.equal(foreign.size, 1)
+    other.child.kill('SIGKILL')
+    assert.equal((await other.ended).signal, 'SIGKILL')
+    // nobody gave it back
+    assert.deepEqual(new Set(await holders(name)), foreign)
+    const lock = await redlock.acquire([name], 10_000, { retryCount: -1 })
+    const own = await holders(name)
+    assert.ok(own.length >= 2 && own.every((value) => !foreign.has(value)), String(own))
+    await lock.release()
+  })
 }
+
+test('two processes count to the same number, with every pair of packages', async () => {
+  for (const pair of [
+    [ours, ours],
+    [ours, theirs],
+    [theirs, theirs],
+  ]) {
+    const [name, counter] = [fresh(), fresh()]
+    // who holds it goes on when the other one asks for it too, or has ended
+    const source = (own, other) => `
+      const tell = (what) => redis.set('${counter}:${own}', what)
+      for (let round = 0; round < 20; round += 1) {
+        await tell('asks')
+        const lock = await redlock.acquire(['${name}'], 10000)
+        let seen
+        while (!['asks', 'ended'].includes((seen = await redis.get('${counter}:${other}')))) await pause(1)
+        if (seen === 'asks') await redis.incr('${counter}:contested')
+        const value = Number(await redis.get('${counter}'))
+        await pause(1)
+        await redis.set('${counter}', value + 1)
+        await tell('rests')
+        await lock.release()
+      }
+      await tell('ended')`
+    const [one, two] = pair
+    const ended = await Promise.all([
+      another(one, source('one', 'two')).ended,
+      another(two, source('two', 'one')).ended,
+    ])
+    for (const { code, err } of ended) assert.deepEqual([code, err], [0, ''])
+    assert.equal(await servers[0].send('GET', counter), '40')
+    // all rounds at least of the one that ended first
+    const contested = Number(await servers[0].send('GET', `${counter}:contested`))
+    assert.ok(contested >= 20, String(contested))
+  }
+})
 
 test('both packages respect each other, and hand over', async () => {
   for (const [first, second] of [
