@@ -5,15 +5,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 target=${CARGO_TARGET_DIR:-$here/../target}/release
 
 "$here/../tools/servers.sh" redis-server-7.0 valkey-server-9.1
-has_hiredis() { printf '#include <hiredis/hiredis.h>\n' | cc -E -x c - >/dev/null 2>&1; }
-if ! has_hiredis; then
-    [ "$(id -u)" -eq 0 ] || { echo "bench: install libhiredis-dev and run this again" >&2; exit 1; }
-    echo "bench: installing libhiredis-dev" >&2
-    apt-get update -q >&2
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends libhiredis-dev >&2
-fi
+"$here/c/hiredis.sh" >/dev/null
 mkdir -p "$target"
-cc -O2 -Wall -Wextra -Werror -std=gnu11 -o "$target/onelock-bench-hiredis" "$here/c/hiredis-loop.c" -lhiredis -pthread
 
 # The C library and the program that measures it.
 (cd "$here/.." && cargo build --quiet --release --locked --package onelock-c)

@@ -1,7 +1,10 @@
 /*
  * The floor: a blocking hiredis connection in a loop, with nothing around it.
  *
- * Usage: onelock-bench-hiredis PORT LOCK FENCE CHANNEL TTL_MS FENCE_TTL_MS ACQUIRE_SHA RELEASE_SHA DELETE_SHA
+ * Usage: onelock-bench-hiredis PORTS LOCK FENCE CHANNEL TTL_MS FENCE_TTL_MS ACQUIRE_SHA RELEASE_SHA DELETE_SHA
+ *
+ * PORTS is one port, or those of several servers with commas between: then each request is written to all of them before
+ * the first reply is read, and acquire proposes a fencing token as a client of Redlock does.
  *
  * Reads orders from standard input, one a line, and answers each with one line:
  *   scripts N   N times: acquire and release by the given scripts    ->  p50_ns mean_ns
@@ -20,10 +23,12 @@
 
 enum { LOCK = 2, FENCE, CHANNEL, TTL_MS, FENCE_TTL_MS, ACQUIRE_SHA, RELEASE_SHA, DELETE_SHA, ARGUMENTS };
 
-enum { THREADS = 16 };
+enum { THREADS = 16, SERVERS_MAX = 9 };
 
-/* of each thread: its arguments, its connection, the tokens it has drawn */
+static int servers;
+/* of each thread: its arguments, its connection to each server and the one at work, the tokens it has drawn */
 static __thread char **arguments;
+static __thread redisContext *connections[SERVERS_MAX];
 static __thread redisContext *connection;
 static __thread unsigned long long drawn;
 
@@ -39,17 +44,35 @@ static long long now_ns(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-static redisReply *call(int words, const char **word) {
-    redisReply *reply = redisCommandArgv(connection, words, word, NULL);
-    if (!reply) die("no reply", NULL);
+static void ask(int words, const char **word) {
+    char *bytes;
+    long long length = redisFormatCommandArgv(&bytes, words, word, NULL);
+    if (length < 0) die("malloc", NULL);
+    for (int i = 0; i < servers; i++) {
+        int written = 0;
+        connection = connections[i];
+        if (redisAppendFormattedCommand(connection, bytes, (size_t)length) != REDIS_OK) die("malloc", NULL);
+        while (!written)
+            if (redisBufferWrite(connection, &written) != REDIS_OK) die("not sent", NULL);
+    }
+    redisFreeCommand(bytes);
+}
+
+static redisReply *answer(int server) {
+    void *reply;
+    connection = connections[server];
+    if (redisGetReply(connection, &reply) != REDIS_OK) die("no reply", NULL);
     return reply;
 }
 
 /* The second number of a script's reply says what it did. */
-static void expect(const char *what, redisReply *reply, long long verdict) {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[1]->integer != verdict)
-        die(what, reply);
-    freeReplyObject(reply);
+static void expect(const char *what, long long verdict) {
+    for (int i = 0; i < servers; i++) {
+        redisReply *reply = answer(i);
+        if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 2 || reply->element[1]->integer != verdict)
+            die(what, reply);
+        freeReplyObject(reply);
+    }
 }
 
 /* A token of its own for every cycle, as long as the real ones; a counter, because this is the floor. */
@@ -58,26 +81,36 @@ static void draw(char *token, size_t size) {
 }
 
 static void scripts(void) {
-    char token[64];
+    char token[64], proposed[32];
     draw(token, sizeof token);
+    /* in place of the microseconds of a clock */
+    if (servers > 1) snprintf(proposed, sizeof proposed, "%llu", (1ULL << 50) + drawn);
     const char *acquire[] = {"EVALSHA", arguments[ACQUIRE_SHA], "2", arguments[LOCK], arguments[FENCE], token,
-                             arguments[TTL_MS], arguments[FENCE_TTL_MS]};
-    expect("acquire", call(8, acquire), 0);
+                             arguments[TTL_MS], arguments[FENCE_TTL_MS], proposed};
+    ask(servers == 1 ? 8 : 9, acquire);
+    expect("acquire", 0);
     const char *release[] = {"EVALSHA", arguments[RELEASE_SHA], "1", arguments[LOCK], "m", token, arguments[CHANNEL]};
-    expect("release", call(7, release), 1);
+    ask(7, release);
+    expect("release", 1);
 }
 
 static void plain(void) {
     char token[64];
     draw(token, sizeof token);
     const char *set[] = {"SET", arguments[LOCK], token, "NX", "PX", arguments[TTL_MS]};
-    redisReply *reply = call(6, set);
-    if (reply->type != REDIS_REPLY_STATUS) die("SET", reply);
-    freeReplyObject(reply);
+    ask(6, set);
+    for (int i = 0; i < servers; i++) {
+        redisReply *reply = answer(i);
+        if (reply->type != REDIS_REPLY_STATUS) die("SET", reply);
+        freeReplyObject(reply);
+    }
     const char *delete[] = {"EVALSHA", arguments[DELETE_SHA], "1", arguments[LOCK], token};
-    reply = call(5, delete);
-    if (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1) die("compare-and-delete", reply);
-    freeReplyObject(reply);
+    ask(5, delete);
+    for (int i = 0; i < servers; i++) {
+        redisReply *reply = answer(i);
+        if (reply->type != REDIS_REPLY_INTEGER || reply->integer != 1) die("compare-and-delete", reply);
+        freeReplyObject(reply);
+    }
 }
 
 static int ascending(const void *a, const void *b) {
@@ -101,21 +134,27 @@ static void block(void (*cycle)(void), long count) {
     free(took);
 }
 
-static redisContext *connected(void) {
-    redisContext *made = redisConnect("127.0.0.1", atoi(arguments[1]));
-    connection = made;
-    if (!made || made->err) die("connect", NULL);
-    return made;
+/* The calling thread's connections, one to each server. */
+static void connect_all(void) {
+    char *ports = strdup(arguments[1]), *rest = ports, *port;
+    servers = 0;
+    while ((port = strsep(&rest, ","))) {
+        if (servers == SERVERS_MAX) die("too many servers", NULL);
+        connection = redisConnect("127.0.0.1", atoi(port));
+        if (!connection || connection->err) die("connect", NULL);
+        connections[servers++] = connection;
+    }
+    free(ports);
 }
 
 static char **of_thread[THREADS];
-static redisContext *connection_of[THREADS];
+static redisContext *connections_of[THREADS][SERVERS_MAX];
 static long rounds;
 
 static void *work(void *number) {
     int own = (int)(long)number;
     arguments = of_thread[own];
-    connection = connection_of[own];
+    memcpy(connections, connections_of[own], sizeof connections);
     drawn = (unsigned long long)(own + 1) << 48 | (unsigned long long)now_ns();
     for (long i = 0; i < rounds; i++) scripts();
     return NULL;
@@ -124,7 +163,8 @@ static void *work(void *number) {
 /* Connections and names are made before the first measurement. */
 static void prepare_threads(void) {
     char **common = arguments;
-    redisContext *main_connection = connection;
+    redisContext *main_connections[SERVERS_MAX];
+    memcpy(main_connections, connections, sizeof connections);
     for (int i = 0; i < THREADS; i++) {
         of_thread[i] = malloc(ARGUMENTS * sizeof **of_thread);
         memcpy(of_thread[i], common, ARGUMENTS * sizeof **of_thread);
@@ -133,14 +173,15 @@ static void prepare_threads(void) {
             if (digits) digits[0] = (char)('0' + i / 10), digits[1] = (char)('0' + i % 10);
             of_thread[i][which] = name;
         }
-        connection_of[i] = connected();
+        connect_all();
+        memcpy(connections_of[i], connections, sizeof connections);
     }
-    connection = main_connection;
+    memcpy(connections, main_connections, sizeof connections);
 }
 
 static void threads(long count) {
     pthread_t running[THREADS];
-    if (!connection_of[0]) prepare_threads();
+    if (!of_thread[0]) prepare_threads();
     rounds = count;
     long long begun = now_ns();
     for (long i = 0; i < THREADS; i++) pthread_create(&running[i], NULL, work, (void *)i);
@@ -156,7 +197,7 @@ int main(int argc, char **argv) {
         return 2;
     }
     arguments = argv;
-    connection = connected();
+    connect_all();
     char order[16];
     long count;
     while (scanf("%15s %ld", order, &count) == 2) {

@@ -39,7 +39,7 @@ fn compare(
 pub(crate) fn threads(server: &Server, effort: Effort) -> Vec<Row> {
     let (rounds, cycles) = effort.choose((30, 200), (5, 50));
     let mut ours = Floor::start_c(server.port(), LOCK);
-    let mut theirs = Floor::start(server.port(), &Requests::new(LOCK));
+    let mut theirs = Floor::start(&[server.port()], &Requests::new(LOCK));
     let [own, floor] = compare((&mut ours, "threads"), (&mut theirs, "threads"), rounds, cycles);
     // cycles a second, so the other way round
     let ratio = Ratio::of(&floor, &own);
@@ -57,7 +57,7 @@ pub(crate) fn threads(server: &Server, effort: Effort) -> Vec<Row> {
 pub(crate) fn sequential(server: &Server, cpu: usize, effort: Effort) -> Row {
     let (rounds, cycles) = effort.choose((20, 2000), (5, 500));
     let mut ours = Floor::start_c(server.port(), LOCK);
-    let mut theirs = Floor::start(server.port(), &Requests::new(LOCK));
+    let mut theirs = Floor::start(&[server.port()], &Requests::new(LOCK));
     host::pin(Some(ours.pid()), cpu);
     host::pin(Some(theirs.pid()), cpu);
     let [own, floor] = compare((&mut ours, "cycles"), (&mut theirs, "scripts"), rounds, cycles);

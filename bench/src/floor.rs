@@ -1,4 +1,5 @@
-//! The C programs, on hiredis and on the C library, as child processes that carry out one block of cycles at a time.
+//! The programs in other languages, as child processes that carry out one block of cycles at a time: the C programs on
+//! hiredis and on the C library, and those of Redlock in Node.js and Python.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -24,15 +25,15 @@ impl Drop for Floor {
 }
 
 impl Floor {
-    /// Starts it; it connects once.
+    /// Starts it; it connects once to each of these servers, and writes every request to all of them.
     ///
     /// # Panics
     /// When it was not built (`bench/setup.sh` does that).
-    pub(crate) fn start(port: u16, requests: &Requests) -> Floor {
+    pub(crate) fn start(ports: &[u16], requests: &Requests) -> Floor {
         let program = std::env::current_exe().expect("a program has a path").with_file_name("onelock-bench-hiredis");
         assert!(program.exists(), "{} is missing; `make bench` builds it", program.display());
         let mut command = Command::new(program);
-        command.arg(port.to_string()).arg(&requests.lock);
+        command.arg(comma_separated(ports)).arg(&requests.lock);
         command.args([&requests.fence, &requests.channel].map(|bytes| std::ffi::OsStr::from_bytes(bytes)));
         command.args([requests.ttl_ms, requests.fence_ttl_ms].map(|ms| ms.to_string()));
         command.args([&requests.acquire, &requests.release, &raw::sha(raw::DELETE)]);
@@ -51,7 +52,11 @@ impl Floor {
         Floor::run(command)
     }
 
-    fn run(mut command: Command) -> Floor {
+    /// Starts a program that takes orders as the C programs do.
+    ///
+    /// # Panics
+    /// When there is no such program.
+    pub(crate) fn run(mut command: Command) -> Floor {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(command).expect("the program starts");
         let orders = child.stdin.take().expect("piped");
@@ -64,16 +69,21 @@ impl Floor {
         self.child.id()
     }
 
-    /// Runs `cycles` cycles of one kind (`scripts`, `plain`, `cycles`) and tells their median; for `threads` the time of one
-    /// cycle of all.
+    /// Runs `cycles` cycles of one kind (`scripts`, `plain`, `cycles`, or the name of a side) and tells their median; for
+    /// `threads` the time of one cycle of all.
     ///
     /// # Panics
     /// When it ended; it has said why on standard error.
     pub(crate) fn block(&mut self, kind: &str, cycles: usize) -> Duration {
-        writeln!(self.orders, "{kind} {cycles}").expect("the hiredis program runs");
+        writeln!(self.orders, "{kind} {cycles}").expect("the program runs");
         let mut line = String::new();
-        self.answers.read_line(&mut line).expect("the hiredis program answers");
+        self.answers.read_line(&mut line).expect("the program answers");
         let median = line.split(' ').next().and_then(|word| word.parse().ok());
-        Duration::from_nanos(median.expect("the hiredis program has said why it ended"))
+        Duration::from_nanos(median.expect("the program has said why it ended"))
     }
+}
+
+/// Ports as these programs take them.
+pub(crate) fn comma_separated(ports: &[u16]) -> String {
+    ports.iter().map(u16::to_string).collect::<Vec<_>>().join(",")
 }

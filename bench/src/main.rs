@@ -1,10 +1,11 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
-//! `onelock-bench [--quick] [--server NAME] [sequential] [throughput] [handover] [leases] [c] [redlock]`; see `bench/README.md`.
+//! `onelock-bench [--quick] [--server NAME] [sequential] [throughput] [handover] [leases] [c] [redlock]
+//! [redlock-peers]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `throughput`, `handover`, `leases`, `c_library`, `redlock` | one measurement each |
+//! | `sequential`, `throughput`, `handover`, `leases`, `c_library`, `redlock`, `redlock_peers` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -22,6 +23,7 @@ mod host;
 mod leases;
 mod raw;
 mod redlock;
+mod redlock_peers;
 mod report;
 mod same;
 mod sequential;
@@ -52,7 +54,7 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 6] = ["throughput", "handover", "leases", "sequential", "c", "redlock"];
+const PARTS: [&str; 7] = ["throughput", "handover", "leases", "sequential", "c", "redlock", "redlock-peers"];
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -110,7 +112,11 @@ fn main() {
         rows.extend(later);
     }
     if wanted("redlock") {
-        rows.extend(redlock::measure(flavor, LOCK, effort));
+        rows.extend(redlock::measure(flavor, effort));
+    }
+    // it needs other languages: only when it is named
+    if parts.iter().any(|part| part == "redlock-peers") {
+        rows.extend(redlock_peers::measure(flavor, effort));
     }
     println!("{}, {}, {machine}", host::today(), flavor.program());
     println!("load {before} before, {} after; in parentheses the quartiles over the rounds\n", host::load());

@@ -156,7 +156,7 @@ pub(crate) fn measure(server: &Server, lock: &str, effort: Effort) -> Vec<Row> {
     host::pin(Some(server.pid()), CPU);
     let url = server.url();
     let requests = Requests::new(lock);
-    let floor = Floor::start(server.port(), &requests);
+    let floor = Floor::start(&[server.port()], &requests);
     host::pin(Some(floor.pid()), CPU);
     let floor = std::cell::RefCell::new(floor);
 
