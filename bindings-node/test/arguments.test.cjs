@@ -1,5 +1,6 @@
 // What is wrong is refused before any I/O, in words that name it.
 const assert = require('node:assert/strict')
+const net = require('node:net')
 const test = require('node:test')
 const { Client, InvalidArgumentError, Owner } = require('onelock')
 
@@ -48,6 +49,36 @@ test('addresses and options of clients', () => {
   refused(() => new Client('memory://', { fencing: false, minFencingGrade: 'Strict' }), /fencing is off/)
   refused(() => new Client(['memory://', 5]), /address must be a string/)
   refused(() => Client.connect('memory://', { x: 1 }), /no option "x"/)
+})
+
+test('names that a cluster cannot keep in one place are refused without a connection', async () => {
+  let connections = 0
+  const listening = net.createServer((socket) => {
+    connections += 1
+    socket.destroy()
+  })
+  await new Promise((resolve) => listening.listen(0, '127.0.0.1', resolve))
+  const { port } = listening.address()
+  const cluster = new Client(`redis+cluster://127.0.0.1:${port}`, { unreachableLimit: 100 })
+  try {
+    for (const name of ['orders:{42', 'orders:42}', '{}:42', '}{', Buffer.from('{orders')]) {
+      const lock = cluster.lock(name)
+      for (const act of [() => lock.acquire(), () => lock.tryAcquire(), () => lock.acquire({ timeout: 60_000 })]) {
+        await refused(act, /in a cluster the braces of a name must enclose something, as in \{orders\}:42/)
+      }
+      await refused(
+        () => cluster.reentrantLock(name, { owner: new Owner() }).acquire(),
+        /write the name without braces/,
+      )
+    }
+    assert.equal(connections, 0)
+    // a whole pair is none of these: there it is tried
+    await assert.rejects(cluster.lock('{orders}:42').acquire(), { code: 'ERR_ONELOCK_UNAVAILABLE' })
+    assert.ok(connections > 0)
+  } finally {
+    await cluster.close()
+    listening.close()
+  }
 })
 
 test('a password is never shown', () => {
