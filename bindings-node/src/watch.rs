@@ -110,7 +110,10 @@ impl Watcher {
             done(sys::napi_get_uv_event_loop(env, &raw mut event_loop))?;
             done(sys::napi_create_string_utf8(env, c"onelock".as_ptr(), 7, &raw mut name))?;
             done(sys::napi_async_init(env, ptr::null_mut(), name, &raw mut context))?;
-            done(sys::napi_create_reference(env, bell.raw(), 1, &raw mut reference))?;
+            if done(sys::napi_create_reference(env, bell.raw(), 1, &raw mut reference)).is_none() {
+                sys::napi_async_destroy(env, context);
+                return None;
+            }
         }
         let inner = Rc::new(Inner {
             uv,
@@ -130,8 +133,11 @@ impl Watcher {
         let hooked =
             unsafe { sys::napi_add_async_cleanup_hook(env, Some(end), kept.cast_mut().cast(), ptr::null_mut()) };
         if done(hooked).is_none() {
-            // SAFETY: nobody else has it.
-            drop(unsafe { Rc::from_raw(kept) });
+            // SAFETY: nobody else has it, and the environment lives.
+            unsafe {
+                inner.let_go();
+                drop(Rc::from_raw(kept));
+            }
             return None;
         }
         Some(Watcher(inner))
@@ -214,9 +220,20 @@ impl Inner {
         // SAFETY: it was made by `Rc::into_raw`; the environment lives until the hook is removed.
         unsafe {
             let inner = Rc::from_raw(kept);
-            sys::napi_async_destroy(inner.env, inner.context);
-            sys::napi_delete_reference(inner.env, inner.bell);
+            inner.let_go();
             sys::napi_remove_async_cleanup_hook(hook);
+        }
+    }
+
+    /// Nobody is called any more.
+    ///
+    /// # Safety
+    /// Once only, on the thread of the environment, which lives.
+    unsafe fn let_go(&self) {
+        // SAFETY: both were made with it in `Watcher::new`.
+        unsafe {
+            sys::napi_async_destroy(self.env, self.context);
+            sys::napi_delete_reference(self.env, self.bell);
         }
     }
 }
