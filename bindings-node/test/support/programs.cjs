@@ -5,7 +5,7 @@ const { join } = require('node:path')
 const root = join(__dirname, '..', '..')
 
 /** Starts a program that knows `url` and, unless it is not `loaded`, `Client`; it is given up after `limit` ms. */
-function start(url, source, { flags = [], limit = 20_000, loaded = true } = {}) {
+function start(url, source, { flags = [], limit = 20_000, loaded = true, env = {} } = {}) {
   const text = `
     ${loaded ? `const { Client } = require(${JSON.stringify(root)})` : ''}
     const url = ${JSON.stringify(url)}
@@ -15,7 +15,7 @@ function start(url, source, { flags = [], limit = 20_000, loaded = true } = {}) 
     ${source}`
   const child = spawn(process.execPath, [...flags, '-e', text], {
     stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, NODE_OPTIONS: '' },
+    env: { ...process.env, NODE_OPTIONS: '', ...env },
   })
   const run = { child, out: '', err: '', began: Date.now() }
   child.stdout.setEncoding('utf8').on('data', (more) => (run.out += more))
