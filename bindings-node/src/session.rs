@@ -5,12 +5,11 @@
 //! thread, so neither can overtake the other.
 
 use std::cell::RefCell;
-use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
 
+use futures_util::FutureExt;
 use napi::Env;
 use napi::bindgen_prelude::{Float64ArraySlice, Function};
 use napi_derive::napi;
@@ -333,10 +332,15 @@ impl Session {
         if self.state.borrow().calls.is_empty() {
             self.pump.keep_alive(&env, true);
         }
-        let work = async move {
-            let outcome = unbroken(work).await.unwrap_or_else(|failure| Outcome::Failed(Box::new(failure)));
+        // a panic, which is a defect, is told as a failure
+        let work = AssertUnwindSafe(work).catch_unwind().map(move |ended| {
+            let outcome = match ended {
+                Ok(Ok(outcome)) => outcome,
+                Ok(Err(failure)) => Outcome::Failed(Box::new(failure)),
+                Err(_) => Outcome::Failed(Box::new(Failure::new(ErrorKind::Internal, "run a call", "it panicked"))),
+            };
             pump.tell(Message::Outcome { call, outcome });
-        };
+        });
         let task = match &self.watcher {
             Some(watcher) => watcher.port().start(work),
             None => port::begin(work),
@@ -344,7 +348,7 @@ impl Session {
         let task = task.map_err(|error| napi::Error::from_reason(error.to_string()))?;
         self.state.borrow_mut().calls.insert(call, Call { task, releases: None });
         if let Some(watcher) = &self.watcher {
-            watcher.watch();
+            watcher.attend();
         }
         Ok(())
     }
@@ -357,16 +361,6 @@ impl Session {
         self.state.borrow_mut().parcels.insert(0, Parcel::Failure(Box::new(failure)));
         None
     }
-}
-
-/// A panic, which is a defect, is told as a failure.
-async fn unbroken(work: impl Future<Output = Result<Outcome, Failure>>) -> Result<Outcome, Failure> {
-    let mut work = pin!(work);
-    let guarded = poll_fn(|context| {
-        catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(context)))
-            .unwrap_or_else(|_| Poll::Ready(Err(Failure::new(ErrorKind::Internal, "run a call", "it panicked"))))
-    });
-    guarded.await
 }
 
 fn not_held(tried: &str) -> Failure {

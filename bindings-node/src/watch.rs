@@ -16,6 +16,7 @@ use onelock::port::{Port, Socket};
 use crate::pump::Pump;
 
 const UV_POLL: c_int = 8;
+const UV_PREPARE: c_int = 9;
 const UV_READABLE: c_int = 1;
 /// What libuv's handles are aligned to, at most.
 const ALIGNMENT: usize = 16;
@@ -27,6 +28,9 @@ type Raw = *mut c_void;
 struct Uv {
     poll_init: unsafe extern "C" fn(*mut sys::uv_loop_s, Raw, c_int) -> c_int,
     poll_start: unsafe extern "C" fn(Raw, c_int, unsafe extern "C" fn(Raw, c_int, c_int)) -> c_int,
+    prepare_init: unsafe extern "C" fn(*mut sys::uv_loop_s, Raw) -> c_int,
+    prepare_start: unsafe extern "C" fn(Raw, unsafe extern "C" fn(Raw)) -> c_int,
+    prepare_stop: unsafe extern "C" fn(Raw) -> c_int,
     close: unsafe extern "C" fn(Raw, unsafe extern "C" fn(Raw)),
     unref: unsafe extern "C" fn(Raw),
     handle_size: unsafe extern "C" fn(c_int) -> usize,
@@ -52,6 +56,9 @@ impl Uv {
         Some(Uv {
             poll_init: function!("uv_poll_init"),
             poll_start: function!("uv_poll_start"),
+            prepare_init: function!("uv_prepare_init"),
+            prepare_start: function!("uv_prepare_start"),
+            prepare_stop: function!("uv_prepare_stop"),
             close: function!("uv_close"),
             unref: function!("uv_unref"),
             handle_size: function!("uv_handle_size"),
@@ -77,7 +84,10 @@ struct Inner {
     bell: sys::napi_ref,
     port: Port,
     pump: Arc<Pump>,
+    /// Room for a handle of any kind that is used here.
     layout: Layout,
+    /// Runs before the loop waits; null until it is first needed.
+    prepared: Cell<Raw>,
     /// Those that are not closing yet.
     open: RefCell<Vec<Raw>>,
     /// Those that are not closed yet.
@@ -89,7 +99,8 @@ struct Inner {
 /// What a handle belongs to.
 struct Watched {
     inner: Rc<Inner>,
-    socket: Socket,
+    /// What it watches, if it watches a socket.
+    socket: Option<Socket>,
 }
 
 fn done(status: sys::napi_status) -> Option<()> {
@@ -100,8 +111,9 @@ impl Watcher {
     /// `bell` is called when there is something to fetch from `pump`. `None` where this cannot be done.
     pub(crate) fn new(env: Env, bell: &Function<'_, (), ()>, pump: &Arc<Pump>) -> Option<Watcher> {
         let uv = Uv::get()?;
-        // SAFETY: a question without any condition.
-        let layout = Layout::from_size_align(unsafe { (uv.handle_size)(UV_POLL) }, ALIGNMENT).ok()?;
+        // SAFETY: questions without any condition.
+        let size = unsafe { (uv.handle_size)(UV_POLL).max((uv.handle_size)(UV_PREPARE)) };
+        let layout = Layout::from_size_align(size, ALIGNMENT).ok()?;
         let env = env.raw();
         let (mut event_loop, mut context, mut name) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let mut reference = ptr::null_mut();
@@ -124,6 +136,7 @@ impl Watcher {
             port: Port::new(),
             pump: pump.clone(),
             layout,
+            prepared: Cell::new(ptr::null_mut()),
             open: RefCell::default(),
             left: Cell::new(0),
             ending: Cell::new(None),
@@ -147,13 +160,17 @@ impl Watcher {
         &self.0.port
     }
 
-    /// Has the event loop watch what is new. Only on its thread.
-    pub(crate) fn watch(&self) {
+    /// What came of something that was begun: has the event loop watch what is new, and send together what is sent
+    /// together. Only on its thread.
+    pub(crate) fn attend(&self) {
         for socket in self.0.port.fresh() {
             // otherwise the socket is dropped, and another one is made later
             if self.0.ending.get().is_none() {
                 Inner::watch(&self.0, socket);
             }
+        }
+        if self.0.port.is_owing() && self.0.ending.get().is_none() {
+            Inner::flush_soon(&self.0);
         }
     }
 }
@@ -161,24 +178,50 @@ impl Watcher {
 impl Inner {
     fn watch(inner: &Rc<Inner>, socket: Socket) {
         let (uv, fd) = (inner.uv, socket.fd());
+        // SAFETY: room for such a handle, which lives until the handle is closed.
+        let made = Inner::handle(inner, Some(socket), |handle| unsafe { (uv.poll_init)(inner.event_loop, handle, fd) });
+        // SAFETY: it was made just now.
+        if let Some(handle) = made
+            && unsafe { (uv.poll_start)(handle, UV_READABLE, readable) } != 0
+        {
+            inner.close(handle);
+        }
+    }
+
+    /// Before the loop waits the next time, after everything that JavaScript can begin now.
+    fn flush_soon(inner: &Rc<Inner>) {
+        let uv = inner.uv;
+        if inner.prepared.get().is_null() {
+            // SAFETY: as above.
+            let made = Inner::handle(inner, None, |handle| unsafe { (uv.prepare_init)(inner.event_loop, handle) });
+            inner.prepared.set(made.unwrap_or(ptr::null_mut()));
+        }
+        let prepared = inner.prepared.get();
+        // SAFETY: it is open: it is closed when the thread ends, which was asked for above. Starting it twice is fine.
+        if prepared.is_null() || unsafe { (uv.prepare_start)(prepared, about_to_wait) } != 0 {
+            inner.port.flush();
+        }
+    }
+
+    /// A handle that keeps no process alive.
+    fn handle(inner: &Rc<Inner>, socket: Option<Socket>, init: impl FnOnce(Raw) -> c_int) -> Option<Raw> {
+        let uv = inner.uv;
         // SAFETY: the layout is that of the handle, and not empty. Memory and data live until the handle is closed.
         unsafe {
             let handle: Raw = alloc_zeroed(inner.layout).cast();
             if handle.is_null() {
-                return;
+                return None;
             }
-            if (uv.poll_init)(inner.event_loop, handle, fd) != 0 {
-                return dealloc(handle.cast(), inner.layout);
+            if init(handle) != 0 {
+                dealloc(handle.cast(), inner.layout);
+                return None;
             }
             let watched = Box::new(Watched { inner: inner.clone(), socket });
             (uv.handle_set_data)(handle, Box::into_raw(watched).cast());
             inner.left.set(inner.left.get() + 1);
             inner.open.borrow_mut().push(handle);
-            // a connection keeps no process alive
             (uv.unref)(handle);
-            if (uv.poll_start)(handle, UV_READABLE, readable) != 0 {
-                inner.close(handle);
-            }
+            Some(handle)
         }
     }
 
@@ -238,6 +281,18 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Does something that results may come of, on the loop's thread, and has JavaScript fetch them.
+    fn attending<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.pump.attend();
+        let done = work();
+        if self.pump.attended() && self.ending.get().is_none() {
+            self.ring();
+        }
+        done
+    }
+}
+
 /// There is something to read, or the connection was closed.
 unsafe extern "C" fn readable(handle: Raw, _status: c_int, _events: c_int) {
     // a panic, which is a defect, must not go on in libuv
@@ -245,14 +300,23 @@ unsafe extern "C" fn readable(handle: Raw, _status: c_int, _events: c_int) {
         // SAFETY: a handle that is open has its data, and `Watched` lives until it is closed.
         let watched = unsafe { &*data(handle) };
         let inner = watched.inner.clone();
-        inner.pump.attend();
-        let goes_on = inner.port.ready(&watched.socket);
-        if !goes_on {
-            inner.close(handle);
-        }
-        if inner.pump.attended() && inner.ending.get().is_none() {
-            inner.ring();
-        }
+        let Some(socket) = &watched.socket else { return };
+        inner.attending(|| {
+            if !inner.port.ready(socket) {
+                inner.close(handle);
+            }
+        });
+    }));
+}
+
+/// The loop has gone round.
+unsafe extern "C" fn about_to_wait(handle: Raw) {
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: as above.
+        let inner = unsafe { (*data(handle)).inner.clone() };
+        // SAFETY: it is open.
+        unsafe { (inner.uv.prepare_stop)(handle) };
+        inner.attending(|| inner.port.flush());
     }));
 }
 

@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{mem, process, thread};
 
+use futures_util::FutureExt;
 use onelock::ErrorKind;
 use onelock::port::{Port, Socket, Task};
 use pyo3::exceptions::PyOSError;
@@ -41,6 +42,8 @@ pub(crate) struct Pump {
     queue: Arc<Queue>,
     waiters: Mutex<Waiters>,
     next: AtomicU64,
+    /// The loop will call `flush`.
+    called: AtomicBool,
     pid: u32,
 }
 
@@ -90,16 +93,17 @@ impl Pump {
         let future = event_loop.call_method0(intern!(py, "create_future"))?;
         let id = this.number();
         let queue = this.queue.clone();
-        let started = this.port.start(async move {
-            let report = Report { queue, id };
-            let finish = work.await;
-            report.done(finish);
-        });
+        let report = Report { queue, id };
+        let started = this.port.start(work.map(move |finish| report.done(finish)));
         let work = started.map_err(|error| raise(py, &error))?;
         let waiter = Waiter { future: future.clone().unbind(), work };
         this.waiters().results.insert(id, waiter);
         for socket in this.port.fresh() {
             Connection::watch(pump, event_loop, socket)?;
+        }
+        if this.port.is_owing() && !this.called.swap(true, Ordering::Relaxed) {
+            let flush = pump.getattr(intern!(py, "flush"))?;
+            event_loop.call_method1(intern!(py, "call_soon"), (flush,))?;
         }
         Ok((id, future))
     }
@@ -145,7 +149,16 @@ impl Pump {
     fn new() -> PyResult<Pump> {
         let queue = Queue::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
         let (waiters, next) = (Mutex::default(), AtomicU64::new(0));
-        Ok(Pump { port: Port::new(), queue: Arc::new(queue), waiters, next, pid: process::id() })
+        let called = AtomicBool::new(false);
+        Ok(Pump { port: Port::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })
+    }
+
+    /// Sends the requests that came together. The loop calls it when it has gone round.
+    fn flush(&self, py: Python<'_>) {
+        self.called.store(false, Ordering::Relaxed);
+        self.queue.attend();
+        self.port.flush();
+        self.deliver(py, self.queue.take_attended());
     }
 
     /// Delivers what has come.

@@ -7,7 +7,8 @@
 //! 1. begins every call with [`Port::start`], on the loop's thread;
 //! 2. after that, has the loop watch for reading what [`Port::fresh`] hands out;
 //! 3. calls [`Port::ready`] on the loop's thread when one of these can be read, and stops watching and drops it when that
-//!    returns `false`.
+//!    returns `false`;
+//! 4. calls [`Port::flush`] on the loop's thread when [`Port::is_owing`] says so and the loop has gone round once.
 //!
 //! Everything goes on without the loop: work that waits for anything else than such a reply becomes a task of the
 //! [background runtime](crate::runtime), requests for which there is no such connection go over the one that tasks share,
@@ -47,6 +48,9 @@ pub(crate) trait Moored: Send + Sync {
 
     /// There is something to read. False when it is over.
     fn ready(&self) -> bool;
+
+    /// What waited to be sent with others is sent.
+    fn flush(&self);
 }
 
 /// A connection for the loop to watch. Keep it for as long as the loop watches it: it is not closed before it is dropped.
@@ -95,6 +99,10 @@ pub(crate) struct Inner {
     any_fresh: AtomicBool,
     /// What was woken on the loop's thread, and goes on there.
     going_on: Mutex<VecDeque<Arc<Task>>>,
+    /// Those that have something to send when the loop has gone round.
+    owing: Mutex<Vec<Arc<dyn Moored>>>,
+    /// Whether there are any.
+    any_owing: AtomicBool,
 }
 
 impl Inner {
@@ -110,6 +118,25 @@ impl Inner {
     pub(crate) fn moor(&self, socket: Arc<dyn Moored>) {
         self.fresh().push(socket);
         self.any_fresh.store(true, Ordering::Release);
+    }
+
+    /// The loop is to [flush](Port::flush) this when it has gone round.
+    pub(crate) fn owe(&self, socket: Arc<dyn Moored>) {
+        self.owing().push(socket);
+        self.any_owing.store(true, Ordering::Release);
+    }
+
+    fn owing(&self) -> MutexGuard<'_, Vec<Arc<dyn Moored>>> {
+        self.owing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flush(&self) {
+        while self.any_owing.swap(false, Ordering::AcqRel) {
+            let owing = mem::take(&mut *self.owing());
+            for socket in owing {
+                socket.flush();
+            }
+        }
     }
 }
 
@@ -177,6 +204,8 @@ impl Port {
             fresh: Mutex::default(),
             any_fresh: AtomicBool::new(false),
             going_on: Mutex::default(),
+            owing: Mutex::default(),
+            any_owing: AtomicBool::new(false),
         }))
     }
 
@@ -211,8 +240,25 @@ impl Port {
         let here = Here::at(&self.0);
         let goes_on = socket.0.ready();
         self.go_on();
+        self.0.flush();
         drop(here);
         goes_on
+    }
+
+    /// Whether requests wait to be sent together with others: [`Port::flush`] is to be called soon.
+    pub fn is_owing(&self) -> bool {
+        self.0.any_owing.load(Ordering::Acquire)
+    }
+
+    /// Sends what waits to be sent together with others. To be called on the loop's thread, once everything that can
+    /// begin now has begun. What is not sent within the time limit of a request is sent in another way.
+    pub fn flush(&self) {
+        if self.is_owing() && self.0.stamp.is_here() {
+            let here = Here::at(&self.0);
+            self.0.flush();
+            self.go_on();
+            drop(here);
+        }
     }
 
     fn go_on(&self) {

@@ -15,19 +15,32 @@ if TYPE_CHECKING:
 # The loop owns the reader of its pump, and the reader the pump. When the loop is closed they go, and with them what was
 # under way. So neither loop nor pump is held here.
 _pumps: WeakKeyDictionary[AbstractEventLoop, ref[Pump]] = WeakKeyDictionary()
+# The one that was asked for last, since most programs have one.
+_last: tuple[ref[AbstractEventLoop], ref[Pump]] | None = None
+
+_running_loop = asyncio.get_running_loop
 
 
 def current() -> tuple[Pump, AbstractEventLoop]:
     """The pump of the running loop, and the loop."""
-    loop = asyncio.get_running_loop()
+    loop = _running_loop()
+    if (last := _last) is not None and last[0]() is loop and (pump := last[1]()) is not None:
+        return pump, loop
+    return _found(loop), loop
+
+
+def _found(loop: AbstractEventLoop) -> Pump:
+    global _last
     known = _pumps.get(loop)
     pump = None if known is None else known()
     if pump is None:
         pump = Pump()
         reader = Reader(pump)
         loop.add_reader(reader.fileno(), reader.drain)
-        _pumps[loop] = ref(pump)
-    return pump, loop
+        known = _pumps[loop] = ref(pump)
+    assert known is not None
+    _last = ref(loop), known
+    return pump
 
 
 async def result(pump: Pump, started: tuple[int, Future[Any]]) -> Any:

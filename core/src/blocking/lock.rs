@@ -177,7 +177,7 @@ impl Lock {
             OnThread::Continue(acquiring, place) => {
                 let (name, worker) = (self.what.name.clone(), engine.clone());
                 wait_for(&engine, interrupt, async move {
-                    let hold = entering::go_on(*acquiring, place).await?;
+                    let hold = entering::go_on(acquiring, place).await?;
                     // a handle from here on: undelivered, it is given back
                     Ok(LeaseHandle::new(worker, hold, name))
                 })

@@ -78,7 +78,7 @@ impl Acquiring {
     }
 
     /// To the end, on the runtime.
-    pub(crate) async fn run(mut self) -> Result<Arc<Hold>, Error> {
+    pub(crate) async fn run(&mut self) -> Result<Arc<Hold>, Error> {
         if let Some(verdict) = self.stand_in_line().await {
             return self.finish(verdict);
         }
@@ -88,8 +88,9 @@ impl Acquiring {
             }
             match self.machine.next(clock::now()) {
                 Step::Attempt { until } => self.attempt(until).await?,
-                Step::Watch { until } => self.watch(until).await,
-                Step::Sleep { until } => self.sleep(until).await,
+                // boxed, so that an acquire that needs not wait is small
+                Step::Watch { until } => Box::pin(self.watch(until)).await,
+                Step::Sleep { until } => Box::pin(self.sleep(until)).await,
                 Step::Done(verdict) => {
                     if let Some(result) = self.deliver(verdict) {
                         return result;
@@ -159,9 +160,10 @@ impl Acquiring {
             }
             self.note_waiting();
             let Some(seat) = &self.seat else { return None };
+            let mut over = Box::pin(sleep_until(self.machine.gives_up_at()));
             let out_of_patience = tokio::select! {
                 () = seat.nudged() => false,
-                () = sleep_until(self.machine.gives_up_at()) => true,
+                () = &mut over => true,
             };
             if self.engine.is_closed() {
                 return Some(Verdict::Failed(closed()));

@@ -140,7 +140,8 @@ pub(crate) async fn enter(engine: Arc<Engine>, what: &Description, wait: Option<
         }
         match way(&engine, what)? {
             Way::First(place) => {
-                let hold = Acquiring::new(engine.clone(), what, remaining(wait, give_up_at)).run().await?;
+                let mut acquiring = Acquiring::new(engine.clone(), what, remaining(wait, give_up_at));
+                let hold = acquiring.run().await?;
                 if let Some(place) = place {
                     place.granted(&hold);
                 }
@@ -157,15 +158,19 @@ pub(crate) async fn enter(engine: Arc<Engine>, what: &Description, wait: Option<
                 }
                 return Err(unanswered(&engine, what));
             }
-            Way::Wait => tokio::select! {
-                () = changed => {}
-                () = sleep_until(give_up_at) => {
-                    let detail = "the same owner is in the middle of an acquire or a release";
-                    let kind = if wait == Some(Duration::ZERO) { ErrorKind::Busy } else { ErrorKind::Timeout };
-                    engine.tally.failed(kind);
-                    return Err(Error::new(kind, "acquire", detail).on(&what.name));
+            Way::Wait => {
+                // boxed: it is rare, and every acquire would be large for it
+                let mut over = Box::pin(sleep_until(give_up_at));
+                tokio::select! {
+                    () = changed => {}
+                    () = &mut over => {
+                        let detail = "the same owner is in the middle of an acquire or a release";
+                        let kind = if wait == Some(Duration::ZERO) { ErrorKind::Busy } else { ErrorKind::Timeout };
+                        engine.tally.failed(kind);
+                        return Err(Error::new(kind, "acquire", detail).on(&what.name));
+                    }
                 }
-            },
+            }
         }
     }
 }
@@ -225,7 +230,9 @@ pub(crate) enum OnThread {
 }
 
 /// The rest of an acquire that a calling thread began.
-pub(crate) async fn go_on(acquiring: Acquiring, place: Option<Place>) -> Result<Arc<Hold>, Error> {
+pub(crate) async fn go_on(acquiring: Box<Acquiring>, place: Option<Place>) -> Result<Arc<Hold>, Error> {
+    // its seat in the line is given up before the place
+    let mut acquiring = acquiring;
     let hold = acquiring.run().await?;
     if let Some(place) = place {
         place.granted(&hold);

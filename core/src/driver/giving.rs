@@ -234,9 +234,11 @@ pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
             Step::Done(release) => return release,
             Step::Wait => {
                 let until = *until.get_or_insert_with(|| clock::now() + engine.options.request_timeout);
+                // boxed: it is rare, and every release would be large for it
+                let mut over = Box::pin(sleep_until(until));
                 tokio::select! {
                     () = changed => {}
-                    () = sleep_until(until) => return leaving.out_of_patience(),
+                    () = &mut over => return leaving.out_of_patience(),
                 }
             }
             Step::Send(sending) => {

@@ -12,11 +12,13 @@
 //! | `entering` | re-entry of reentrant locks |
 //! | `lanes` | the local lines of waiters and their subscriptions |
 //! | `patrol` | the background tasks: renewal and clean-up |
+//! | `process`, `birthmark` | which process this is: a forked child leaves alone what it inherited |
 //! | `callbacks` | the one thread that runs the user's callbacks |
 //! | `tally` | counters and histograms |
 
 pub(crate) mod acquiring;
 pub(crate) mod adopting;
+pub(crate) mod birthmark;
 pub(crate) mod callbacks;
 pub(crate) mod claiming;
 pub(crate) mod clock;

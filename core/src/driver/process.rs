@@ -1,13 +1,15 @@
 //! Which process is this? A forked child must not touch what it inherited.
 
+use super::birthmark;
+
 /// The stamp of the process that made something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(u32);
+pub(crate) struct Stamp(u64);
 
 impl Stamp {
     /// This process.
     pub(crate) fn here() -> Stamp {
-        Stamp(std::process::id())
+        Stamp(birthmark::of_this_process())
     }
 
     /// Whether this is still the process that made the stamp.
@@ -15,9 +17,10 @@ impl Stamp {
         self == Stamp::here()
     }
 
-    /// The process id.
+    /// The process id of that process.
     pub(crate) fn pid(self) -> u32 {
-        self.0
+        // the lower half of every birthmark
+        self.0 as u32
     }
 }
 

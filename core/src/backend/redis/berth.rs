@@ -1,33 +1,36 @@
-//! Connections that are read by the event loops of other languages: one for each loop and server, with one request at a
-//! time. Whatever does not find it idle goes over the connection that tasks share.
+//! A connection that is read by the event loop of another language. Requests are sent together where they come together:
+//! the first at once, those that come while it is on its way when the loop has gone round, in one piece.
 
-use std::future::poll_fn;
+use std::collections::VecDeque;
 use std::mem;
 use std::net::Shutdown;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Poll, Waker};
-use std::thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use redis::Value;
-use tokio::runtime::Handle;
 
 use super::background::Background;
-use super::line::{Line, Patience};
-use super::lines::Lines;
+use super::line::Line;
 use super::pace::Pace;
 use super::shared::Shared;
-use crate::backend::Uninterrupted;
+use super::ticket::{Ending, Ticket, Waiting};
 use crate::driver::clock;
 use crate::machine::{Outcome, Time};
 use crate::port::{self, Asking, Moored};
 
-/// After a connection could not be made, or was lost, another one is not tried for so long.
-const PAUSE: Duration = Duration::from_secs(1);
+/// So many requests at most are under way; others go over the shared connection.
+const ABOARD: usize = 512;
+/// A request that is longer has a way to itself, which the shared connection knows how to find.
+const LONG: usize = 4096;
+/// So many wait for the loop at most; then the server begins with them.
+const TOGETHER: usize = 16;
 
 /// A connection whose replies an event loop reads.
 pub(crate) struct Berth {
     fd: i32,
+    /// The number of the loop's port.
+    port: u64,
     state: Mutex<State>,
     pace: Arc<Pace>,
     _pacemaker: Background,
@@ -39,64 +42,96 @@ struct State {
     watched: bool,
     /// Not to be used again. It is closed when the loop has let go of it.
     lost: bool,
-    awaited: Awaited,
-}
-
-/// The reply to the request under way.
-enum Awaited {
-    Nothing,
-    Reply(Option<Waker>),
-    /// It came then.
-    Came(Outcome<Value>, Time),
-}
-
-/// Lost or cancelled, nobody waits for the reply any more.
-struct Waiting<'a>(&'a Berth);
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state();
-        if matches!(mem::replace(&mut state.awaited, Awaited::Nothing), Awaited::Reply(_)) && !state.lost {
-            state.line.owe();
-            state.line.rest(clock::now());
-            if state.line.is_spoilt() {
-                state.lose();
-            }
-        }
-    }
+    /// Those whose replies are to come, in this order.
+    sent: VecDeque<Arc<Ticket>>,
+    /// What the socket did not take of these yet.
+    rest: Vec<u8>,
+    /// Those of which not a byte was sent.
+    queued: Vec<(Arc<Ticket>, Vec<u8>)>,
 }
 
 impl State {
-    /// Not to be used again; the loop hears of it.
-    fn lose(&mut self) -> Option<Waker> {
-        self.lost = true;
-        let _ = self.line.wire().socket().shutdown(Shutdown::Both);
-        let Awaited::Reply(waker) = &mut self.awaited else { return None };
-        let waker = waker.take();
-        self.awaited = Awaited::Came(Outcome::Indeterminate(self.line.gone()), clock::now());
-        waker
+    fn is_idle(&self) -> bool {
+        self.sent.is_empty() && self.queued.is_empty()
     }
 
-    fn is_idle(&mut self, shared: &Shared) -> bool {
-        if !self.watched || self.lost || !matches!(self.awaited, Awaited::Nothing) {
-            return false;
+    /// Not to be used again; the loop hears of it, and so do those that are to be woken.
+    fn lose(&mut self) -> Vec<Waker> {
+        self.lost = true;
+        let _ = self.line.wire().socket().shutdown(Shutdown::Both);
+        let now = clock::now();
+        let gone = || Ending::Came(Outcome::Indeterminate(self.line.gone()), now);
+        let mut woken: Vec<_> = self.sent.drain(..).filter_map(|ticket| ticket.end(gone())).collect();
+        woken.extend(self.queued.drain(..).filter_map(|(ticket, _)| ticket.end(Ending::Unsent)));
+        woken
+    }
+
+    /// Sends what there is, as far as the socket takes it. Those to be woken if it takes nothing any more.
+    fn send(&mut self) -> Vec<Waker> {
+        let before = self.sent.len();
+        for (ticket, bytes) in mem::take(&mut self.queued) {
+            if ticket.depart() {
+                self.rest.extend_from_slice(&bytes);
+                self.sent.push_back(ticket);
+            }
         }
-        if self.line.epoch != shared.epoch() || !self.line.is_usable(clock::now()) {
-            self.lose();
-            return false;
+        if self.lost || (self.rest.is_empty() && self.line.is_flushed()) {
+            return Vec::new();
         }
-        true
+        let Some(written) = self.line.write(&self.rest) else {
+            // of these not a byte has left
+            let unsent = self.sent.split_off(before);
+            let mut woken: Vec<_> = unsent.iter().filter_map(|ticket| ticket.end(Ending::Unsent)).collect();
+            woken.extend(self.lose());
+            return woken;
+        };
+        self.rest.drain(..written);
+        Vec::new()
+    }
+
+    /// Takes in the replies that are there. Those to be woken.
+    fn receive(&mut self) -> Vec<Waker> {
+        let mut woken = Vec::new();
+        while let Some(outcome) = self.line.read() {
+            let in_order = matches!(outcome, Outcome::Applied(_));
+            let now = clock::now();
+            let ticket = self.sent.pop_front();
+            let asked = ticket.is_some();
+            woken.extend(ticket.and_then(|ticket| ticket.end(Ending::Came(outcome, now))));
+            // closed, or said without being asked
+            if !in_order || !asked {
+                woken.extend(self.lose());
+                break;
+            }
+            if self.sent.is_empty() {
+                self.line.rest(now);
+                if !self.line.is_clean() {
+                    woken.extend(self.lose());
+                }
+                break;
+            }
+        }
+        woken
+    }
+}
+
+fn wake(woken: Vec<Waker>) {
+    for waker in woken {
+        waker.wake();
     }
 }
 
 impl Berth {
-    fn new(mut line: Line) -> std::io::Result<Arc<Berth>> {
+    /// For the loop with the port of this number.
+    pub(crate) fn new(mut line: Line, port: u64) -> std::io::Result<Arc<Berth>> {
         let fd = line.unblock()?;
         line.rest(clock::now());
-        let state = Mutex::new(State { line, watched: false, lost: false, awaited: Awaited::Nothing });
+        let (sent, rest, queued) = (VecDeque::new(), Vec::new(), Vec::new());
+        let state = Mutex::new(State { line, watched: false, lost: false, sent, rest, queued });
         let pace = Arc::new(Pace::default());
         let pacing = pace.clone();
-        Ok(Arc::new(Berth { fd, state, pace, _pacemaker: Background::spawn(async move { pacing.keep().await }) }))
+        let pacemaker = Background::spawn(async move { pacing.keep().await });
+        Ok(Arc::new(Berth { fd, port, state, pace, _pacemaker: pacemaker }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -105,77 +140,97 @@ impl Berth {
 
     /// Not to be used again.
     pub(crate) fn lose(&self) {
-        let waker = self.state().lose();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        let woken = self.state().lose();
+        wake(woken);
     }
 
-    /// Sends a request at `sent_at` and waits for its reply until `until`: what came of it and when. `None` when it took
-    /// nothing: then not a byte left.
+    /// Whether it takes another request. One that has become useless is lost.
+    pub(crate) fn has_room(&self, shared: &Shared) -> bool {
+        let mut state = self.state();
+        if !state.watched || state.lost {
+            return false;
+        }
+        let (now, current) = (clock::now(), state.line.epoch == shared.epoch());
+        let useless = match state.sent.front() {
+            // the server keeps it open and says nothing, and who waited for this has gone
+            Some(oldest) => now.since(oldest.since) > shared.options.request_timeout,
+            None => state.queued.is_empty() && !(current && state.line.is_usable(now)),
+        };
+        if useless {
+            let woken = state.lose();
+            drop(state);
+            wake(woken);
+            return false;
+        }
+        current && state.sent.len() + state.queued.len() < ABOARD
+    }
+
+    /// Sends a request and waits for its reply until `until`: what came of it and when. `None` when it took nothing: then
+    /// not a byte left.
     pub(crate) async fn exchange(
-        &self,
-        bytes: &[u8],
+        self: &Arc<Self>,
+        bytes: Vec<u8>,
         sent_at: Time,
         until: Time,
         request_timeout: Duration,
     ) -> Option<(Outcome<Value>, Time)> {
-        if let Err(unsent) = self.post(bytes, sent_at) {
-            return unsent.map(|outcome| (outcome, clock::now()));
+        let ticket = self.post(bytes, sent_at)?;
+        let (_waiting, _asking) = (Waiting(&ticket), Asking::begin());
+        let ending = match tokio::time::timeout(until.since(clock::now()), ticket.ended()).await {
+            Ok(ending) => ending,
+            Err(_) => self.overdue(&ticket, request_timeout),
+        };
+        match ending {
+            Ending::Came(outcome, at) => Some((outcome, at)),
+            Ending::Unsent => None,
         }
-        let (waiting, _asking) = (Waiting(self), Asking::begin());
-        let reply = poll_fn(|context| {
-            let mut state = self.state();
-            if let Awaited::Came(outcome, at) = mem::replace(&mut state.awaited, Awaited::Nothing) {
-                return Poll::Ready((outcome, at));
-            }
-            state.awaited = Awaited::Reply(Some(context.waker().clone()));
-            Poll::Pending
-        });
-        let replied = tokio::time::timeout(until.since(clock::now()), reply).await;
-        Some(replied.unwrap_or_else(|_| {
-            let now = clock::now();
-            if let Some(outcome) = self.overlooked() {
-                return (outcome, now);
-            }
-            let silence = Outcome::Indeterminate(self.state().line.silence());
-            // one that is only in a hurry does not end it
-            if now.since(sent_at) >= request_timeout {
-                self.lose();
-            }
-            drop(waiting);
-            (silence, now)
-        }))
     }
 
-    /// The reply that the loop did not get round to reading.
-    fn overlooked(&self) -> Option<Outcome<Value>> {
-        self.ready();
-        let mut state = self.state();
-        match mem::replace(&mut state.awaited, Awaited::Nothing) {
-            Awaited::Came(outcome, _) => Some(outcome),
-            other => {
-                state.awaited = other;
-                None
+    /// The time is over; but the reply may have come without the loop having got round to reading it.
+    fn overdue(&self, ticket: &Ticket, request_timeout: Duration) -> Ending {
+        let woken = self.state().receive();
+        wake(woken);
+        let now = clock::now();
+        let (silence, gone) = {
+            let line = &self.state().line;
+            (line.silence(), ticket.leave())
+        };
+        match gone {
+            Some(Ending::Came(outcome, _)) => Ending::Came(outcome, now),
+            Some(Ending::Unsent) => Ending::Came(Outcome::NotApplied(silence), now),
+            None => {
+                // one that is only in a hurry does not end it
+                if now.since(ticket.since) >= request_timeout {
+                    self.lose();
+                }
+                Ending::Came(Outcome::Indeterminate(silence), now)
             }
         }
     }
 
-    /// The error is what is known then; nothing when not a byte left.
-    fn post(&self, bytes: &[u8], sent_at: Time) -> Result<(), Option<Outcome<Value>>> {
+    fn post(self: &Arc<Self>, bytes: Vec<u8>, sent_at: Time) -> Option<Arc<Ticket>> {
+        if bytes.len() > LONG {
+            return None;
+        }
+        let ticket = Arc::new(Ticket::new(sent_at));
+        let port = port::current().filter(|port| port.number == self.port);
         let mut state = self.state();
-        if state.lost || !matches!(state.awaited, Awaited::Nothing) {
-            return Err(None);
+        if state.lost {
+            return None;
         }
         self.pace.quicken();
-        // the socket has room for a request: there is no other one under way
-        let posted = state.line.post(bytes, Patience { until: sent_at, interrupt: &Uninterrupted });
-        if let Err(outcome) = posted {
-            state.lose();
-            return Err(Some(outcome).filter(|outcome| !matches!(outcome, Outcome::NotApplied(_))));
+        let waits = port.is_some() && !state.is_idle() && state.queued.len() + 1 < TOGETHER;
+        state.queued.push((ticket.clone(), bytes));
+        if waits {
+            if state.queued.len() == 1 {
+                port?.owe(self.clone());
+            }
+            return Some(ticket);
         }
-        state.awaited = Awaited::Reply(None);
-        Ok(())
+        let woken = state.send();
+        drop(state);
+        wake(woken);
+        Some(ticket)
     }
 }
 
@@ -193,120 +248,16 @@ impl Moored for Berth {
         if state.lost {
             return false;
         }
-        let Some(outcome) = state.line.collect() else { return true };
-        let now = clock::now();
-        let in_order = matches!(outcome, Outcome::Applied(_)) && !state.line.is_spoilt();
-        let waker = match mem::replace(&mut state.awaited, Awaited::Nothing) {
-            Awaited::Reply(waker) => {
-                state.awaited = Awaited::Came(outcome, now);
-                state.line.rest(now);
-                state.lost = !in_order;
-                waker
-            }
-            // closed, or said without being asked
-            others => {
-                state.awaited = others;
-                state.lost = true;
-                None
-            }
-        };
+        let mut woken = state.receive();
+        woken.extend(state.send());
         let goes_on = !state.lost;
         drop(state);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wake(woken);
         goes_on
     }
-}
 
-/// The connections of one server that event loops read.
-#[derive(Default)]
-pub(crate) struct Berths(Mutex<Vec<Slot>>);
-
-/// What there is for one loop.
-struct Slot {
-    port: u64,
-    /// Kept by the loop.
-    berth: Weak<Berth>,
-    opening: bool,
-    /// Not tried before.
-    again_at: Time,
-}
-
-impl Berths {
-    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The idle connection of the loop whose work this thread is at. If there is none at all, one is made in the
-    /// background, for later. What is idle now stays so until this thread does something else.
-    pub(crate) fn idle(self: &Arc<Self>, shared: &Arc<Shared>, lines: &Arc<Lines>) -> Option<Arc<Berth>> {
-        let port = port::current()?;
-        shared.common.check_open().ok()?;
-        let mut slots = self.slots();
-        let slot = if let Some(place) = slots.iter().position(|slot| slot.port == port.number) {
-            &mut slots[place]
-        } else {
-            slots.retain(|slot| slot.opening || slot.berth.strong_count() > 0);
-            slots.push(Slot { port: port.number, berth: Weak::new(), opening: false, again_at: Time::ZERO });
-            slots.last_mut()?
-        };
-        if let Some(berth) = slot.berth.upgrade() {
-            let idle = berth.state().is_idle(shared);
-            return idle.then_some(berth);
-        }
-        let now = clock::now();
-        if slot.opening || now < slot.again_at || !cfg!(unix) {
-            return None;
-        }
-        if slot.again_at != Time::ZERO {
-            lines.mourn();
-        }
-        slot.opening = true;
-        slot.again_at = now + PAUSE;
-        drop(slots);
-        self.open(port, shared.clone(), lines.clone());
-        None
-    }
-
-    /// On a thread of its own: connecting blocks.
-    fn open(self: &Arc<Self>, port: Arc<port::Inner>, shared: Arc<Shared>, lines: Arc<Lines>) {
-        let until = clock::now() + shared.options.connect_timeout;
-        let (berths, number, runtime) = (self.clone(), port.number, Handle::try_current());
-        let work = move || {
-            // why not is said by whoever needs a connection
-            let line = lines.open(Patience { until, interrupt: &Uninterrupted });
-            let berth = line.ok().zip(runtime.ok()).and_then(|(line, runtime)| {
-                let _context = runtime.enter();
-                Berth::new(line).ok()
-            });
-            berths.opened(&port, &shared, berth);
-        };
-        if thread::Builder::new().name("onelock-berth".to_owned()).spawn(work).is_err() {
-            self.forget(number);
-        }
-    }
-
-    fn opened(&self, port: &port::Inner, shared: &Shared, berth: Option<Arc<Berth>>) {
-        let mut slots = self.slots();
-        let Some(slot) = slots.iter_mut().find(|slot| slot.port == port.number) else { return };
-        slot.opening = false;
-        // asked under the lock, so that `close` misses none
-        if let Some(berth) = berth.filter(|_| shared.common.check_open().is_ok()) {
-            slot.berth = Arc::downgrade(&berth);
-            port.moor(berth);
-        }
-    }
-
-    fn forget(&self, port: u64) {
-        self.slots().retain(|slot| slot.port != port);
-    }
-
-    /// Ends them all. `Common` must be closed before, so that no new ones are used.
-    pub(crate) fn close(&self) {
-        let berths: Vec<_> = self.slots().iter().filter_map(|slot| slot.berth.upgrade()).collect();
-        for berth in berths {
-            berth.lose();
-        }
+    fn flush(&self) {
+        let woken = self.state().send();
+        wake(woken);
     }
 }

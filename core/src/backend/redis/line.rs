@@ -72,6 +72,8 @@ pub(crate) struct Line {
     spoilt: bool,
     /// Replies that are still to come and that nobody waits for.
     owed: usize,
+    /// All that was written is on its way.
+    flushed: bool,
 }
 
 /// Why bytes could not be exchanged.
@@ -122,6 +124,7 @@ impl Line {
             idle_since: Time::ZERO,
             spoilt: false,
             owed: 0,
+            flushed: true,
         };
         line.introduce(client_name, patience)?;
         Ok(line)
@@ -196,19 +199,54 @@ impl Line {
     /// there yet.
     pub(crate) fn collect(&mut self) -> Option<Outcome<Value>> {
         loop {
-            match self.replies.next(&mut self.wire) {
-                Ok(_) if self.owed > 0 => self.owed -= 1,
-                Ok(value) => {
+            match self.read()? {
+                Outcome::Applied(_) if self.owed > 0 => self.owed -= 1,
+                Outcome::Applied(value) => {
                     self.spoilt = !self.replies.is_empty();
                     return Some(Outcome::Applied(value));
                 }
-                Err(NoReply::Source(error)) if is_pause(&error) => return None,
-                Err(NoReply::Source(error)) => {
-                    return Some(Outcome::Indeterminate(broken(&self.endpoint, &reason(&error))));
-                }
-                Err(NoReply::Garbage) => return Some(Outcome::Indeterminate(broken(&self.endpoint, NO_RESP))),
+                broken => return Some(broken),
             }
         }
+    }
+
+    /// The next reply of several, if all of it is there. Only replies are "applied".
+    pub(crate) fn read(&mut self) -> Option<Outcome<Value>> {
+        match self.replies.next(&mut self.wire) {
+            Ok(value) => Some(Outcome::Applied(value)),
+            Err(NoReply::Source(error)) if is_pause(&error) => None,
+            Err(NoReply::Source(error)) => Some(Outcome::Indeterminate(broken(&self.endpoint, &reason(&error)))),
+            Err(NoReply::Garbage) => Some(Outcome::Indeterminate(broken(&self.endpoint, NO_RESP))),
+        }
+    }
+
+    /// Whether nothing is left of what was read; for those who use [`Line::read`].
+    pub(crate) fn is_clean(&mut self) -> bool {
+        self.replies.is_empty()
+    }
+
+    /// How many of these bytes the connection took, without waiting; `None` when it takes none any more.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<usize> {
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.wire.write(&bytes[written..]) {
+                Ok(0) => return None,
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if is_pause(&error) => break,
+                // what was written before is for the reader to find out
+                Err(_) if written > 0 => break,
+                Err(_) => return None,
+            }
+        }
+        // what goes wrong here is heard by whoever reads
+        self.flushed = self.wire.flush().is_ok();
+        Some(written)
+    }
+
+    /// Whether nothing of what was written is kept back.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.flushed
     }
 
     /// Nobody waits for the reply to what was posted; it is passed over when the next one is read.

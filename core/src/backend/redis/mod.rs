@@ -10,7 +10,7 @@
 //! | `dial`, `pipe`, `link` | async: make a connection, share it between tasks, replace it when it breaks |
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
 //! | `background`, `pace` | the work of a shared connection, of which callers may do a step themselves; its timers |
-//! | `berth` | a connection that the event loop of another language reads |
+//! | `berth`, `berths`, `ticket` | a connection that the event loop of another language reads, one for each loop, and a request on it |
 //! | `parked`, `crowd` | many blocking callers at once: a thread waits for the connection that tasks share |
 //! | `subscriber`, `sharded`, `listen` | subscriptions: how they are made, and who wants which |
 //! | `node` | one server: its connections of either way, and one operation on them |
@@ -26,6 +26,7 @@
 
 mod background;
 mod berth;
+mod berths;
 mod cluster;
 mod crowd;
 mod dial;
@@ -55,6 +56,7 @@ mod sharded;
 pub(crate) mod shared;
 mod socket;
 mod subscriber;
+mod ticket;
 mod tls;
 mod value;
 mod wire;
@@ -173,7 +175,7 @@ impl Store for RedisStore {
 
     fn connection(&self) -> u64 {
         // an acquire that waits for replicas goes down a connection of its own, which an undo does not follow; so does a
-        // request from an event loop that finds its own connection idle
+        // request from an event loop over its own connection
         let alone = self.node.shared.options.min_replicas > 0 || self.node.berth().is_some();
         if alone { 0 } else { self.node.link.number() }
     }

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use redis::{Cmd, Value};
 
 use super::RedisOptions;
-use super::berth::{Berth, Berths};
+use super::berth::Berth;
+use super::berths::Berths;
 use super::crowd::Crowd;
 use super::endpoint::Endpoint;
 use super::line::{Line, Patience};
@@ -114,9 +115,9 @@ impl Node {
         }
     }
 
-    /// The idle connection of the event loop whose work this thread is at.
+    /// The connection of the event loop whose work this thread is at, if it takes another request.
     pub(crate) fn berth(&self) -> Option<Arc<Berth>> {
-        if self.shared.options.min_replicas > 0 { None } else { self.berths.idle(&self.shared, &self.lines) }
+        if self.shared.options.min_replicas > 0 { None } else { self.berths.of_this_loop(&self.shared, &self.lines) }
     }
 
     /// One operation from an event loop, which reads its connection itself: without a switch to another thread.
@@ -127,7 +128,7 @@ impl Node {
             let bytes = request::command(op, form, how.announce).get_packed_command();
             let sent_at = clock::now();
             let limit = self.shared.reply_until(until, sent_at);
-            let exchange = berth.exchange(&bytes, sent_at, limit, self.shared.options.request_timeout);
+            let exchange = berth.exchange(bytes, sent_at, limit, self.shared.options.request_timeout);
             self.shared.common.count_command();
             let Some((outcome, received_at)) = exchange.await else { return self.call(op, how, until).await };
             if form == Form::Sha && matches!(&outcome, Outcome::Applied(value) if refusal::is_unknown_script(value)) {

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
 
+mod together;
+
 use std::future::{Future, poll_fn};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -35,6 +37,7 @@ impl Loop {
     }
 
     fn turn(&mut self) {
+        self.port.flush();
         self.sockets.extend(self.port.fresh());
         self.sockets.retain(|socket| self.port.ready(socket));
     }
@@ -118,15 +121,6 @@ fn a_call_begins_and_ends_on_the_loops_own_thread() {
     let ways = ways(&stage);
     assert_eq!(ways.len(), 3);
     assert!(ways.iter().all(|way| *way == ways[0]), "{ways:?}");
-    // two calls at a time: the second finds it busy
-    let held = stage.proxy.on(scripts::acquire().on_connection(ways[0])).once().hold_reply();
-    let (_task, first) = event_loop.begin(acquire(&client, "b"));
-    held.wait_hits(1);
-    let (second, _) = event_loop.run(acquire(&client, "c"));
-    held.remove();
-    let (first, _) = event_loop.wait(&first);
-    assert_eq!(event_loop.run(release(first)).0, Release::Released);
-    assert_eq!(event_loop.run(release(second)).0, Release::Released);
 }
 
 #[test]

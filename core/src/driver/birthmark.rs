@@ -1,0 +1,91 @@
+//! A number of the process that a forked child does not inherit. To ask the system who we are costs a system call, and it
+//! is asked a dozen times for one lock.
+//!
+//! Linux can be told to hand a page to forked children empty (`MADV_WIPEONFORK`); what is written there is this process's
+//! alone. Where that cannot be had, or is only pretended (emulators that accept any advice), the process id serves.
+//!
+//! The only unsafe code of the core.
+
+#![allow(unsafe_code)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number of this process: not 0, and not that of its parent or of any other relative, whatever becomes of process ids.
+/// Its lower half is the process id.
+pub(crate) fn of_this_process() -> u64 {
+    let Some(mark) = page() else { return u64::from(std::process::id()) };
+    match mark.load(Ordering::Relaxed) {
+        0 => give(mark),
+        known => known,
+    }
+}
+
+/// The first one to ask decides.
+#[cold]
+fn give(mark: &AtomicU64) -> u64 {
+    let mut random = [0; 4];
+    // without it the process id is all there is, as elsewhere
+    let _ = getrandom::fill(&mut random);
+    let fresh = (u64::from(u32::from_ne_bytes(random)) << 32) | u64::from(std::process::id());
+    match mark.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => fresh,
+        Err(known) => known,
+    }
+}
+
+/// Where the number is: zero until somebody asks for it, also in a forked child.
+#[cfg(target_os = "linux")]
+fn page() -> Option<&'static AtomicU64> {
+    use std::sync::OnceLock;
+
+    static PAGE: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
+    *PAGE.get_or_init(map)
+}
+
+#[cfg(target_os = "linux")]
+fn map() -> Option<&'static AtomicU64> {
+    use libc::{MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
+
+    const LENGTH: usize = size_of::<AtomicU64>();
+    /// There is no such advice: who takes it, takes any and follows none.
+    const NONSENSE: libc::c_int = -1;
+    // SAFETY: a new mapping, at a place that the system chooses. The advice concerns that mapping only, which nobody else
+    // knows of, and changes nothing but what a forked child finds there. What is handed out is aligned, zero, writable,
+    // and stays mapped.
+    unsafe {
+        let page = libc::mmap(std::ptr::null_mut(), LENGTH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if page == MAP_FAILED {
+            return None;
+        }
+        if libc::madvise(page, LENGTH, MADV_WIPEONFORK) != 0 || libc::madvise(page, LENGTH, NONSENSE) == 0 {
+            libc::munmap(page, LENGTH);
+            return None;
+        }
+        Some(&*page.cast::<AtomicU64>())
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn page() -> Option<&'static AtomicU64> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_stays_the_same() {
+        let first = of_this_process();
+        assert_ne!(first, 0);
+        assert_eq!(first, of_this_process());
+        assert_eq!(std::thread::spawn(of_this_process).join().ok(), Some(first));
+        assert_eq!(first as u32, std::process::id());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn here_a_page_is_wiped() {
+        assert!(page().is_some());
+    }
+}
