@@ -13,6 +13,7 @@ mod facts;
 mod hearing;
 mod on_thread;
 
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,6 +26,7 @@ use self::on_thread::Opener;
 use crate::backend::redis::member::Witness;
 use crate::backend::redis::node::{How, Node, not_sent};
 use crate::backend::redis::shared::Common;
+use crate::backend::redis::socket::no_connection_in_time;
 use crate::backend::redis::{Endpoint, RedisOptions};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
@@ -49,7 +51,7 @@ pub struct QuorumStore {
 
 struct Inner {
     nodes: Vec<Arc<Node>>,
-    openers: Vec<Mutex<Opener>>,
+    openers: Arc<[Mutex<Opener>]>,
     quorum: Arc<Mutex<Quorum>>,
     node_timeout: Duration,
     /// Each node counts its own; whether the store is closed is the same for all.
@@ -128,12 +130,21 @@ impl Inner {
         }
         let (mut round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
         let mut flights = FuturesUnordered::new();
+        // who was, or may have been, sent the request
+        let sent = Arc::new(AtomicU16::new(0));
         let launch = |round: &mut Round, flights: &mut FuturesUnordered<_>, request: Request| {
             let until = self.limit(clock::now(), until);
             for number in request.nodes.iter() {
                 round.sending(number, self.nodes[number].link.number());
-                let (node, op) = (self.nodes[number].clone(), request.op.clone());
-                flights.push(async move { (number, node.call(&op, How::default(), until).await.answer) });
+                let (node, op, sent) = (self.nodes[number].clone(), request.op.clone(), sent.clone());
+                flights.push(async move {
+                    let begun = clock::now();
+                    if let Err(failure) = node.link.pipe(until).await {
+                        return (number, not_sent(begun, failure).answer);
+                    }
+                    sent.fetch_or(1 << number, Ordering::Relaxed);
+                    (number, node.call(&op, How::default(), until).await.answer)
+                });
             }
         };
         launch(&mut round, &mut flights, request);
@@ -161,6 +172,11 @@ impl Inner {
         // what is still under way has left, and is not listened to any more
         drop(flights);
         let now = clock::now();
+        for number in round.pending().iter().filter(|number| sent.load(Ordering::Relaxed) & (1 << number) == 0) {
+            let name = &self.nodes[number].shared.name;
+            let told = not_sent(now, no_connection_in_time(name)).answer;
+            round.answered(&mut self.quorum(), now, number, &told);
+        }
         let (answer, seeds) = {
             let mut quorum = self.quorum();
             let answer = round.conclude(&mut quorum, now);

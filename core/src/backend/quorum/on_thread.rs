@@ -12,6 +12,7 @@ use crate::backend::redis::line::{Line, Patience};
 use crate::backend::redis::node::{Exchange, Node, is_worth_keeping, not_sent};
 use crate::backend::redis::refusal;
 use crate::backend::redis::request::{self, Announce, Form};
+use crate::backend::redis::socket::no_connection_in_time;
 use crate::backend::{Interrupt, Uninterrupted};
 use crate::driver::clock;
 use crate::machine::quorum::{Rest, Round, Send as Request};
@@ -21,6 +22,8 @@ use crate::machine::{Answer, Failure, Op, Outcome, Time};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The same while a connection is being made by another thread.
 const LOOK_FOR_LINES: Duration = Duration::from_millis(1);
+/// So many connections to one server are being made at a time at most for callers that can do without it.
+const OPENING: usize = 4;
 /// After a server could not be connected to, nobody who can do without it tries for this long; each further failure
 /// doubles it …
 const PAUSE: Duration = Duration::from_millis(20);
@@ -33,6 +36,24 @@ pub(super) struct Opener {
     failures: u32,
     not_before: Time,
     last: Option<Failure>,
+    /// Connections that are being made.
+    opening: usize,
+}
+
+impl Opener {
+    /// What came of one more attempt.
+    fn ended(&mut self, made: &Result<Line, Failure>) {
+        self.opening -= 1;
+        match made {
+            Ok(_) => *self = Opener { opening: self.opening, ..Opener::default() },
+            Err(failure) => {
+                let pause = PAUSE.saturating_mul(1 << self.failures.min(8)).min(LONGEST_PAUSE);
+                self.failures += 1;
+                self.not_before = clock::now() + pause;
+                self.last = Some(failure.clone());
+            }
+        }
+    }
 }
 
 /// One node during one call.
@@ -95,7 +116,7 @@ pub(super) fn call(store: &Inner, op: &Op, until: Time, interrupt: &dyn Interrup
             break;
         }
     }
-    crossing.end();
+    crossing.end(&mut round);
     round.conclude(&mut store.quorum(), clock::now())
 }
 
@@ -174,17 +195,27 @@ impl Crossing<'_> {
     fn open(&mut self, round: &mut Round, node: usize, bytes: &[u8], needed: bool) {
         let now = clock::now();
         let failed = {
-            let opener = lock(&self.store.openers[node]);
-            if !needed && now < opener.not_before { opener.last.clone() } else { None }
+            let mut opener = lock(&self.store.openers[node]);
+            let failed = match &opener.last {
+                Some(failure) if !needed && now < opener.not_before => Some(failure.clone()),
+                // callers that can do without it do not wait for it, and need not make as many connections as they are
+                _ if !needed && opener.opening >= OPENING => {
+                    Some(no_connection_in_time(&self.store.nodes[node].shared.name))
+                }
+                _ => None,
+            };
+            opener.opening += usize::from(failed.is_none());
+            failed
         };
         if let Some(failure) = failed {
             return self.answered(round, node, now, Outcome::NotApplied(failure));
         }
-        let place = self.store.nodes[node].clone();
+        let (place, openers) = (self.store.nodes[node].clone(), self.store.openers.clone());
         let sender = self.opened.0.clone();
         let work = move || {
             let until = clock::now() + place.shared.options.connect_timeout;
             let line = place.lines.open(Patience { until, interrupt: &Uninterrupted });
+            lock(&openers[node]).ended(&line);
             if let Err(mpsc::SendError((_, Ok(line)))) = sender.send((node, line)) {
                 // nobody waits any more: for the next one
                 place.lines.give(line, clock::now());
@@ -196,6 +227,7 @@ impl Crossing<'_> {
                 self.seats[node] = Seat::Opening(bytes.to_vec(), self.store.limit(now, self.patience.until));
             }
             Err(error) => {
+                lock(&self.store.openers[node]).opening -= 1;
                 let failure = Failure::transient(crate::error::ErrorKind::Unavailable, error.to_string());
                 self.answered(round, node, now, Outcome::NotApplied(failure));
             }
@@ -290,17 +322,6 @@ impl Crossing<'_> {
 
     fn line_came(&mut self, round: &mut Round, node: usize, line: Result<Line, Failure>) {
         let waiting = std::mem::replace(&mut self.seats[node], Seat::Idle(None));
-        let mut opener = lock(&self.store.openers[node]);
-        match &line {
-            Ok(_) => *opener = Opener::default(),
-            Err(failure) => {
-                let pause = PAUSE.saturating_mul(1 << opener.failures.min(8)).min(LONGEST_PAUSE);
-                opener.failures += 1;
-                opener.not_before = clock::now() + pause;
-                opener.last = Some(failure.clone());
-            }
-        }
-        drop(opener);
         match (line, waiting) {
             (Ok(line), Seat::Opening(bytes, _)) => self.post(round, node, line, &bytes, Form::Sha, false),
             (Ok(line), other) => {
@@ -329,8 +350,7 @@ impl Crossing<'_> {
             match std::mem::replace(&mut self.seats[node], Seat::Idle(None)) {
                 Seat::Idle(_) => {}
                 Seat::Opening(..) => {
-                    let detail = format!("{}: no connection in time", self.store.nodes[node].shared.name);
-                    let failure = Failure::transient(crate::error::ErrorKind::Unavailable, detail);
+                    let failure = no_connection_in_time(&self.store.nodes[node].shared.name);
                     self.answered(round, node, now, Outcome::NotApplied(failure));
                 }
                 Seat::Flying(flight) => {
@@ -354,9 +374,17 @@ impl Crossing<'_> {
         }
     }
 
-    /// Gives the connections back; replies that are still to come are passed over by whoever uses them next.
-    fn end(self) {
+    /// Gives the connections back; replies that are still to come are passed over by whoever uses them next. Who was sent
+    /// nothing owes nothing.
+    fn end(mut self, round: &mut Round) {
         let now = clock::now();
+        for node in 0..self.seats.len() {
+            if matches!(self.seats[node], Seat::Opening(..)) {
+                self.seats[node] = Seat::Idle(None);
+                let told = not_sent(now, no_connection_in_time(&self.store.nodes[node].shared.name)).answer;
+                round.answered(&mut self.store.quorum(), now, node, &told);
+            }
+        }
         for (node, seat) in self.seats.into_iter().enumerate() {
             let lines = &self.store.nodes[node].lines;
             match seat {

@@ -54,7 +54,7 @@ mod scout;
 mod scripts;
 mod sharded;
 pub(crate) mod shared;
-mod socket;
+pub(crate) mod socket;
 mod subscriber;
 mod ticket;
 mod tls;
