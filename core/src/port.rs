@@ -26,7 +26,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::driver::process::Stamp;
+use crate::driver::process::{Inherited, Stamp};
 use crate::{Error, runtime};
 
 thread_local! {
@@ -54,7 +54,7 @@ pub(crate) trait Moored: Send + Sync {
 }
 
 /// A connection for the loop to watch. Keep it for as long as the loop watches it: it is not closed before it is dropped.
-pub struct Socket(Arc<dyn Moored>);
+pub struct Socket(Inherited<Arc<dyn Moored>>);
 
 impl Socket {
     /// The file descriptor, to be watched for reading only.
@@ -87,7 +87,7 @@ impl std::fmt::Debug for Socket {
 /// task.abort(); // it has ended: nothing happens
 /// # Ok(()) }
 /// ```
-pub struct Port(Arc<Inner>);
+pub struct Port(Inherited<Arc<Inner>>);
 
 /// What a port is for those who come across it.
 pub(crate) struct Inner {
@@ -198,15 +198,18 @@ impl std::fmt::Debug for Port {
 impl Port {
     /// A port for one event loop. No I/O happens.
     pub fn new() -> Port {
-        Port(Arc::new(Inner {
-            stamp: Stamp::here(),
+        let stamp = Stamp::here();
+        let inner = Inner {
+            stamp,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             fresh: Mutex::default(),
             any_fresh: AtomicBool::new(false),
             going_on: Mutex::default(),
             owing: Mutex::default(),
             any_owing: AtomicBool::new(false),
-        }))
+        };
+        // a forked child that drops what it inherited must touch neither the parent's runtime nor its connections
+        Port(Inherited::new(Arc::new(inner), stamp))
     }
 
     /// Begins `work` on this thread, which must be the loop's, up to where it has to wait. Fails when there is no
@@ -227,7 +230,8 @@ impl Port {
             return Vec::new();
         }
         let fresh = mem::take(&mut *self.0.fresh());
-        fresh.into_iter().inspect(|socket| socket.watched()).map(Socket).collect()
+        let watched = fresh.into_iter().inspect(|socket| socket.watched());
+        watched.map(|socket| Socket(Inherited::new(socket, self.0.stamp))).collect()
     }
 
     /// Something can be read, or was closed. To be called on the loop's thread: work that waited for it goes on there. When
