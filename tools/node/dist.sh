@@ -23,6 +23,8 @@ targets=("$@")
 # build TARGET: prints the file
 build() {
     local triple built
+    # this machine's `strip` knows only what is its own
+    [ "$1" = "$own" ] || export CARGO_PROFILE_RELEASE_STRIP=symbols
     triple=$(node -p 'require("./npm/targets.json")[process.argv[1]].triple' "$1")
     if [[ $1 == linux-* ]] && zig=$("$root/tools/zig.sh"); then
         local versioned=$triple
