@@ -230,13 +230,12 @@ impl Line {
         let mut written = 0;
         while written < bytes.len() {
             match self.wire.write(&bytes[written..]) {
-                Ok(0) => return None,
-                Ok(more) => written += more,
+                Ok(more) if more > 0 => written += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if is_pause(&error) => break,
-                // what was written before is for the reader to find out
-                Err(_) if written > 0 => break,
-                Err(_) => return None,
+                // what becomes of what was written before is for the reader to find out
+                _ if written > 0 => break,
+                _ => return None,
             }
         }
         // what goes wrong here is heard by whoever reads
