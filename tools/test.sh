@@ -11,7 +11,16 @@ step tools/servers.sh
 step tools/peers.sh
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# Whoever sees only the end of the output is to see which test it was.
+finish() {
+    local status=$?
+    if ((status)); then
+        grep -E -A 3 '^test .* FAILED$|panicked at ' "$log" | grep -v '^--$' | cut -c 1-300 | tail -n 24 || true
+    fi
+    rm -f "$log"
+    exit "$status"
+}
+trap finish EXIT
 step cargo test --workspace --all-targets --locked --no-fail-fast | tee "$log"
 step cargo test --workspace --doc --locked | tee -a "$log"
 RUSTDOCFLAGS='-D warnings' step cargo doc --quiet --workspace --no-deps --document-private-items --locked

@@ -34,6 +34,8 @@ fn a_minority_that_is_killed_changes_nothing_and_a_majority_is_named_server_by_s
             let client = client(face, &several);
             cycle(&client, &several, "a");
             let held = client.lock("held").ttl(Duration::from_secs(3)).acquire().unwrap();
+            // granted by a bare majority, it would not survive the loss of one of these
+            wait_until(SOON, "all servers", || several.count("held") == number);
             for server in &several.servers[..number / 2] {
                 server.kill();
             }
