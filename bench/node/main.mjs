@@ -98,25 +98,30 @@ async function throughput(sides) {
   }
 }
 
-/** Processes take one lock in turn. What is measured is the time from the call of release to the next one's grant. */
+/** One process holds a lock and the others wait for it: from the call of release to the next grant, in microseconds. */
 async function handover(port, side) {
   const name = `bench-${randomUUID()}`
   const worker = fileURLToPath(new URL('waiter.mjs', import.meta.url))
   const children = Array.from({ length: WAITERS + 1 }, () => fork(worker, [String(port), side, name], { stdio: 'inherit' }))
-  const grants = []
+  const gaps = []
   await new Promise((resolve) => {
+    let holder
+    let granted
     for (const child of children) {
-      child.on('message', (held) => {
-        grants.push(held)
-        if (grants.length === HANDOVERS) resolve()
+      child.on('message', (news) => {
+        if (news.granted) {
+          granted = news.granted
+          holder?.send('another one has it')
+          holder = child
+        } else if (gaps.push((granted - news.released) / 1000) === HANDOVERS) {
+          resolve()
+        }
       })
     }
   })
   for (const child of children) child.kill('SIGKILL')
-  grants.sort((a, b) => a.granted - b.granted)
   // the first ones are taken while processes still start
-  const gaps = grants.slice(WAITERS * 2).map((held, index, all) => (held.granted - (all[index - 1]?.released ?? Number.NaN)) / 1000)
-  return gaps.filter((gap) => gap > 0)
+  return gaps.slice(WAITERS * 2)
 }
 
 async function handovers(port) {

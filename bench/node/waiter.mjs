@@ -1,12 +1,14 @@
-// One of the processes that wait for a lock: takes it, holds it for a moment, gives it back, and tells when.
+// One of the processes that wait for a lock: takes it, holds it for a moment, gives it back, and comes back when it is
+// told that another one has it: not as a newcomer who takes it away from those who wait.
+import { once } from 'node:events'
 import { setTimeout as pause } from 'node:timers/promises'
 import { Mutex } from 'redis-semaphore'
 import Redis from 'ioredis'
 import { Client } from './sides.mjs'
 
 const [port, side, name] = process.argv.slice(2)
-/** Long enough for all others to be back in the queue. */
-const HOLD_MS = 5
+/** Long enough for the one before to stand in line again. */
+const HOLD_MS = [2, 20]
 
 /** All processes of a machine share this clock. */
 const now = () => Number(process.hrtime.bigint() / 1000n) * 1000
@@ -29,11 +31,12 @@ if (side === 'onelock') {
 
 for (;;) {
   const release = await take()
-  const granted = now()
-  await pause(HOLD_MS)
+  process.send({ granted: now() })
+  await pause(HOLD_MS[0] + Math.random() * (HOLD_MS[1] - HOLD_MS[0]))
+  const another = once(process, 'message')
   const released = now()
   await release()
-  process.send({ granted, released })
-  // the others first: whoever comes back at once would often take it again
-  await pause(HOLD_MS)
+  await another
+  // what takes time is told when nobody waits for it
+  process.send({ released })
 }
