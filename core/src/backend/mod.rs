@@ -38,6 +38,23 @@ pub struct Subscription {
     pub guard: Box<dyn Send + Sync>,
 }
 
+/// A live subscription of a thread that waits. Dropping it unsubscribes; nothing is awaited.
+pub trait Lookout {
+    /// Waits for a message until `until`, or a part of that time.
+    fn hear(&mut self, until: Time, interrupt: &dyn Interrupt) -> Heard;
+}
+
+/// What a thread on the lookout has heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A message: a reason to look.
+    Message,
+    /// Nothing yet.
+    Nothing,
+    /// The subscription is gone, and what was said since may have been missed.
+    Lost,
+}
+
 /// What is known about the server: its version, how strong its fencing tokens are, and what breaks locks on it. From
 /// [`Client::check`](crate::Client::check).
 ///
@@ -169,6 +186,13 @@ pub trait Store: Send + Sync + 'static {
     /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped.
     /// Needs a runtime context for its background work, but does not wait.
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription;
+
+    /// Subscribes to the wake-ups of one lock from a thread, which hears them itself, and waits for the confirmation.
+    /// `None` where that cannot be had: then [`subscribe`](Store::subscribe).
+    fn lookout(&self, kind: Kind, key: &Key, until: Time, interrupt: &dyn Interrupt) -> Option<Box<dyn Lookout>> {
+        let _ = (kind, key, until, interrupt);
+        None
+    }
 
     /// Connects if need be and looks at the server.
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>>;

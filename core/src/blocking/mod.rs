@@ -1,8 +1,9 @@
 //! The same lock for threads, without an async runtime of yours: same names, same order, same defaults.
 //!
 //! Attempt, extend and release go over a connection that the calling thread drives itself, or, when many threads are at
-//! it, over one that they share; waiting, renewal and clean-up run on one background runtime ([`crate::runtime`]). Inside an async runtime every call that would block is an
-//! `Unsupported` error instead: use [`crate::Client`] there.
+//! it, over one that they share. So does waiting for a wake-up, for the first few threads that do; for the others, and for
+//! renewal and clean-up, there is one background runtime ([`crate::runtime`]). Inside an async runtime every call that would
+//! block is an `Unsupported` error instead: use [`crate::Client`] there.
 //!
 //! ```
 //! # fn main() -> Result<(), onelock::Error> {

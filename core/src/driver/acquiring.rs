@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::watch;
 
-use crate::backend::{Hearing, Interrupt};
+use crate::backend::{Heard, Hearing, Interrupt, Lookout};
 use crate::driver::claiming::Claiming;
 use crate::driver::engine::Engine;
 use crate::driver::giving;
@@ -15,7 +15,9 @@ use crate::driver::lanes::Seat;
 use crate::driver::tally::count;
 use crate::driver::{clock, process, sleep_until};
 use crate::lock::Description;
-use crate::machine::{Acquire, Answer, Claim, Failure, Jitter, Kind, Op, OwnerInfo, Patience, Step, Time, Verdict};
+use crate::machine::{
+    Acquire, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Patience, Step, Time, Verdict,
+};
 use crate::machine::{Token, naming, token};
 use crate::{Error, ErrorKind};
 
@@ -100,12 +102,14 @@ impl Acquiring {
         }
     }
 
-    /// As far as the calling thread can take it: until the end, or until it has to wait.
+    /// As far as the calling thread can take it: until the end, or until it has to wait for something that it cannot hear
+    /// itself.
     pub(crate) fn run_on_thread(&mut self, interrupt: &dyn Interrupt) -> Option<Result<Arc<Hold>, Error>> {
         if self.seat.as_ref().is_some_and(|seat| !seat.is_head()) {
             return None;
         }
         self.become_head();
+        let mut lookout: Option<Box<dyn Lookout>> = None;
         loop {
             match self.machine.next(clock::now()) {
                 Step::Attempt { until } => {
@@ -118,17 +122,46 @@ impl Acquiring {
                     }
                     let answer = self.engine.store.call_blocking(&op, until, interrupt);
                     self.answered(&answer);
-                    if interrupt.interrupted() {
-                        return Some(self.finish(Verdict::Failed(cancelled())));
+                    if !matches!(answer.outcome, Outcome::Applied(_)) {
+                        // a server that is away says nothing either
+                        self.leave(&mut lookout);
                     }
                 }
-                Step::Watch { .. } | Step::Sleep { .. } => return None,
+                Step::Watch { until } if self.hearing.is_none() => {
+                    self.note_waiting();
+                    lookout = self.engine.store.lookout(self.lock.kind, &self.lock.key, until, interrupt);
+                    lookout.as_ref()?;
+                    self.machine.watch_confirmed();
+                }
+                Step::Watch { .. } => return None,
+                Step::Sleep { until } => {
+                    let Some(ear) = &mut lookout else { return None };
+                    self.expect_rivals();
+                    match ear.hear(until, interrupt) {
+                        Heard::Message => self.machine.hint(clock::now(), &mut self.jitter),
+                        Heard::Nothing => {}
+                        Heard::Lost => self.leave(&mut lookout),
+                    }
+                }
                 Step::Done(verdict) => {
                     if let Some(result) = self.deliver(verdict) {
                         return Some(result);
                     }
                 }
             }
+            if self.gauge.waiting && self.engine.is_closed() {
+                return Some(self.finish(Verdict::Failed(closed())));
+            }
+            if interrupt.interrupted() {
+                return Some(self.finish(Verdict::Failed(cancelled())));
+            }
+        }
+    }
+
+    /// Listens no longer; whoever waits on has to subscribe anew.
+    fn leave(&mut self, lookout: &mut Option<Box<dyn Lookout>>) {
+        if lookout.take().is_some() {
+            self.machine.watch_lost();
         }
     }
 
@@ -171,6 +204,12 @@ impl Acquiring {
             if out_of_patience && let Step::Done(verdict) = self.machine.out_of_patience() {
                 return Some(verdict);
             }
+        }
+    }
+
+    fn expect_rivals(&mut self) {
+        if let Some(seat) = &self.seat {
+            self.machine.expect(seat.rivalry());
         }
     }
 
@@ -247,6 +286,9 @@ impl Acquiring {
         if let Some(seat) = &mut self.seat {
             let away = self.machine.is_away_since();
             seat.leave_word(away.is_none().then_some(now), away);
+            if self.gauge.waiting {
+                seat.note_rivalry(self.machine.rivalry());
+            }
         }
     }
 
@@ -274,6 +316,7 @@ impl Acquiring {
 
     async fn sleep(&mut self, until: Time) {
         self.note_waiting();
+        self.expect_rivals();
         let closing = self.engine.closing.notified();
         if self.engine.is_closed() {
             return;
@@ -288,7 +331,7 @@ impl Acquiring {
             }
         };
         tokio::select! {
-            () = heard => self.machine.hint(),
+            () = heard => self.machine.hint(clock::now(), &mut self.jitter),
             () = sleep_until(until) => {}
             () = closing => {}
         }

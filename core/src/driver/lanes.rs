@@ -1,6 +1,8 @@
 //! The local lines of waiters, one per lock, each with its subscription while anybody waits.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
@@ -8,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use crate::backend::{Hearing, Store, Subscription};
 use crate::driver::engine::Engine;
 use crate::driver::lock;
-use crate::machine::{Key, Kind, Line, Ticket, Time};
+use crate::machine::{Key, Kind, Line, Rivalry, Ticket, Time};
 
 type Name = (Kind, Key);
 
@@ -20,9 +22,17 @@ struct Lane {
 }
 
 /// All lines of one client.
-#[derive(Default)]
 pub(crate) struct Lanes {
     lanes: Mutex<HashMap<Name, Lane>>,
+    /// What is expected of the race for a lock. It outlives the line: several locks share a place, which costs one of them
+    /// a moment at worst.
+    rivalries: [AtomicU8; 256],
+}
+
+impl Default for Lanes {
+    fn default() -> Lanes {
+        Lanes { lanes: Mutex::default(), rivalries: [const { AtomicU8::new(0) }; 256] }
+    }
 }
 
 impl Lanes {
@@ -39,6 +49,12 @@ impl Lanes {
                 waiter.notify_one();
             }
         }
+    }
+
+    fn rivalry(&self, name: &Name) -> &AtomicU8 {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        &self.rivalries[hasher.finish() as usize % self.rivalries.len()]
     }
 }
 
@@ -100,6 +116,16 @@ impl Seat {
     pub(crate) fn leave_word(&mut self, refused_at: Option<Time>, away_since: Option<Time>) {
         let before = self.word.and_then(|word| word.refused_at);
         self.word = Some(Word { refused_at: refused_at.or(before), away_since });
+    }
+
+    /// What this client knows of its rivals for the lock.
+    pub(crate) fn rivalry(&self) -> Rivalry {
+        Rivalry::from_steps(self.engine.lanes.rivalry(&self.name).load(Ordering::Relaxed))
+    }
+
+    /// What it has learned.
+    pub(crate) fn note_rivalry(&self, rivalry: Rivalry) {
+        self.engine.lanes.rivalry(&self.name).store(rivalry.steps(), Ordering::Relaxed);
     }
 
     /// The line's subscription if there is one already.

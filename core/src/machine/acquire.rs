@@ -6,31 +6,7 @@
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::machine::{Answer, Failure, Jitter, Outcome, Reply, Terms, Time};
-
-/// How patient an acquire is, and how it paces itself.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Patience {
-    /// How long it may wait for another holder: `None` for ever, zero for a single try.
-    pub wait: Option<Duration>,
-    /// Time limit of making a connection.
-    pub connect_timeout: Duration,
-    /// Time limit of one request.
-    pub request_timeout: Duration,
-    /// How long an acquire without a bound puts up with a server that does not answer.
-    pub unreachable_limit: Duration,
-}
-
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
-            wait: None,
-            connect_timeout: Duration::from_secs(2),
-            request_timeout: Duration::from_secs(1),
-            unreachable_limit: Duration::from_secs(30),
-        }
-    }
-}
+use crate::machine::{Answer, Failure, Jitter, Outcome, Patience, Race, Reply, Rivalry, Terms, Time};
 
 /// Two attempts on one key are at least this far apart.
 pub const ATTEMPT_SPACING: Duration = Duration::from_millis(2);
@@ -109,6 +85,7 @@ pub struct Acquire {
     /// How often in a row several were at it at once and nobody got it.
     ties: u32,
     safety_poll: Duration,
+    race: Race,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -146,6 +123,7 @@ impl Acquire {
             resends: 0,
             ties: 0,
             safety_poll: SAFETY_POLL_MIN,
+            race: Race::default(),
         }
     }
 
@@ -179,6 +157,16 @@ impl Acquire {
     /// Since when the server has been away, if it is.
     pub fn is_away_since(&self) -> Option<Time> {
         self.unreachable_since
+    }
+
+    /// What the client has learned of its rivals for this lock so far.
+    pub fn expect(&mut self, rivalry: Rivalry) {
+        self.race.rivalry = rivalry;
+    }
+
+    /// What it knows of them now.
+    pub fn rivalry(&self) -> Rivalry {
+        self.race.rivalry
     }
 
     /// What to do next.
@@ -258,6 +246,7 @@ impl Acquire {
 
     /// An attempt was answered, or was not.
     pub fn answered(&mut self, now: Time, answer: &Answer, jitter: &mut Jitter) -> Token {
+        self.race.answered(&answer.outcome);
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { fence, .. }) => self.granted(now, answer.sent_at, *fence, jitter),
             Outcome::Applied(Reply::Denied { ttl_left_ms, announces }) => {
@@ -412,11 +401,23 @@ impl Acquire {
         self.watch_confirmed();
     }
 
+    /// There is no subscription any more: subscribe again before the next refusal is slept on.
+    pub fn watch_lost(&mut self) {
+        self.watched = false;
+        if matches!((&self.state, &self.last), (State::Asleep { .. }, Last::Denied { .. })) {
+            self.state = State::NeedWatch;
+        }
+    }
+
     /// Something happened to the lock or to the subscription: look again. Of use to a sleeper only: what is heard while
     /// an attempt is under way has to be told again when the machine sleeps, since the refusal may be older.
-    pub fn hint(&mut self) {
-        if matches!(self.state, State::Asleep { .. }) && matches!(self.last, Last::Denied { .. }) {
-            self.state = State::Ready;
+    ///
+    /// Where rivals are known, that may be a moment later: see [`Rivalry`].
+    pub fn hint(&mut self, now: Time, jitter: &mut Jitter) {
+        let State::Asleep { until } = self.state else { return };
+        if matches!(self.last, Last::Denied { .. }) {
+            let at = self.race.begin(now, until, jitter);
+            self.state = if at == now { State::Ready } else { State::Asleep { until: at } };
         }
     }
 }

@@ -82,8 +82,37 @@ fn after_a_refusal_it_subscribes_and_looks_again_before_it_sleeps() {
     acquire.answered(at(1004), &answer(1003, 1004, denied(Some(9000), true)), &mut jitter);
     let Step::Sleep { until } = acquire.next(at(1004)) else { panic!("sleeps") };
     assert!(until >= at(1804) && until <= at(2004), "the safety poll");
-    acquire.hint();
+    acquire.hint(at(1100), &mut jitter);
     assert!(matches!(acquire.next(at(1100)), Step::Attempt { .. }));
+}
+
+#[test]
+fn who_knows_of_rivals_steps_back_once_and_never_past_its_own_look() {
+    let mut jitter = Jitter::new(1);
+    let (mut stepped_back, mut at_once) = (0, 0);
+    for _ in 0..200 {
+        let mut acquire = machine(1000, None);
+        acquire.expect(Rivalry::from_steps(4));
+        acquire.next(at(1000));
+        acquire.watch_confirmed();
+        acquire.answered(at(1001), &answer(1000, 1001, denied(Some(9000), true)), &mut jitter);
+        acquire.hint(at(1100), &mut jitter);
+        let Step::Sleep { until } = acquire.next(at(1100)) else {
+            at_once += 1;
+            // lost again: it expects more rivals
+            acquire.answered(at(1101), &answer(1100, 1101, denied(Some(9000), true)), &mut jitter);
+            assert_eq!(acquire.rivalry(), Rivalry::from_steps(5));
+            continue;
+        };
+        stepped_back += 1;
+        assert!(until > at(1100) && until <= at(1102), "a moment, not more: {until:?}");
+        // further messages don't put it off, nor call it back
+        acquire.hint(until, &mut jitter);
+        assert!(matches!(acquire.next(until), Step::Attempt { .. }));
+        acquire.answered(until, &answer(1102, 1103, granted()), &mut jitter);
+        assert_eq!(acquire.rivalry(), Rivalry::from_steps(2));
+    }
+    assert!(stepped_back > 100 && at_once > 20, "{stepped_back} and {at_once}");
 }
 
 #[test]

@@ -7,11 +7,13 @@
 //! | file | decides |
 //! |---|---|
 //! | `acquire` | one acquire from the call to the grant or the end of patience |
+//! | `patience` | how long to wait, and for what |
 //! | `lease` | phase and deadline of one hold, in one atomic word |
 //! | `reentry` | who re-enters, and the count |
 //! | `watchdog` | when to renew, retry, warn and give up |
 //! | `janitor` | giving back what ended without a lease |
 //! | `queue` | the local line of waiters |
+//! | `rivalry` | who asks at once when many hear that a lock is free |
 //! | `quorum` | Redlock: what the answers of several servers amount to |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
@@ -29,16 +31,18 @@ pub mod model;
 pub mod naming;
 mod op;
 mod outcome;
+mod patience;
 mod queue;
 pub mod quorum;
 mod random;
 mod reentry;
+mod rivalry;
 pub mod terms;
 mod time;
 pub mod token;
 mod watchdog;
 
-pub use acquire::{ATTEMPT_SPACING, Acquire, Patience, Step, Token, Verdict};
+pub use acquire::{ATTEMPT_SPACING, Acquire, Step, Token, Verdict};
 pub use clockwatch::{Anomaly, ClockWatch};
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
@@ -46,10 +50,13 @@ pub use janitor::{Doubt, Duty, DutyId, Janitor};
 pub use lease::{Giving, LeaseCell, LossReason, Phase};
 pub use op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
 pub use outcome::{Answer, Failure, Outcome};
+pub use patience::Patience;
 pub use queue::{Line, Ticket};
 pub use quorum::Nodes;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
+pub(crate) use rivalry::Race;
+pub use rivalry::Rivalry;
 pub use terms::Terms;
 pub use time::Time;
 pub use token::OwnerInfo;

@@ -38,7 +38,8 @@ impl World {
             request_timeout: self.plan.request_timeout,
             unreachable_limit: self.plan.unreachable_limit,
         };
-        let machine = Acquire::new((*self.tasks[task].terms).clone(), patience, now);
+        let mut machine = Acquire::new((*self.tasks[task].terms).clone(), patience, now);
+        machine.expect(self.clients[client].rivalries[self.tasks[task].plan.name]);
         self.tasks[task].calls += 1;
         let number = self.tasks[task].calls;
         self.tasks[task].call = Some(Box::new(Call {
@@ -224,7 +225,7 @@ impl World {
                         self.stats.add(Count::HintsInFlight);
                     }
                     if missed && self.bug != Some(Bug::HintForgotten) {
-                        call.machine.hint();
+                        call.machine.hint(now, &mut self.clients[client].jitter);
                         if !matches!(call.machine.next(now), Step::Sleep { until: other } if other == until) {
                             continue;
                         }
@@ -324,6 +325,7 @@ impl World {
         }
         call.refused_until = denied;
         let token = call.machine.answered(now, answer, &mut self.clients[client].jitter);
+        self.clients[client].rivalries[name] = call.machine.rivalry();
         let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.is_away_since() };
         self.clients[client].away_since = away;
         if denied.is_some() && call.ticket.is_some() {

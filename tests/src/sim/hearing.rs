@@ -220,9 +220,10 @@ impl World {
             }
             Stage::Sleeping => {
                 let hints = self.clients[client].hearing[name].hints;
+                let now = self.local(client);
                 if let Some(call) = &mut self.tasks[task].call {
                     call.heard = hints;
-                    call.machine.hint();
+                    call.machine.hint(now, &mut self.clients[client].jitter);
                 }
                 self.step(task);
             }

@@ -3,7 +3,7 @@
 use onelock::Owner;
 use onelock::machine::{
     Alarm, Anomaly, Answer, ClockWatch, Janitor, Jitter, Line, LossReason, Op, Outcome, Registry, Renewal, Reply,
-    Round, Time, Watchdog,
+    Rivalry, Round, Time, Watchdog,
 };
 
 use super::bug::Bug;
@@ -45,6 +45,7 @@ pub(super) struct Process {
     pub(super) stepped_seen: i64,
     pub(super) away_since: Option<Time>,
     pub(super) jitter: Jitter,
+    pub(super) rivalries: Vec<Rivalry>,
 }
 
 impl Process {
@@ -74,6 +75,7 @@ impl Process {
             stepped_seen: 0,
             away_since: None,
             jitter: dice.jitter(),
+            rivalries: vec![Rivalry::default(); plan.names.len()],
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | `data` | what was written is gone: evicted, flushed, lost in a crash |
 //! | `names` | names, durations and numbers at their limits |
 //! | `clocks` | stopped processes and wall clocks that jump |
+//! | `lookouts` | the connections on which waiting threads hear of wake-ups |
 //! | `cancelled` | futures that are dropped at every step |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
@@ -16,6 +17,7 @@
 mod cancelled;
 mod clocks;
 mod data;
+mod lookouts;
 mod names;
 mod network;
 mod refusals;

@@ -61,7 +61,7 @@ fn r12_a_hundred_thousand_refused_attempts_leave_memory_level() {
                 // half of the looks come from hints, half from the timer
                 if attempts % 2 == 0 && until > now + Duration::from_millis(2) {
                     now = now + Duration::from_millis(2);
-                    acquire.hint();
+                    acquire.hint(now, &mut jitter);
                 } else {
                     now = until;
                 }

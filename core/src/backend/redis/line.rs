@@ -220,6 +220,13 @@ impl Line {
         }
     }
 
+    /// What comes in within `left`, or a part of it; pushes too, from now on.
+    pub(crate) fn hear(&mut self, left: Duration) -> Option<Outcome<Value>> {
+        self.replies.take_pushes();
+        self.set_slice(left);
+        self.read()
+    }
+
     /// Whether nothing is left of what was read; for those who use [`Line::read`].
     pub(crate) fn is_clean(&mut self) -> bool {
         self.replies.is_empty()

@@ -13,6 +13,7 @@
 //! | `berth`, `berths`, `ticket` | a connection that the event loop of another language reads, one for each loop, and a request on it |
 //! | `parked`, `crowd` | many blocking callers at once: a thread waits for the connection that tasks share |
 //! | `subscriber`, `sharded`, `listen` | subscriptions: how they are made, and who wants which |
+//! | `lookout` | a waiting thread's own subscription |
 //! | `node` | one server: its connections of either way, and one operation on them |
 //! | `member` | what one server of several (Redlock) needs besides |
 //! | `replicas` | waiting until replicas have confirmed a grant |
@@ -39,6 +40,7 @@ pub(crate) mod line;
 mod lines;
 mod link;
 mod listen;
+mod lookout;
 pub(crate) mod member;
 pub(crate) mod node;
 mod pace;
@@ -69,10 +71,11 @@ pub use cluster::ClusterStore;
 pub use endpoint::{Endpoint, Place, Protocol, TlsFiles};
 pub use hosts::{Seeds, Sentinels};
 
+use self::line::Patience;
 use self::node::{How, Node};
 use self::scout::Scout;
 use self::shared::Common;
-use crate::backend::{Boxed, Facts, Interrupt, Notify, Secret, Store, StoreStats, Subscription};
+use crate::backend::{Boxed, Facts, Interrupt, Lookout, Notify, Secret, Store, StoreStats, Subscription};
 use crate::error::Error;
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Time, naming};
 
@@ -182,6 +185,11 @@ impl Store for RedisStore {
 
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
         self.node.subscribe(naming::channel(kind, key), false)
+    }
+
+    fn lookout(&self, kind: Kind, key: &Key, until: Time, interrupt: &dyn Interrupt) -> Option<Box<dyn Lookout>> {
+        let patience = Patience { until, interrupt };
+        Some(Box::new(self.node.lookouts.post(naming::channel(kind, key), patience)?))
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {

@@ -13,6 +13,7 @@ use super::line::{Line, Patience};
 use super::lines::Lines;
 use super::link::Link;
 use super::listen::{self, Topics};
+use super::lookout::Lookouts;
 use super::pipe::Pipe;
 use super::redirect::Redirect;
 use super::refusal;
@@ -51,6 +52,7 @@ pub(crate) struct Node {
     topics: Arc<Topics>,
     shards: Arc<Topics>,
     pub(crate) lines: Arc<Lines>,
+    pub(crate) lookouts: Arc<Lookouts>,
     berths: Arc<Berths>,
     crowd: Crowd,
     /// Idle connections on which nobody stands behind whoever waits for replicas.
@@ -82,8 +84,9 @@ impl Node {
         let link = Arc::new(Link::new(shared.clone(), topics.clone(), numbers_from));
         let lines = Arc::new(Lines::new(shared.clone()));
         let berths = Arc::default();
+        let lookouts = Arc::new(Lookouts::new(shared.clone(), lines.clone()));
         let shards = Arc::new(Topics::sharded());
-        Node { shared, link, topics, shards, lines, berths, crowd: Crowd::default(), own: Mutex::default() }
+        Node { shared, link, topics, shards, lines, lookouts, berths, crowd: Crowd::default(), own: Mutex::default() }
     }
 
     /// Hears what is announced on `channel`.
@@ -94,6 +97,7 @@ impl Node {
     /// Ends its connections. `Common` must be closed before, so that no new ones are made.
     pub(crate) fn close(&self) {
         self.lines.close();
+        self.lookouts.close();
         self.berths.close();
         self.link.close();
         self.own().clear();

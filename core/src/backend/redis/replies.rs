@@ -33,6 +33,11 @@ impl Replies {
         Replies { parser: Parser::new(), taken: 0, exhausted: true, pushes: false }
     }
 
+    /// From now on pushes are replies too.
+    pub(crate) fn take_pushes(&mut self) {
+        self.pushes = true;
+    }
+
     /// For a connection that is subscribed to something.
     pub(crate) fn with_pushes() -> Replies {
         Replies { pushes: true, ..Replies::new() }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use onelock::machine::quorum::{Nodes, Quorum, Rest, Round, Rules, Send};
 use onelock::machine::{
-    Alarm, Answer, Claim, Doubt, Duty, Janitor, Jitter, Op, Outcome, Renewal, Reply, Time, Watchdog,
+    Alarm, Answer, Claim, Doubt, Duty, Janitor, Jitter, Op, Outcome, Renewal, Reply, Rivalry, Time, Watchdog,
 };
 
 use super::super::dice::Dice;
@@ -98,6 +98,7 @@ pub(super) struct Client {
     pub(super) watchdog: Watchdog,
     pub(super) janitor: Janitor,
     pub(super) jitter: Jitter,
+    pub(super) rivalry: Rivalry,
     pub(super) conns: Vec<Option<usize>>,
     pub(super) rounds: BTreeMap<u64, Active>,
     next_round: u64,
@@ -118,6 +119,7 @@ impl Client {
             watchdog: Watchdog::new(plan.node_timeout * 2, dice.jitter()),
             janitor: Janitor::new(dice.jitter()),
             jitter: dice.jitter(),
+            rivalry: Rivalry::default(),
             conns: vec![None; plan.nodes.len()],
             rounds: BTreeMap::new(),
             next_round: 0,

@@ -70,7 +70,9 @@ impl World {
         };
         let deed = self.claim(client, Arc::new(terms.clone()));
         let task_now = &mut self.tasks[task];
-        task_now.call = Some(Acquire::new(terms, patience, now));
+        let mut machine = Acquire::new(terms, patience, now);
+        machine.expect(self.clients[client].rivalry);
+        task_now.call = Some(machine);
         task_now.deed = Some(deed);
         task_now.calls += 1;
         task_now.started = self.now;
@@ -148,7 +150,9 @@ impl World {
             Outcome::Indeterminate(_) => known.doubt = Some(Doubt::AtLarge),
             _ => {}
         }
-        if call.answered(now, answer, &mut self.clients[client].jitter) == Token::Retire {
+        let token = call.answered(now, answer, &mut self.clients[client].jitter);
+        self.clients[client].rivalry = call.rivalry();
+        if token == Token::Retire {
             match self.bug {
                 Some(Bug::UndoWhereGranted) if only.is_some() => {
                     self.end_deed(deed);
@@ -282,10 +286,11 @@ impl World {
 
     /// Something was published: sleepers look again.
     pub(super) fn hint(&mut self, client: usize) {
+        let now = self.local(client);
         for task in 0..self.tasks.len() {
             if self.tasks[task].client == client && matches!(self.tasks[task].stage, Stage::Sleeping) {
                 if let Some(call) = &mut self.tasks[task].call {
-                    call.hint();
+                    call.hint(now, &mut self.clients[client].jitter);
                 }
                 self.step(task);
             }

@@ -1,0 +1,27 @@
+//! How patient an acquire is.
+
+use std::time::Duration;
+
+/// How patient an acquire is, and how it paces itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Patience {
+    /// How long it may wait for another holder: `None` for ever, zero for a single try.
+    pub wait: Option<Duration>,
+    /// Time limit of making a connection.
+    pub connect_timeout: Duration,
+    /// Time limit of one request.
+    pub request_timeout: Duration,
+    /// How long an acquire without a bound puts up with a server that does not answer.
+    pub unreachable_limit: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            wait: None,
+            connect_timeout: Duration::from_secs(2),
+            request_timeout: Duration::from_secs(1),
+            unreachable_limit: Duration::from_secs(30),
+        }
+    }
+}

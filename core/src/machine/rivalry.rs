@@ -1,0 +1,137 @@
+//! How many others go for a lock at the moment it becomes free, as far as a client's own luck tells.
+//!
+//! A release is heard by every process that waits. If all of them ask at once, the answer to the one who gets it stands
+//! in line with the answers to all the others. So after a lost race a client leaves more of the next ones to others: it
+//! asks a moment later. Who has never lost a race asks at once, always.
+
+use std::time::Duration;
+
+use crate::machine::{Jitter, Outcome, Reply, Time};
+
+/// What one client expects of the race for one lock. Starts without rivals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rivalry(u8);
+
+/// A step up after each race lost, two down after each one won: in balance about three go at once.
+const STEPS_TO_HALVE: u8 = 2;
+/// Somebody goes at once every 64th time at least.
+const MOST: u8 = 6 * STEPS_TO_HALVE;
+/// Who does not go at once asks this much later, at least and at most.
+const STEP_BACK: (Duration, Duration) = (Duration::from_micros(400), Duration::from_micros(1200));
+
+impl Rivalry {
+    /// What was kept as a number.
+    pub fn from_steps(steps: u8) -> Rivalry {
+        Rivalry(steps.min(MOST))
+    }
+
+    /// As a number, to be kept.
+    pub fn steps(self) -> u8 {
+        self.0
+    }
+
+    /// How long to leave the lock to others that has just become free; mostly not at all.
+    pub fn step_back(self, jitter: &mut Jitter) -> Duration {
+        if jitter.below(1 << (self.0 / STEPS_TO_HALVE)) == 0 {
+            Duration::ZERO
+        } else {
+            jitter.between(STEP_BACK.0, STEP_BACK.1)
+        }
+    }
+
+    /// It went at once, and somebody else got it.
+    pub fn lost(&mut self) {
+        self.0 = (self.0 + 1).min(MOST);
+    }
+
+    /// It got the lock, at once or later.
+    pub fn won(&mut self) {
+        self.0 = self.0.saturating_sub(STEPS_TO_HALVE);
+    }
+}
+
+/// One acquire's part in the races for its lock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Race {
+    pub(crate) rivalry: Rivalry,
+    part: Part,
+}
+
+/// What the next attempt is in answer to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Part {
+    /// No message.
+    #[default]
+    None,
+    AtOnce,
+    SteppedBack,
+}
+
+impl Race {
+    /// A message came to who sleeps until `until`: when to ask instead. Who has stepped back already does not do so again,
+    /// however many messages come.
+    pub(crate) fn begin(&mut self, now: Time, until: Time, jitter: &mut Jitter) -> Time {
+        if self.part == Part::SteppedBack {
+            return until;
+        }
+        let step_back = self.rivalry.step_back(jitter);
+        self.part = if step_back.is_zero() { Part::AtOnce } else { Part::SteppedBack };
+        until.min(now + step_back)
+    }
+
+    /// The attempt that followed was answered.
+    pub(crate) fn answered(&mut self, outcome: &Outcome<Reply>) {
+        match (std::mem::take(&mut self.part), outcome) {
+            (Part::AtOnce | Part::SteppedBack, Outcome::Applied(Reply::Granted { .. })) => self.rivalry.won(),
+            (Part::AtOnce, Outcome::Applied(Reply::Denied { .. } | Reply::Split { .. })) => self.rivalry.lost(),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_no_rivals_never_steps_back() {
+        let mut jitter = Jitter::new(1);
+        let mut rivalry = Rivalry::default();
+        for _ in 0..1000 {
+            assert_eq!(rivalry.step_back(&mut jitter), Duration::ZERO);
+            rivalry.won();
+        }
+    }
+
+    #[test]
+    fn a_crowd_thins_out_and_one_who_is_left_is_quick_again() {
+        let mut jitter = Jitter::new(7);
+        let mut crowd = [Rivalry::default(); 32];
+        let (mut at_once, mut nobody) = (0, 0);
+        for race in 0..2000 {
+            let waits: Vec<Duration> = crowd.iter().map(|rivalry| rivalry.step_back(&mut jitter)).collect();
+            assert!(waits.iter().all(|wait| *wait <= STEP_BACK.1));
+            let going: Vec<usize> = (0..crowd.len()).filter(|index| waits[*index].is_zero()).collect();
+            let first = jitter.below(going.len() as u64) as usize;
+            for (place, index) in going.iter().enumerate() {
+                if place == first { crowd[*index].won() } else { crowd[*index].lost() }
+            }
+            if race >= 1000 {
+                at_once += going.len();
+                nobody += usize::from(going.is_empty());
+            }
+            if going.is_empty() {
+                let soonest = (0..crowd.len()).min_by_key(|index| waits[*index]).unwrap();
+                crowd[soonest].won();
+            }
+        }
+        assert!((1500..5000).contains(&at_once), "{at_once} went at once in 1000 races");
+        assert!(nobody < 200, "nobody went at once in {nobody} of 1000 races");
+
+        let mut last = Rivalry::from_steps(u8::MAX);
+        for _ in 0..MOST / STEPS_TO_HALVE {
+            last.won();
+        }
+        assert_eq!(last, Rivalry::default());
+    }
+}
