@@ -201,6 +201,8 @@ static onelock_status acquire_in_background(request *r, onelock_lock *lock, int6
     onelock_status status = onelock_lock_acquire_start(lock, wait_ms, &acquisition, &r->error);
     if (status != ONELOCK_OK) return status;
     put(acquisitions, id, acquisition);
+    /* a cancel may have come before that */
+    if (onelock_cancel_is_cancelled(get(cancels, id))) onelock_acquisition_cancel(acquisition, NULL);
     status = onelock_acquisition_fd(acquisition, &fd, &r->error);
     struct pollfd wait = {fd, POLLIN, 0};
     while (status == ONELOCK_OK && poll(&wait, 1, -1) != 1) {

@@ -448,3 +448,28 @@ fn slots_move_under_load() {
             && names.iter().all(|name| !exists(&cluster, name))
     });
 }
+
+#[test]
+fn a_closed_client_connects_no_more() {
+    each_flavor(|flavor| {
+        let cluster = Cluster::start(flavor);
+        for face in Face::ALL {
+            let (holder, waiter) = (client(face, &cluster), client(face, &cluster));
+            let lease = holder.lock("a").acquire().unwrap();
+            // it has listened a moment ago, and still has the connection for that
+            assert_eq!(fails(waiter.lock("a").acquire_within(ms(300)), ErrorKind::Timeout).lock_name(), Some("a"));
+            lease.give_back();
+            waiter.close();
+            holder.close();
+            let ours = |node: &Server| node.text(&["CLIENT", "LIST"]).matches("lib-name=onelock").count();
+            wait_until(SOON, "nobody of ours to be left", || cluster.nodes.iter().map(ours).sum::<usize>() == 0);
+            let made = || -> u64 {
+                let count = |node: &Server| node.info("stats")["total_connections_received"].parse::<u64>().unwrap();
+                cluster.nodes.iter().map(count).sum()
+            };
+            let before = made();
+            std::thread::sleep(ms(300));
+            assert_eq!(made() - before, 0, "{face:?}: connections made after it was closed");
+        }
+    });
+}

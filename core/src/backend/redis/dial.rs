@@ -37,6 +37,8 @@ pub(crate) struct Dialled {
 
 /// Makes a connection to the node's server within the store's connect limit, finding the server included.
 pub(crate) async fn dial(shared: &Shared) -> Result<Dialled, Failure> {
+    // a closed store connects no more, whoever asks
+    shared.common.check_open()?;
     let limit = shared.options.connect_timeout;
     let made = timeout(limit, async {
         let endpoint = shared.locate().await?;
