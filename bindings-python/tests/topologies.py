@@ -101,9 +101,9 @@ class Group:
                     answer = self.sentinels[0].command(*ask)
                 asked = time.monotonic() if answer == "OK" else asked
             try:
-                roles = [server.info("replication")["role"] for server in (self.master, before)]
+                # one that changes sides may answer with an error, or hang up
+                roles = [server.info("replication").get("role") for server in (self.master, before)]
             except OSError:
-                # cut off while it changes sides
                 return False
             return roles == ["master", "slave"]
 
