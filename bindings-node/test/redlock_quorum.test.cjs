@@ -1,18 +1,21 @@
 // onelock/redlock and the package redlock on three independent servers: the same tests for both, and both together.
 const assert = require('node:assert/strict')
-const test = require('node:test')
+const nodeTest = require('node:test')
 const Redis = require('ioredis')
 const ours = require('onelock/redlock')
 const theirs = require('redlock')
 const programs = require('./support/programs.cjs')
 const { start, until } = require('./support/server.cjs')
 
+/** A test that hangs is named. */
+const test = (name, act) => nodeTest(name, { timeout: 60_000 }, act)
+
 const open = []
 const servers = []
-test.before(async () => {
+nodeTest.before(async () => {
   servers.push(...(await Promise.all([start(), start(), start()])))
 })
-test.after(async () => {
+nodeTest.after(async () => {
   for (const redis of open) redis.disconnect()
   await Promise.all(servers.map((server) => server.kill()))
 })
