@@ -122,9 +122,9 @@ impl Acquiring {
                     }
                     let answer = self.engine.store.call_blocking(&op, until, interrupt);
                     self.answered(&answer);
-                    if !matches!(answer.outcome, Outcome::Applied(_)) {
+                    if !matches!(answer.outcome, Outcome::Applied(_)) && lookout.take().is_some() {
                         // a server that is away says nothing either
-                        self.leave(&mut lookout);
+                        self.machine.watch_lost();
                     }
                 }
                 Step::Watch { until } if self.hearing.is_none() => {
@@ -140,7 +140,11 @@ impl Acquiring {
                     match ear.hear(until, interrupt) {
                         Heard::Message => self.machine.hint(clock::now(), &mut self.jitter),
                         Heard::Nothing => {}
-                        Heard::Lost => self.leave(&mut lookout),
+                        Heard::Lost => {
+                            // who cares for the subscriptions of all others knows how long to pause between attempts
+                            self.machine.watch_lost();
+                            return None;
+                        }
                     }
                 }
                 Step::Done(verdict) => {
@@ -155,13 +159,6 @@ impl Acquiring {
             if interrupt.interrupted() {
                 return Some(self.finish(Verdict::Failed(cancelled())));
             }
-        }
-    }
-
-    /// Listens no longer; whoever waits on has to subscribe anew.
-    fn leave(&mut self, lookout: &mut Option<Box<dyn Lookout>>) {
-        if lookout.take().is_some() {
-            self.machine.watch_lost();
         }
     }
 
