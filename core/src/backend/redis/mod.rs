@@ -5,7 +5,7 @@
 //! | `endpoint`, `hosts` | the address of one server; addresses of several |
 //! | `scripts`, `scripts/*.lua` | what runs on the server: one script per operation |
 //! | `request`, `reply`, `refusal` | an operation as a command, and back: the reply, or what a refusal means |
-//! | `replies`, `value` | replies from a socket, and small questions to them |
+//! | `replies`, `plain`, `value` | replies from a socket, the usual ones by a short way, and small questions to them |
 //! | `handshake` | the first words on a connection |
 //! | `dial`, `pipe`, `link` | async: make a connection, share it between tasks, replace it when it breaks |
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
@@ -46,6 +46,7 @@ pub(crate) mod node;
 mod pace;
 mod parked;
 mod pipe;
+mod plain;
 mod redirect;
 pub(crate) mod refusal;
 mod replicas;

@@ -4,6 +4,8 @@ use std::io::{self, Read};
 
 use redis::{Parser, Value};
 
+use super::plain;
+
 /// No reply to one of our requests comes near this; what claims to be longer is not a server of ours. (The parser looks at
 /// an unfinished line from its start each time, so a larger bound would also cost time.)
 pub(crate) const MAX_REPLY: usize = 1 << 20;
@@ -20,17 +22,18 @@ pub(crate) enum NoReply {
 /// The reading end of one connection.
 pub(crate) struct Replies {
     parser: Parser,
+    ahead: Ahead,
     /// What the reply under way has taken so far.
     taken: usize,
-    /// Whether the bytes of the last reply were surely all that was read.
-    exhausted: bool,
+    /// Whether the parser has nothing of a reply yet.
+    between: bool,
     /// Whether pushes are replies too.
     pushes: bool,
 }
 
 impl Replies {
     pub(crate) fn new() -> Replies {
-        Replies { parser: Parser::new(), taken: 0, exhausted: true, pushes: false }
+        Replies { parser: Parser::new(), ahead: Ahead::default(), taken: 0, between: true, pushes: false }
     }
 
     /// From now on pushes are replies too.
@@ -45,25 +48,26 @@ impl Replies {
 
     /// The next reply. Pushes are left out, unless something was subscribed to.
     pub(crate) fn next(&mut self, source: &mut impl Read) -> Result<Value, NoReply> {
-        let mut began_empty = std::mem::take(&mut self.exhausted);
+        if self.between {
+            self.ahead.fill(source).map_err(NoReply::Source)?;
+            if let Some((value, length)) = plain::read(self.ahead.bytes()) {
+                self.ahead.take(length);
+                return Ok(value);
+            }
+        }
         loop {
-            let mut guard = Guard { source, taken: &mut self.taken, failed: None };
+            let mut guard = Guard { source, ahead: &mut self.ahead, taken: &mut self.taken, failed: None };
             let parsed = self.parser.parse_value(&mut guard);
+            self.between = parsed.is_ok();
             match (parsed, guard.failed) {
                 (Ok(value), _) => {
-                    let taken = std::mem::take(&mut self.taken);
+                    self.taken = 0;
                     if self.pushes || !matches!(value, Value::Push { .. }) {
-                        self.exhausted = began_empty && length(&value) == Some(taken);
                         return Ok(value);
                     }
-                    // what was read with it may belong to what comes next
-                    began_empty = false;
                 }
-                (Err(_), Some(error)) => {
-                    // in the middle of a reply, which began where it began
-                    self.exhausted = began_empty;
-                    return Err(NoReply::Source(error));
-                }
+                // perhaps in the middle of a reply
+                (Err(_), Some(error)) => return Err(NoReply::Source(error)),
                 (Err(_), None) => return Err(NoReply::Garbage),
             }
         }
@@ -71,34 +75,53 @@ impl Replies {
 
     /// Whether nothing is left of what was read. A whole reply that nobody asked for would be taken for the next one.
     pub(crate) fn is_empty(&mut self) -> bool {
-        self.exhausted || matches!(self.next(&mut Nothing), Err(NoReply::Source(_)))
+        let surely = self.between && self.ahead.bytes().is_empty();
+        surely || matches!(self.next(&mut Nothing), Err(NoReply::Source(_)))
     }
 }
 
-/// How many bytes say `value`, where there is only one way to say it: that goes for what scripts and `HELLO` answer.
-fn length(value: &Value) -> Option<usize> {
-    match value {
-        Value::Int(number) => Some(3 + digits(number.unsigned_abs()) + usize::from(*number < 0)),
-        Value::BulkString(bytes) => Some(5 + digits(bytes.len() as u64) + bytes.len()),
-        Value::Array(values) => {
-            values.iter().try_fold(3 + digits(values.len() as u64), |sum, value| Some(sum + length(value)?))
+/// What was read and not looked at yet.
+#[derive(Default)]
+struct Ahead {
+    room: Box<[u8]>,
+    from: usize,
+    to: usize,
+}
+
+impl Ahead {
+    /// As many replies as usually come together.
+    const ROOM: usize = 4096;
+
+    fn bytes(&self) -> &[u8] {
+        &self.room[self.from..self.to]
+    }
+
+    fn take(&mut self, count: usize) {
+        self.from += count;
+    }
+
+    /// Reads once, if there is nothing.
+    fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
+        if self.from < self.to {
+            return Ok(());
         }
-        Value::Map(pairs) => pairs
-            .iter()
-            .try_fold(3 + digits(pairs.len() as u64), |sum, (key, value)| Some(sum + length(key)? + length(value)?)),
-        Value::SimpleString(text) => Some(3 + text.len()),
-        Value::Okay => Some(5),
-        _ => None,
+        if self.room.is_empty() {
+            self.room = vec![0; Ahead::ROOM].into();
+        }
+        let read = source.read(&mut self.room)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        (self.from, self.to) = (0, read);
+        Ok(())
     }
 }
 
-fn digits(number: u64) -> usize {
-    number.checked_ilog10().unwrap_or(0) as usize + 1
-}
-
-/// Hands bytes on, remembers why it could not, and stops a reply without end.
+/// Hands bytes on, remembers why it could not, and stops a reply without end. Never more than a line at a time: replies end
+/// where lines do, so nothing of the next one gets into the parser.
 struct Guard<'a, R> {
     source: &'a mut R,
+    ahead: &'a mut Ahead,
     taken: &'a mut usize,
     failed: Option<io::Error>,
 }
@@ -108,17 +131,18 @@ impl<R: Read> Read for Guard<'_, R> {
         if *self.taken > MAX_REPLY {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let error = match self.source.read(buffer) {
-            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
-            Ok(read) => {
-                *self.taken += read;
-                return Ok(read);
-            }
-            Err(error) => error,
-        };
-        // the parser gets a kind that it doesn't try again by itself; the caller sees the error as it was
-        self.failed = Some(error);
-        Err(io::ErrorKind::WouldBlock.into())
+        if let Err(error) = self.ahead.fill(self.source) {
+            // the parser gets a kind that it doesn't try again by itself; the caller sees the error as it was
+            self.failed = Some(error);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let bytes = self.ahead.bytes();
+        let line = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
+        let count = line.min(buffer.len());
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        self.ahead.take(count);
+        *self.taken += count;
+        Ok(count)
     }
 }
 
@@ -206,33 +230,42 @@ mod tests {
     }
 
     #[test]
-    fn it_is_known_where_the_usual_replies_end() {
-        let usual = [
+    fn what_comes_behind_a_reply_is_not_part_of_it() {
+        let replies = [
             "*4\r\n:1785000000000000\r\n:0\r\n:-1\r\n$3\r\nabc\r\n",
-            ":0\r\n",
-            ":-9223372036854775808\r\n",
             ":10\r\n",
-            "*0\r\n",
-            "$0\r\n\r\n",
-            "*10\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n$10\r\n0123456789\r\n",
+            "$5\r\n\n\r\n\r\n\r\n",
+            "*1\r\n*1\r\n$1\r\nx\r\n",
+            "%1\r\n+a\r\n:1\r\n",
+            "+OK\r\n",
+            "-NOPERM no\r\n",
+            "_\r\n",
         ];
-        for bytes in usual {
-            let mut replies = Replies::new();
-            assert!(replies.next(&mut bytes.as_bytes()).is_ok());
-            assert!(replies.exhausted, "{bytes:?}");
-            // and what is too much is seen, whether it is whole or not, once and ever after
-            for more in [bytes, ":", ">2\r\n+a\r\n+b\r\n:1\r\n"] {
-                let both = format!("{bytes}{more}");
+        for first in replies {
+            for second in replies {
+                let alone = Replies::new().next(&mut second.as_bytes()).unwrap();
+                let both = format!("{first}{second}");
+                let (mut replies, mut source) = (Replies::new(), both.as_bytes());
+                assert!(replies.next(&mut source).is_ok());
+                assert!(replies.between && !replies.ahead.bytes().is_empty(), "{both:?}");
+                // as one that nobody asked for, and as the next one
+                assert_eq!(replies.next(&mut source).unwrap(), alone, "{both:?}");
+                assert!(replies.is_empty());
                 let mut replies = Replies::new();
-                assert!(replies.next(&mut both.as_bytes()).is_ok());
-                assert!(!replies.exhausted, "{both:?}");
+                assert!(replies.next(&mut both.as_bytes()).is_ok() && !replies.is_empty(), "{both:?}");
             }
-            let twice = bytes.repeat(2);
-            let mut replies = Replies::new();
-            let mut source = twice.as_bytes();
-            assert!(replies.next(&mut source).is_ok() && replies.next(&mut source).is_ok());
-            assert!(!replies.exhausted && replies.is_empty());
         }
+    }
+
+    #[test]
+    fn many_replies_at_once_are_as_many() {
+        let many = "*2\r\n:7\r\n$2\r\n\r\n\r\n+x\r\n".repeat(2000);
+        let (mut replies, mut source) = (Replies::new(), many.as_bytes());
+        for _ in 0..2000 {
+            assert_eq!(replies.next(&mut source).unwrap(), Value::Array(vec![Value::Int(7), text("\r\n")]));
+            assert_eq!(replies.next(&mut source).unwrap(), Value::SimpleString("x".into()));
+        }
+        assert!(replies.is_empty());
     }
 
     #[test]
