@@ -4,11 +4,15 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
 use onelock::{Facts, Inspection, Lease, LossReason, Release};
 
 use crate::data::Failure;
+
+/// What wakes JavaScript, as JavaScript gave it.
+pub(crate) type BellFunction<'a> = Function<'a, (), ()>;
 
 /// Weak: it does not keep the event loop alive, except while the session says so.
 pub(crate) type Bell = ThreadsafeFunction<(), (), (), Status, false, true>;
@@ -93,6 +97,12 @@ impl Pump {
     pub(crate) fn attended(&self) -> bool {
         self.rung.store(false, Ordering::SeqCst);
         !self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// What there is to fetch, if it is one message.
+    pub(crate) fn only(&self) -> Option<Message> {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        if queue.len() == 1 { queue.pop_front() } else { None }
     }
 
     /// The thread of JavaScript ends: nobody fetches anything any more.

@@ -7,11 +7,12 @@
 use std::cell::RefCell;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
 use napi::Env;
-use napi::bindgen_prelude::{Float64ArraySlice, Function};
+use napi::bindgen_prelude::Float64ArraySlice;
 use napi_derive::napi;
 use onelock::{ErrorKind, Lease, Release, port};
 
@@ -20,7 +21,7 @@ use crate::data::{Failure, Seen, ServerFacts, loss_code};
 use crate::exit::Clients;
 use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
-use crate::pump::{Message, Outcome, Pump};
+use crate::pump::{BellFunction, Message, Outcome, Pump};
 use crate::records::{Call, Parcel, RECORD, State};
 use crate::watch::Watcher;
 
@@ -35,19 +36,20 @@ pub struct Session {
     clients: Arc<Clients>,
     /// `None` where event loops cannot watch sockets for us.
     watcher: Option<Watcher>,
-    state: RefCell<State>,
+    state: Rc<RefCell<State>>,
 }
 
 #[napi]
 impl Session {
-    /// `bell` is called when there is something to fetch.
+    /// `bell` is called when there is something to fetch, or with the one record that there is.
     #[napi(constructor)]
-    pub fn new(env: Env, bell: Function<'_, (), ()>) -> napi::Result<Session> {
+    pub fn new(env: Env, bell: BellFunction<'_>) -> napi::Result<Session> {
         let pump = Arc::new(Pump::new(bell.build_threadsafe_function::<()>().weak::<true>().build()?));
+        let state = Rc::default();
         let clients = Arc::new(Clients::new(pump.clone()));
         env.add_env_cleanup_hook(clients.clone(), |clients| clients.close())?;
-        let watcher = Watcher::new(env, &bell, &pump);
-        Ok(Session { pump, clients, watcher, state: RefCell::default() })
+        let watcher = Watcher::new(env, &bell, &pump, &state);
+        Ok(Session { pump, clients, watcher, state })
     }
 
     /// Gives back what is held and waits for it, a second at most: the process ends.
@@ -56,20 +58,23 @@ impl Session {
         self.clients.close();
     }
 
-    /// Writes as many records as there is room for, and tells how many.
+    /// Writes as many records as there is room for, and tells how many. When there is room left, there are no more.
     #[napi]
     pub fn fetch(&self, env: Env, mut records: Float64ArraySlice<'_>) -> u32 {
         let state = &mut *self.state.borrow_mut();
         // SAFETY: the array is JavaScript's and lives through this call, in which no JavaScript runs.
         let records = unsafe { records.as_mut() };
         let mut fetched = std::mem::take(&mut state.fetched);
-        self.pump.fetch(records.len() / RECORD, &mut fetched);
+        let room = records.len() / RECORD;
         let mut count = 0;
-        let mut room = records.chunks_exact_mut(RECORD);
-        for message in fetched.drain(..) {
-            let Some(line) = state.line(message) else { continue };
-            if let Some(record) = room.next() {
-                record.copy_from_slice(&line);
+        while count < room {
+            self.pump.fetch(room - count, &mut fetched);
+            if fetched.is_empty() {
+                break;
+            }
+            for message in fetched.drain(..) {
+                let Some(line) = state.line(message) else { continue };
+                records[count * RECORD..][..RECORD].copy_from_slice(&line);
                 count += 1;
             }
         }
@@ -77,7 +82,7 @@ impl Session {
         if state.calls.is_empty() && count > 0 {
             self.pump.keep_alive(&env, false);
         }
-        count
+        count as u32
     }
 
     /// A client; `null` when the arguments are wrong, and the error is parcel 0.
@@ -203,9 +208,11 @@ impl Session {
         })
     }
 
+    /// Tells why it was lost before, if it was.
     #[napi]
-    pub fn release(&self, env: Env, call: u32, lease: f64) -> napi::Result<()> {
+    pub fn release(&self, env: Env, call: u32, lease: f64) -> napi::Result<u32> {
         let handle = self.lease(lease);
+        let loss = loss_code(handle.as_ref().and_then(|lease| lease.loss()));
         self.begin(env, call, async move {
             let Some(handle) = handle else {
                 return Ok(Outcome::Released { outcome: Release::AlreadyReleased, loss: None });
@@ -216,7 +223,7 @@ impl Session {
         if let Some(call) = self.state.borrow_mut().calls.get_mut(&call) {
             call.releases = Some(lease as u64);
         }
-        Ok(())
+        Ok(loss)
     }
 
     /// The proof for another process; `null` when there is nothing to hand over, and the error is parcel 0.

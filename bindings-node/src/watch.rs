@@ -6,14 +6,15 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::{Arc, OnceLock};
 
-use napi::bindgen_prelude::{Function, JsValue};
+use napi::bindgen_prelude::JsValue;
 use napi::{Env, sys};
 use onelock::port::{Port, Socket};
 
-use crate::pump::Pump;
+use crate::pump::{BellFunction, Message, Pump};
+use crate::records::{RECORD, State};
 
 const UV_POLL: c_int = 8;
 const UV_PREPARE: c_int = 9;
@@ -84,6 +85,8 @@ struct Inner {
     bell: sys::napi_ref,
     port: Port,
     pump: Arc<Pump>,
+    /// The session's.
+    state: Weak<RefCell<State>>,
     /// Room for a handle of any kind that is used here.
     layout: Layout,
     /// Runs before the loop waits; null until it is first needed.
@@ -109,7 +112,12 @@ fn done(status: sys::napi_status) -> Option<()> {
 
 impl Watcher {
     /// `bell` is called when there is something to fetch from `pump`. `None` where this cannot be done.
-    pub(crate) fn new(env: Env, bell: &Function<'_, (), ()>, pump: &Arc<Pump>) -> Option<Watcher> {
+    pub(crate) fn new(
+        env: Env,
+        bell: &BellFunction<'_>,
+        pump: &Arc<Pump>,
+        state: &Rc<RefCell<State>>,
+    ) -> Option<Watcher> {
         let uv = Uv::get()?;
         // SAFETY: questions without any condition.
         let size = unsafe { (uv.handle_size)(UV_POLL).max((uv.handle_size)(UV_PREPARE)) };
@@ -135,6 +143,7 @@ impl Watcher {
             bell: reference,
             port: Port::new(),
             pump: pump.clone(),
+            state: Rc::downgrade(state),
             layout,
             prepared: Cell::new(ptr::null_mut()),
             open: RefCell::default(),
@@ -234,24 +243,59 @@ impl Inner {
         unsafe { (self.uv.close)(handle, closed) };
     }
 
-    /// Has JavaScript fetch what there is. On its thread, and not from within JavaScript.
+    /// Has JavaScript fetch what there is; a record that is alone is brought along. On its thread, and not from within
+    /// JavaScript.
     fn ring(&self) {
-        let env = self.env;
-        let (mut scope, mut bell, mut this) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let (env, mut scope) = (self.env, ptr::null_mut());
         // SAFETY: on the thread of the environment, which lives: the cleanup hook has not run.
         unsafe {
             if sys::napi_open_handle_scope(env, &raw mut scope) != sys::Status::napi_ok {
                 return;
             }
+            match self.pump.only() {
+                None => self.call(&[]),
+                Some(message) => {
+                    if let Some(record) = self.record(message) {
+                        self.call(&record);
+                    }
+                }
+            }
+            sys::napi_close_handle_scope(env, scope);
+        }
+    }
+
+    /// The record of the only message that there is; `None` when nobody waits for it any more.
+    fn record(&self, message: Message) -> Option<[f64; RECORD]> {
+        let state = self.state.upgrade()?;
+        let mut state = state.borrow_mut();
+        let record = state.line(message)?;
+        if state.calls.is_empty() {
+            self.pump.keep_alive(&Env::from_raw(self.env), false);
+        }
+        Some(record)
+    }
+
+    /// Calls the bell with these numbers, at most as many as a record has.
+    ///
+    /// # Safety
+    /// In a handle scope, otherwise as [`Inner::ring`].
+    unsafe fn call(&self, numbers: &[f64]) {
+        let env = self.env;
+        let (mut bell, mut this, mut arguments) = (ptr::null_mut(), ptr::null_mut(), [ptr::null_mut(); RECORD]);
+        // SAFETY: as the caller says.
+        unsafe {
+            for (argument, number) in arguments.iter_mut().zip(numbers) {
+                sys::napi_create_double(env, *number, argument);
+            }
             sys::napi_get_reference_value(env, self.bell, &raw mut bell);
             sys::napi_get_global(env, &raw mut this);
-            let called = sys::napi_make_callback(env, self.context, this, bell, 0, ptr::null(), ptr::null_mut());
+            let (count, arguments) = (numbers.len(), arguments.as_ptr());
+            let called = sys::napi_make_callback(env, self.context, this, bell, count, arguments, ptr::null_mut());
             if called == sys::Status::napi_pending_exception {
                 let mut thrown = ptr::null_mut();
                 sys::napi_get_and_clear_last_exception(env, &raw mut thrown);
                 sys::napi_fatal_exception(env, thrown);
             }
-            sys::napi_close_handle_scope(env, scope);
         }
     }
 

@@ -156,12 +156,13 @@ export class Lease extends EventEmitter<LeaseEvents> {
    */
   async release(): Promise<Release> {
     if (this.#givenBack) return 'already_released'
-    this.#loss = lossOf(session.loss(this.#id))
     this.#givenBack = true
     leaks.unregister(this)
     return granted(
       await pump.call(
-        (call) => session.release(call, this.#id),
+        (call) => {
+          this.#loss = lossOf(session.release(call, this.#id))
+        },
         (_, outcome, loss) => {
           this.#loss ??= lossOf(loss)
           pump.unlisten(this.#id)

@@ -43,7 +43,7 @@ export interface Session {
   isLocked(call: number, client: NativeClient, kind: number, name: Name, options?: Values): void
   cancel(call: number): boolean
   extend(call: number, lease: number, ttl: number): void
-  release(call: number, lease: number): void
+  release(call: number, lease: number): number
   detach(lease: number): string | null
   forget(lease: number): boolean
   isHeld(lease: number): boolean
@@ -61,7 +61,7 @@ export interface Session {
 }
 
 export interface Native {
-  Session: new (bell: () => void) => Session
+  Session: new (bell: (about?: number, code?: number, first?: number, second?: number) => void) => Session
   FenceGate: new (highest: number) => { admit(token: number): boolean; highest(): number }
   kinds(): { kind: string; number: number; notAcquired: boolean; retryable: boolean; todo: string }[]
   version(): string

@@ -48,7 +48,10 @@ class Pump {
   #logger: Logger | undefined
 
   constructor() {
-    this.session = new native.Session(() => this.#fetch())
+    this.session = new native.Session((about, code, first, second) => {
+      if (about === undefined) this.#fetch()
+      else this.#dispatch(about, code!, first!, second!)
+    })
   }
 
   /**
@@ -117,10 +120,10 @@ class Pump {
     const records = this.#records
     for (;;) {
       const count = this.session.fetch(records)
-      if (count === 0) return
       for (let at = 0; at < count * RECORD; at += RECORD) {
         this.#dispatch(records[at]!, records[at + 1]!, records[at + 2]!, records[at + 3]!)
       }
+      if (count < BATCH) return
     }
   }
 
