@@ -38,9 +38,45 @@ type Settle = (code: number, first: number, second: number, call: number) => voi
 const BATCH = 64
 const LAST_CALL = 0xffff_ffff
 
+/**
+ * The calls under way. One that is alone is kept beside the map: a map that gets one entry and loses it again, time after
+ * time, is made anew each time.
+ */
+class Calls {
+  #alone = 0
+  #settle: Settle | undefined
+  readonly #others = new Map<number, Settle>()
+
+  has(call: number): boolean {
+    return this.#alone === call || this.#others.has(call)
+  }
+
+  add(call: number, settle: Settle): void {
+    if (this.#alone === 0) {
+      this.#alone = call
+      this.#settle = settle
+    } else {
+      this.#others.set(call, settle)
+    }
+  }
+
+  /** Removes it; `undefined` when it is not there. */
+  take(call: number): Settle | undefined {
+    if (this.#alone === call) {
+      const settle = this.#settle
+      this.#alone = 0
+      this.#settle = undefined
+      return settle
+    }
+    const settle = this.#others.get(call)
+    this.#others.delete(call)
+    return settle
+  }
+}
+
 class Pump {
   readonly session: Session
-  readonly #calls = new Map<number, Settle>()
+  readonly #calls = new Calls()
   /** Weak: hearing about a lease does not keep it from being collected. */
   readonly #listeners = new Map<number, WeakRef<Listener>>()
   readonly #records = new Float64Array(RECORD * BATCH)
@@ -73,7 +109,7 @@ class Pump {
         return
       }
       const stop = () => {
-        if (!this.#calls.delete(call)) return
+        if (this.#calls.take(call) === undefined) return
         this.session.cancel(call)
         reject(signal.reason)
       }
@@ -86,11 +122,11 @@ class Pump {
   }
 
   #begin(call: number, begin: (call: number) => void, settle: Settle): void {
-    this.#calls.set(call, settle)
+    this.#calls.add(call, settle)
     try {
       begin(call)
     } catch (error) {
-      this.#calls.delete(call)
+      this.#calls.take(call)
       throw error
     }
   }
@@ -135,14 +171,10 @@ class Pump {
     } else if (code === SAID) {
       this.#logger?.(first, this.session.takeLine() ?? '')
     } else {
-      const settle = this.#calls.get(about)
-      if (settle === undefined) {
-        // cancelled by a listener that ran earlier in this batch
-        this.#drop(code, first, about)
-        return
-      }
-      this.#calls.delete(about)
-      settle(code, first, second, about)
+      const settle = this.#calls.take(about)
+      // cancelled by a listener that ran earlier in this batch
+      if (settle === undefined) this.#drop(code, first, about)
+      else settle(code, first, second, about)
     }
   }
 
