@@ -20,7 +20,7 @@
 
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
-local token, ttl = ARGV[1], tonumber(ARGV[2])
+local token = ARGV[1]
 local fenced = KEYS[2] ~= nil
 local base = ARGV[4] and math.min(tonumber(ARGV[4]), now + 3600000000) or now
 
@@ -28,13 +28,8 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- The stored counter, or nil if there is none that can be believed.
-local function counter()
-  local stored = redis.pcall('GET', KEYS[2])
-  if type(stored) == 'table' then
-    if string.find(stored.err, 'WRONGTYPE', 1, true) then return nil end
-    return nil, stored
-  end
+-- The stored counter as a number, or nil if there is none that can be believed.
+local function counter(stored)
   local number = stored and string.find(stored, '^%d+$') and tonumber(stored)
   if number and number >= 1 and number < 9007199254740991 then return number end
   return nil
@@ -53,24 +48,33 @@ if held and held ~= token then
   return {now, 2, redis.call('PTTL', KEYS[1]), announces, ARGV[4] and held}
 end
 
-local fence = 0
-if fenced then
-  local stored, refused = counter()
-  if refused then return refused end
-  if held then
-    fence = stored or base
-  else
-    fence = math.max((stored or 0) + 1, base)
-  end
-end
-
 if held then
-  redis.call('PEXPIRE', KEYS[1], text(math.max(redis.call('PTTL', KEYS[1]), ttl)))
+  local fence = 0
+  if fenced then
+    local stored = redis.pcall('GET', KEYS[2])
+    if type(stored) == 'table' then
+      if not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
+      stored = nil
+    end
+    fence = counter(stored) or base
+  end
+  -- first: a script that has written is not stopped for want of memory
+  redis.call('PEXPIRE', KEYS[1], text(math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2]))))
   if fenced then redis.call('SET', KEYS[2], text(fence), 'PX', ARGV[3]) end
   return {now, 1, fence}
 end
 
--- The counter goes first: should the second write be refused (an access rule), nothing is held.
-if fenced then redis.call('SET', KEYS[2], text(fence), 'PX', ARGV[3]) end
+-- The counter goes first: should the second write be refused (an access rule), nothing is held. It is read while it is
+-- written, and the clock goes into it as the server spelt it: to spell such a number costs Lua as much as a command.
+local fence = 0
+if fenced then
+  local spelt = ARGV[4] and text(base) or clock[1] .. string.sub('00000' .. clock[2], -6)
+  local stored = redis.pcall('SET', KEYS[2], spelt, 'PX', ARGV[3], 'GET')
+  local wrong = type(stored) == 'table'
+  if wrong and not string.find(stored.err, 'WRONGTYPE', 1, true) then return stored end
+  local last = not wrong and counter(stored)
+  fence = last and last >= base and last + 1 or base
+  if wrong or fence ~= base then redis.call('SET', KEYS[2], text(fence), 'PX', ARGV[3]) end
+end
 redis.call('SET', KEYS[1], token, 'PX', ARGV[2])
 return {now, 0, fence}
