@@ -109,6 +109,7 @@ async function handover(port, side) {
     let granted
     for (const child of children) {
       child.on('message', (news) => {
+        if (gaps.length === HANDOVERS) return
         if (news.granted) {
           granted = news.granted
           holder?.send('another one has it')
