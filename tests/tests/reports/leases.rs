@@ -107,7 +107,7 @@ impl Keys {
             }
             let args: Vec<&str> = line.args.iter().map(String::as_str).collect();
             match (args[0].to_ascii_uppercase().as_str(), &args[1..]) {
-                ("SET", [key, _, px, span]) if px.eq_ignore_ascii_case("PX") => {
+                ("SET", [key, _, px, span] | [key, _, px, span, "GET"]) if px.eq_ignore_ascii_case("PX") => {
                     assert!(span.parse::<u64>().unwrap() > 0);
                     self.writes += 1;
                     self.bounded.insert((*key).to_owned(), true);
