@@ -42,7 +42,8 @@ class Group:
             for line in (
                 f"monitor {GROUP} 127.0.0.1 {self.servers[0].port} 2",
                 f'auth-pass {GROUP} "{self.PASSWORD}"',
-                f"down-after-milliseconds {GROUP} 1000",
+                # nobody dies here: a server that is only slow is not to be replaced before a test asks for it
+                f"down-after-milliseconds {GROUP} 20000",
                 f"failover-timeout {GROUP} 5000",
                 f'sentinel-pass "{self.SENTINEL_PASSWORD}"',
             )
@@ -83,15 +84,17 @@ class Group:
         until(agreed, LIMIT)
         return next(server for server in self.servers if str(server.port) == found[0])
 
-    def fail_over(self) -> None:
+    def fail_over(self) -> Server:
         """Has the Sentinels make another server the master; waits until all know, also the one that was it before.
+        The new master.
 
         Until then that one goes on as a master, and what it grants is lost.
         """
         before, asked = self.master, float("-inf")
+        after = before
 
         def done() -> bool:
-            nonlocal asked
+            nonlocal asked, after
             # one that does not get on in time is given up by the Sentinels
             if self.master is before and time.monotonic() > asked + 8:
                 ask = "SENTINEL", "FAILOVER", GROUP
@@ -102,12 +105,15 @@ class Group:
                 asked = time.monotonic() if answer == "OK" else asked
             try:
                 # one that changes sides may answer with an error, or hang up
-                roles = [server.info("replication").get("role") for server in (self.master, before)]
+                after = self.master
+                roles = [server.info("replication").get("role") for server in (after, before)]
             except OSError:
                 return False
             return roles == ["master", "slave"]
 
         until(done, 2 * LIMIT)
+        assert after is not before
+        return after
 
     def stop(self) -> None:
         for server in [*self.sentinels, *self.servers]:
