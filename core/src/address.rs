@@ -41,7 +41,7 @@ impl Address {
             }
         }
         if url.split_whitespace().nth(1).is_some() {
-            return Ok(Address::Quorum(Nodes::parse(url, &options.redis(false))?));
+            return Ok(Address::Quorum(Nodes::parse(url, &options.redis())?));
         }
         // what is no scheme may be the beginning of a password, and is not shown
         let is_scheme = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte));
@@ -50,16 +50,16 @@ impl Address {
         };
         match scheme {
             "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
-                Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis(false))?)))
+                Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis())?)))
             }
             "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
-                Ok(Address::Sentinel(Box::new(Sentinels::parse(url, &options.redis(false))?)))
+                Ok(Address::Sentinel(Box::new(Sentinels::parse(url, &options.redis())?)))
             }
             "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster" => {
-                Ok(Address::Cluster(Seeds::parse(url, &options.redis(false))?))
+                Ok(Address::Cluster(Seeds::parse(url, &options.redis())?))
             }
             "memory" => Ok(Address::Memory(rest.trim_end_matches('/').to_owned())),
-            "redlock" => Ok(Address::Quorum(Nodes::parse(url, &options.redis(false))?)),
+            "redlock" => Ok(Address::Quorum(Nodes::parse(url, &options.redis())?)),
             "file" => Err(unsupported(&format!("{scheme}://"))),
             other => Err(invalid(
                 "make a client",
@@ -76,16 +76,16 @@ impl Address {
         urls: impl IntoIterator<Item = U>,
         options: &Options,
     ) -> Result<Address, Error> {
-        Ok(Address::Quorum(Nodes::list(urls, &options.redis(false))?))
+        Ok(Address::Quorum(Nodes::list(urls, &options.redis())?))
     }
 
-    /// A store at this address. Opens no socket. For `background`, see [`Options::redis`].
-    pub(crate) fn open(&self, options: &Options, background: bool) -> SharedStore {
+    /// A store at this address. Opens no socket.
+    pub(crate) fn open(&self, options: &Options) -> SharedStore {
         match self {
-            Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis(background))),
-            Address::Sentinel(group) => Arc::new(RedisStore::watched((**group).clone(), options.redis(background))),
-            Address::Cluster(seeds) => Arc::new(ClusterStore::at(seeds.clone(), options.redis(background))),
-            Address::Quorum(nodes) => Arc::new(QuorumStore::at(nodes.clone(), options.quorum(background))),
+            Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis())),
+            Address::Sentinel(group) => Arc::new(RedisStore::watched((**group).clone(), options.redis())),
+            Address::Cluster(seeds) => Arc::new(ClusterStore::at(seeds.clone(), options.redis())),
+            Address::Quorum(nodes) => Arc::new(QuorumStore::at(nodes.clone(), options.quorum())),
             Address::Memory(name) if name.is_empty() => Arc::new(MemoryStore::private()),
             Address::Memory(name) => Arc::new(MemoryStore::named(name)),
         }

@@ -73,7 +73,7 @@ impl Shared {
                 leak_inherited(present);
                 return Err(Error::new(ErrorKind::Closed, "use the client", "this client was closed"));
             }
-            let store = self.address.open(&self.options, self.background);
+            let store = self.address.open(&self.options);
             let fresh = Engine::start(self.options.clone(), store, self.runtime()?)?;
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
             leak_inherited(present);

@@ -119,7 +119,7 @@ impl Options {
 
 impl Options {
     /// What a store of several servers needs to know of them.
-    pub(crate) fn quorum(&self, background: bool) -> quorum::QuorumOptions {
+    pub(crate) fn quorum(&self) -> quorum::QuorumOptions {
         let rules = Rules {
             quarantine: self.quarantine,
             drift_factor: self.terms.drift_factor,
@@ -127,13 +127,12 @@ impl Options {
             longest_ttl: self.terms.ttl.saturating_add(self.terms.lock_delay),
         };
         // a thread has connections of its own to all of them
-        let redis = redis::RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis(background) };
+        let redis = redis::RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis() };
         quorum::QuorumOptions { redis, node_timeout: self.node_timeout, rules }
     }
 
     /// What the Redis store needs to know of them.
-    /// `background`: whether its background work runs on the library's own runtime, which goes on while callers block.
-    pub(crate) fn redis(&self, background: bool) -> redis::RedisOptions {
+    pub(crate) fn redis(&self) -> redis::RedisOptions {
         redis::RedisOptions {
             connect_timeout: self.connect_timeout,
             request_timeout: self.request_timeout,
@@ -142,7 +141,7 @@ impl Options {
             cert_file: self.tls.cert_file.clone(),
             key_file: self.tls.key_file.clone(),
             tls_insecure: self.tls.insecure,
-            share_from: if background { redis::SHARE_FROM } else { usize::MAX },
+            share_from: redis::SHARE_FROM,
             notify: self.notify,
             min_replicas: self.min_replicas,
             replica_timeout: self.replica_timeout,

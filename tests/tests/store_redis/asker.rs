@@ -21,14 +21,12 @@ pub(crate) enum Way {
     Async,
     /// On a connection driven by the calling thread.
     Blocking,
-    /// On the shared connection, from a thread: as when there are many.
+    /// A connection that threads share, as when there are many.
     Sharing,
 }
 
-/// The two that make a connection when they need one.
-pub(crate) const WAYS: [Way; 2] = [Way::Async, Way::Blocking];
-/// All; [`Way::Sharing`] has a connection only where a task made one before.
-pub(crate) const EVERY_WAY: [Way; 3] = [Way::Async, Way::Blocking, Way::Sharing];
+/// All.
+pub(crate) const WAYS: [Way; 3] = [Way::Async, Way::Blocking, Way::Sharing];
 
 /// A store and a runtime for its background work.
 pub(crate) struct Asker {
@@ -53,9 +51,6 @@ impl Asker {
             options.share_from = 1;
         }
         let store = RedisStore::new(url, options).unwrap();
-        if way == Way::Sharing {
-            runtime.block_on(store.facts(now() + LONG)).unwrap();
-        }
         Asker { store, runtime, way }
     }
 

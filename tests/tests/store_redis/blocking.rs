@@ -1,12 +1,13 @@
 //! The ways of callers without a runtime: the pool, dead connections in it, the shared one, and interruption.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use onelock::backend::redis::{RedisOptions, RedisStore};
 use onelock::backend::{Interrupt, Store, Uninterrupted};
-use onelock::machine::{Kind, Outcome, Reply};
+use onelock::machine::{Answer, Kind, Outcome, Reply};
 use onelock_tests::servers::{Server, all_flavors};
 use onelock_tests::wait::wait_until;
 
@@ -14,6 +15,7 @@ use crate::asker::{Asker, LONG, Way, acquire, claim, now, release};
 
 const TOKEN: &str = "onelock1:00000000000000000000000000000001";
 
+#[derive(Default)]
 struct Flag(AtomicBool);
 
 impl Interrupt for Flag {
@@ -23,16 +25,20 @@ impl Interrupt for Flag {
 }
 
 /// Raises the flag while `call` waits; returns what it answered and how long it took from there.
-fn interrupt<T: Send>(call: impl FnOnce(&Flag) -> T + Send) -> (T, Duration) {
-    let flag = Flag(AtomicBool::new(false));
+fn interrupt<T>(call: impl FnOnce(&Flag) -> T) -> (T, Duration) {
+    let (flag, done) = (Flag::default(), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let call = scope.spawn(|| call(&flag));
-        // long enough that the caller waits in the network by then
-        std::thread::sleep(Duration::from_millis(200));
-        assert!(!call.is_finished());
-        let raised = Instant::now();
-        flag.0.store(true, Ordering::SeqCst);
-        (call.join().unwrap(), raised.elapsed())
+        let raised = scope.spawn(|| {
+            // long enough that the caller waits in the network by then
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(!done.load(Ordering::SeqCst));
+            flag.0.store(true, Ordering::SeqCst);
+            Instant::now()
+        });
+        let answer = call(&flag);
+        done.store(true, Ordering::SeqCst);
+        let ended = Instant::now();
+        (answer, ended.saturating_duration_since(raised.join().unwrap()))
     })
 }
 
@@ -158,50 +164,144 @@ fn connections(server: &Server) -> u32 {
     server.info("clients")["connected_clients"].parse().unwrap()
 }
 
-#[test]
-fn many_threads_share_the_connection_of_tasks() {
-    let server = Server::valkey();
-    // the ninth and later ones share: with 24 at once there are at most eight connections of their own
-    let options = RedisOptions { share_from: 9, ..RedisOptions::default() };
-    let asker = Arc::new(Asker::with(&server.url(), Way::Sharing, options));
-    let monitor = server.monitor();
-    // from here on the server knows both scripts
-    let first = claim(Kind::Mutex, "first", TOKEN);
-    asker.reply(&acquire(&first));
-    asker.reply(&release(&first));
-    let before = asker.store_stats().commands_sent;
-    std::thread::scope(|scope| {
-        for thread in 0..24 {
-            let asker = asker.clone();
-            scope.spawn(move || {
-                let mine = claim(Kind::Mutex, &format!("lock {thread}"), TOKEN);
-                for _ in 0..50 {
-                    assert!(matches!(asker.reply(&acquire(&mine)), Reply::Granted { again: false, .. }));
-                    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
-                }
-            });
-        }
-    });
-    assert_eq!(asker.store_stats().commands_sent - before, 24 * 50 * 2);
-    assert!(monitor.count("HELLO") <= 8, "{}", monitor.count("HELLO"));
+/// The last fencing token of a lock, by which replies are told apart.
+fn last_fence(server: &Server, number: usize) -> Option<u64> {
+    server.text(&["GET", &format!("onelock_fence:{{lock {number}}}")]).parse().ok()
+}
+
+/// One lock, once.
+fn grant(server: &Server, asker: &Asker, number: usize) {
+    let mine = claim(Kind::Mutex, &format!("lock {number}"), TOKEN);
+    let reply = asker.reply(&acquire(&mine));
+    let Reply::Granted { again: false, fence, .. } = reply else { panic!("{number}: {reply:?}") };
+    assert_eq!(fence, last_fence(server, number), "{number}");
+    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
 }
 
 #[test]
-fn a_sharing_caller_needs_no_connection_of_its_own_while_there_is_one() {
+fn many_threads_share_three_connections() {
+    const THREADS: usize = 24;
+    for flavor in all_flavors() {
+        let server = Server::start(flavor);
+        let asker = Asker::new(&server.url(), Way::Sharing);
+        let monitor = server.monitor();
+        let all_here = Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (server, asker, all_here) = (&server, &asker, &all_here);
+                scope.spawn(move || {
+                    grant(server, asker, thread);
+                    // by now each place has its connection
+                    all_here.wait();
+                    (0..50).for_each(|_| grant(server, asker, thread));
+                });
+            }
+        });
+        assert_eq!(asker.store_stats().reconnects, 0);
+        let sources: Vec<_> =
+            monitor.sent().into_iter().filter(|seen| seen.is("EVALSHA")).map(|seen| seen.source).collect();
+        let late: BTreeSet<_> = sources[sources.len() - THREADS * 50 * 2..].iter().collect();
+        assert_eq!(late.len(), 3, "{late:?}");
+    }
+}
+
+#[test]
+fn a_sharing_caller_gets_another_connection_when_one_is_lost() {
     let server = Server::valkey();
     let asker = Asker::new(&server.url(), Way::Sharing);
-    let before = connections(&server);
     let mine = claim(Kind::Mutex, "a", TOKEN);
     asker.reply(&acquire(&mine));
     assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
-    assert_eq!(connections(&server), before);
-    // without it, the caller makes its own, and is none the wiser
-    let number = asker.store.connection();
-    server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-    wait_until(LONG, "the end of the connection to be noticed", || asker.store.connection() != number);
-    asker.reply(&acquire(&mine));
-    assert_eq!(connections(&server), before);
-    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
+    let before = connections(&server);
+    for _ in 0..20 {
+        asker.reply(&acquire(&mine));
+        server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        // it may or may not have been noticed before something was sent; either way the next one works
+        match asker.answer(&release(&mine)).outcome {
+            Outcome::Applied(Reply::Released(true)) => {}
+            Outcome::Indeterminate(_) => assert_eq!(asker.reply(&release(&mine)), Reply::Released(true)),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(connections(&server), before);
+    }
+    assert_eq!(asker.store_stats().reconnects, 20);
+}
+
+/// So many threads on at most three connections, each with a lock of its own.
+const TOGETHER: usize = 9;
+
+/// All call at the same time, while the server is stopped. `then` is told when all wait, and given their flags; the answers,
+/// in the order of the threads.
+fn together(server: &Server, asker: &Asker, then: impl FnOnce(&[Flag], &dyn Fn(usize) -> bool)) -> Vec<Answer> {
+    let flags: Vec<Flag> = (0..TOGETHER).map(|_| Flag::default()).collect();
+    let (ready, stopped) = (Barrier::new(TOGETHER + 1), Barrier::new(TOGETHER + 1));
+    std::thread::scope(|scope| {
+        let calls: Vec<_> = flags
+            .iter()
+            .enumerate()
+            .map(|(number, flag)| {
+                let (ready, stopped) = (&ready, &stopped);
+                scope.spawn(move || {
+                    let mine = claim(Kind::Mutex, &format!("lock {number}"), TOKEN);
+                    // where it will go there is a connection
+                    grant(server, asker, number);
+                    ready.wait();
+                    stopped.wait();
+                    asker.blocking(&acquire(&mine), LONG, flag)
+                })
+            })
+            .collect();
+        ready.wait();
+        let before = asker.store_stats().commands_sent;
+        server.stop();
+        stopped.wait();
+        wait_until(LONG, "all to be sent", || asker.store_stats().commands_sent == before + TOGETHER as u64);
+        then(&flags, &|number| calls[number].is_finished());
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn when_whoever_reads_for_all_goes_another_one_reads() {
+    let server = Server::valkey();
+    let asker = Asker::with(&server.url(), Way::Sharing, patient());
+    // the one who stays is another one each time, so it is seldom the one who reads
+    for stays in 0..TOGETHER {
+        let answers = together(&server, &asker, |flags, ended| {
+            for number in (0..TOGETHER).filter(|number| *number != stays) {
+                flags[number].0.store(true, Ordering::SeqCst);
+                wait_until(LONG, "one to go", || ended(number));
+            }
+            server.cont();
+        });
+        for (number, answer) in answers.into_iter().enumerate() {
+            match answer.outcome {
+                Outcome::Applied(Reply::Granted { again: false, fence, .. }) if number == stays => {
+                    assert_eq!(fence, last_fence(&server, number), "{number}");
+                }
+                Outcome::Indeterminate(failure) if number != stays => {
+                    assert!(failure.detail.contains("interrupted"), "{failure:?}");
+                }
+                other => panic!("{number} of {stays}: {other:?}"),
+            }
+            // what was sent is carried out, and its reply is nobody's
+            let mine = claim(Kind::Mutex, &format!("lock {number}"), TOKEN);
+            wait_until(LONG, "it to be executed", || server.int(&["EXISTS", &format!("lock {number}")]) == 1);
+            assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
+        }
+    }
+    assert_eq!(asker.store_stats().reconnects, 0);
+}
+
+#[test]
+fn a_shared_connection_that_is_lost_is_lost_for_all() {
+    let server = Server::valkey();
+    let asker = Asker::with(&server.url(), Way::Sharing, patient());
+    let answers = together(&server, &asker, |_, _| server.kill());
+    for answer in answers {
+        let Outcome::Indeterminate(failure) = answer.outcome else { panic!("{answer:?}") };
+        assert!(!failure.detail.contains("in time"), "{failure:?}");
+    }
 }
 
 #[test]
@@ -234,6 +334,8 @@ fn a_frozen_server_ends_the_shared_connection_for_all_callers() {
     let options = RedisOptions { request_timeout: Duration::from_millis(300), ..RedisOptions::default() };
     let asker = Asker::with(&server.url(), Way::Sharing, options);
     let mine = claim(Kind::Mutex, "a", TOKEN);
+    asker.reply(&acquire(&mine));
+    assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
     server.stop();
     let started = Instant::now();
     let answer = asker.answer(&acquire(&mine));

@@ -3,7 +3,7 @@
 use onelock::machine::{Kind, Op, Renewal, Reply, Standing};
 use onelock_tests::servers::{Server, all_flavors};
 
-use crate::asker::{Asker, EVERY_WAY, FENCE_TTL, TTL, acquire, claim, key, now, release, renew};
+use crate::asker::{Asker, FENCE_TTL, TTL, WAYS, acquire, claim, key, now, release, renew};
 
 const KINDS: [Kind; 2] = [Kind::Mutex, Kind::Reentrant];
 
@@ -19,7 +19,7 @@ fn token(kind: Kind, n: u8) -> String {
 fn everywhere(test: impl Fn(&Server, &Asker, &str)) {
     for flavor in all_flavors() {
         let server = Server::start(flavor);
-        for way in EVERY_WAY {
+        for way in WAYS {
             let asker = Asker::new(&server.url(), way);
             for name in ["plain", "{tag}:x", "odd{name", "\u{e9}\0 x"] {
                 server.cmd(&["FLUSHALL"]);
@@ -336,7 +336,7 @@ fn force_takes_it_from_anybody() {
 fn a_forgotten_script_is_sent_again() {
     for flavor in all_flavors() {
         let server = Server::start(flavor);
-        for way in EVERY_WAY {
+        for way in WAYS {
             let asker = Asker::new(&server.url(), way);
             let monitor = server.monitor();
             let sent = asker.store_stats().commands_sent;

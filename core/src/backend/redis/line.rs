@@ -212,12 +212,29 @@ impl Line {
 
     /// The next reply of several, if all of it is there. Only replies are "applied".
     pub(crate) fn read(&mut self) -> Option<Outcome<Value>> {
-        match self.replies.next(&mut self.wire) {
+        let next = self.replies.next(&mut self.wire);
+        self.one_of_several(next)
+    }
+
+    /// The next reply of several, if it came along with the one before: without looking at the socket.
+    pub(crate) fn reply_at_hand(&mut self) -> Option<Outcome<Value>> {
+        let next = self.replies.at_hand();
+        self.one_of_several(next)
+    }
+
+    fn one_of_several(&self, next: Result<Value, NoReply>) -> Option<Outcome<Value>> {
+        match next {
             Ok(value) => Some(Outcome::Applied(value)),
             Err(NoReply::Source(error)) if is_pause(&error) => None,
             Err(NoReply::Source(error)) => Some(Outcome::Indeterminate(broken(&self.endpoint, &reason(&error)))),
             Err(NoReply::Garbage) => Some(Outcome::Indeterminate(broken(&self.endpoint, NO_RESP))),
         }
+    }
+
+    /// The next reply of several, if all of it comes within `left`, or a part of it.
+    pub(crate) fn await_reply(&mut self, left: Duration) -> Option<Outcome<Value>> {
+        self.set_slice(left);
+        self.read()
     }
 
     /// What comes in within `left`, or a part of it; pushes too, from now on.
@@ -275,6 +292,11 @@ impl Line {
     pub(crate) fn unblock(&mut self) -> io::Result<i32> {
         self.blocks = false;
         self.wire.unblock()
+    }
+
+    /// The server at the other end.
+    pub(crate) fn endpoint(&self) -> &Arc<Endpoint> {
+        &self.endpoint
     }
 
     /// What to ask whether there is something to read.

@@ -84,11 +84,6 @@ impl Link {
         }
     }
 
-    /// The connection, if there is one at present.
-    pub(crate) fn present(&self) -> Option<Arc<Pipe>> {
-        self.state().pipe.as_ref().filter(|pipe| !pipe.is_gone()).cloned()
-    }
-
     /// The number of the present connection, or of the next one if there is none.
     pub(crate) fn number(&self) -> u64 {
         let state = self.state();

@@ -11,7 +11,7 @@
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
 //! | `background`, `pace` | the work of a shared connection, of which callers may do a step themselves; its timers |
 //! | `berth`, `berths`, `ticket` | a connection that the event loop of another language reads, one for each loop, and a request on it |
-//! | `parked`, `crowd` | many blocking callers at once: a thread waits for the connection that tasks share |
+//! | `crowd`, `carpool`, `car` | many blocking callers at once: connections that they share, and one of them reads for all |
 //! | `subscriber`, `sharded`, `listen` | subscriptions: how they are made, and who wants which |
 //! | `lookout` | a waiting thread's own subscription |
 //! | `node` | one server: its connections of either way, and one operation on them |
@@ -28,6 +28,8 @@
 mod background;
 mod berth;
 mod berths;
+mod car;
+mod carpool;
 mod cluster;
 mod crowd;
 mod dial;
@@ -44,7 +46,6 @@ mod lookout;
 pub(crate) mod member;
 pub(crate) mod node;
 mod pace;
-mod parked;
 mod pipe;
 mod plain;
 mod redirect;
@@ -97,8 +98,8 @@ pub struct RedisOptions {
     pub key_file: Option<PathBuf>,
     /// Believe any certificate. For experiments only.
     pub tls_insecure: bool,
-    /// From this many blocking callers at a time on, the next ones share the connection of the tasks, if there is one: see
-    /// [`SHARE_FROM`]. Only where its background work goes on while threads block; by default nobody shares.
+    /// From this many blocking callers at a time on, they share connections until half of them have gone: see
+    /// [`SHARE_FROM`]. By default nobody shares.
     pub share_from: usize,
     /// How a cluster's releases are announced and heard.
     pub notify: Notify,
@@ -114,10 +115,9 @@ pub struct RedisOptions {
     pub sentinel_tls: bool,
 }
 
-/// With this many threads at work, one connection whose requests leave in batches is at least as fast as one connection
-/// each, which costs the server two system calls for every request. Measured with 2 to 64 threads on two processors: with
-/// fewer, or on processors that are not busy, the hop to the connection's task costs more than the batches save.
-pub const SHARE_FROM: usize = 25;
+/// With this many threads at work, connections whose requests travel together are faster than one connection each, which
+/// costs the server two system calls for every request. Measured with 2 to 64 threads on two processors.
+pub const SHARE_FROM: usize = 8;
 
 impl Default for RedisOptions {
     fn default() -> RedisOptions {

@@ -7,6 +7,7 @@ use redis::{Cmd, Value};
 use super::RedisOptions;
 use super::berth::Berth;
 use super::berths::Berths;
+use super::carpool::Carpool;
 use super::crowd::Crowd;
 use super::endpoint::Endpoint;
 use super::line::{Line, Patience};
@@ -55,6 +56,7 @@ pub(crate) struct Node {
     pub(crate) lookouts: Arc<Lookouts>,
     berths: Arc<Berths>,
     crowd: Crowd,
+    carpool: Carpool,
     /// Idle connections on which nobody stands behind whoever waits for replicas.
     own: Mutex<Vec<Pipe>>,
 }
@@ -86,7 +88,9 @@ impl Node {
         let berths = Arc::default();
         let lookouts = Arc::new(Lookouts::new(shared.clone(), lines.clone()));
         let shards = Arc::new(Topics::sharded());
-        Node { shared, link, topics, shards, lines, lookouts, berths, crowd: Crowd::default(), own: Mutex::default() }
+        let carpool = Carpool::new(shared.clone(), lines.clone());
+        let (crowd, own) = (Crowd::new(shared.options.share_from), Mutex::default());
+        Node { shared, link, topics, shards, lines, lookouts, berths, crowd, carpool, own }
     }
 
     /// Hears what is announced on `channel`.
@@ -96,6 +100,7 @@ impl Node {
 
     /// Ends its connections. `Common` must be closed before, so that no new ones are made.
     pub(crate) fn close(&self) {
+        self.carpool.close();
         self.lines.close();
         self.lookouts.close();
         self.berths.close();
@@ -261,7 +266,7 @@ impl Node {
         }
         let patience = Patience { until, interrupt };
         let caller = self.crowd.join();
-        if caller.size >= self.shared.options.share_from
+        if caller.crowded
             && !how.asking
             && !self.waits_for_replicas(op)
             && let Some(told) = self.call_sharing(op, how, patience)
@@ -295,31 +300,30 @@ impl Node {
         }
     }
 
-    /// Over the connection that tasks share. `None` when it took nothing: then not a byte left.
+    /// Over a connection that it shares with others. `None` when there is none that takes it: then not a byte left.
     fn call_sharing(&self, op: &Op, how: How, patience: Patience<'_>) -> Option<Told> {
-        let pipe = self.link.present()?;
+        let begun = clock::now();
+        let car = match self.carpool.car(begun, patience) {
+            Ok(car) => car?,
+            Err(failure) => return Some(not_sent(begun, failure)),
+        };
         let mut form = Form::Sha;
         loop {
-            let command = request::command(op, form, how.announce);
-            self.shared.common.count_command();
+            let bytes = request::command(op, form, how.announce).get_packed_command();
             let sent_at = clock::now();
-            let outcome = pipe.request_on_thread(&command, sent_at, patience);
-            match &outcome {
-                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
-                    form = Form::Text;
-                }
-                Outcome::NotApplied(_) => return None,
-                _ => {
-                    // without a number: to the driver, a caller on a thread has a connection of its own, without order
-                    let sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
-                    let told = self.read(op, sent, clock::now());
-                    if is_refused_for_good(&told.answer.outcome) {
-                        pipe.stop();
-                        self.shared.missed();
-                    }
-                    return Some(told);
-                }
+            let within = Patience { until: self.shared.reply_until(patience.until, sent_at), ..patience };
+            let outcome = car.request(&bytes, sent_at, within)?;
+            if form == Form::Sha && matches!(&outcome, Outcome::Applied(value) if refusal::is_unknown_script(value)) {
+                form = Form::Text;
+                continue;
             }
+            let sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
+            let told = self.read(op, sent, clock::now());
+            if is_refused_for_good(&told.answer.outcome) {
+                self.carpool.close();
+                self.shared.missed();
+            }
+            return Some(told);
         }
     }
 

@@ -19,9 +19,7 @@ use tokio::time::timeout;
 use super::background::Background;
 use super::dial::{Dialled, Stream};
 use super::endpoint::Endpoint;
-use super::line::Patience;
 use super::pace::Pace;
-use super::parked;
 use super::replies::MAX_REPLY;
 use super::socket::{NO_REPLY, NO_RESP, broken};
 use super::value::text;
@@ -153,19 +151,6 @@ impl Pipe {
         match timeout(limit, sent).await {
             Ok(replied) => self.replied(replied),
             Err(_) => self.unanswered(sent_at, NO_REPLY),
-        }
-    }
-
-    /// A request of a thread without a runtime, which sleeps meanwhile.
-    pub(crate) fn request_on_thread(&self, command: &Cmd, sent_at: Time, patience: Patience<'_>) -> Outcome<Value> {
-        if let Err(refused) = self.begin(sent_at) {
-            return refused;
-        }
-        let until = patience.until.min(sent_at + self.request_timeout);
-        let mut connection = self.connection.clone();
-        match parked::wait(connection.send_packed_command(command), Patience { until, ..patience }) {
-            Ok(replied) => self.replied(replied),
-            Err(why) => self.unanswered(sent_at, why),
         }
     }
 

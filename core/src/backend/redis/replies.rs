@@ -73,10 +73,15 @@ impl Replies {
         }
     }
 
+    /// The next reply, if all of it came along with the one before; else the source has nothing to give.
+    pub(crate) fn at_hand(&mut self) -> Result<Value, NoReply> {
+        self.next(&mut Nothing)
+    }
+
     /// Whether nothing is left of what was read. A whole reply that nobody asked for would be taken for the next one.
     pub(crate) fn is_empty(&mut self) -> bool {
         let surely = self.between && self.ahead.bytes().is_empty();
-        surely || matches!(self.next(&mut Nothing), Err(NoReply::Source(_)))
+        surely || matches!(self.at_hand(), Err(NoReply::Source(_)))
     }
 }
 

@@ -64,6 +64,40 @@ impl Wire {
         }
     }
 
+    /// Another way to the same socket, so that one thread writes while another one reads; none where both take turns.
+    pub(crate) fn twin(&self) -> Option<Wire> {
+        match self {
+            Wire::Tcp(stream) => stream.try_clone().ok().map(Wire::Tcp),
+            #[cfg(unix)]
+            Wire::Unix(stream) => stream.try_clone().ok().map(Wire::Unix),
+            Wire::Tls(_) => None,
+        }
+    }
+
+    /// Sends all of this, or fails; for a [`Wire::twin`].
+    pub(crate) fn send(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let written = match self {
+                Wire::Tcp(stream) => (&mut &*stream).write(bytes),
+                #[cfg(unix)]
+                Wire::Unix(stream) => (&mut &*stream).write(bytes),
+                Wire::Tls(_) => return Err(io::ErrorKind::Unsupported.into()),
+            };
+            match written {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = &bytes[written..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the connection for all who use it; whoever reads finds the end.
+    pub(crate) fn hang_up(&self) {
+        let _ = self.socket().shutdown(std::net::Shutdown::Both);
+    }
+
     /// Drives the TLS handshake; `WouldBlock` as long as it isn't finished.
     pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
         if let Wire::Tls(tls) = self {

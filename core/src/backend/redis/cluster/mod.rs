@@ -16,14 +16,15 @@ mod relay;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread;
 
 use futures_util::future::join_all;
 
 use self::atlas::Atlas;
 use self::course::{Course, Turn};
-use super::line::Patience;
+use super::line::{Patience, SLICE};
 use super::node::{How, Node, Told, not_sent};
-use super::{RedisOptions, Seeds, facts, parked};
+use super::{RedisOptions, Seeds, facts};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
 use crate::error::{Error, ErrorKind};
@@ -258,7 +259,9 @@ fn call_one_blocking(atlas: &Arc<Atlas>, op: &Op, until: Time, interrupt: &dyn I
             Turn::Ask { host, port } => to = Some(atlas.node_at(&host, port)),
             Turn::Again(pause) => {
                 let patience = Patience { until: clock::now() + pause, interrupt };
-                let _ = parked::wait(std::future::pending::<()>(), patience);
+                while let Ok(left) = patience.check() {
+                    thread::park_timeout(left.min(SLICE));
+                }
             }
             // the resent request must find a new map, if there is one
             Turn::DoneInDoubt => {
