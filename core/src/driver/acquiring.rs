@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use tokio::sync::watch;
 
@@ -137,6 +138,11 @@ impl Acquiring {
                 Step::Sleep { until } => {
                     let Some(ear) = &mut lookout else { return None };
                     self.expect_rivals();
+                    let absent = self.machine.absent_until().min(until).since(clock::now());
+                    if !absent.is_zero() {
+                        thread::park_timeout(absent);
+                        continue;
+                    }
                     match ear.hear(until, interrupt) {
                         Heard::Message => self.machine.hint(clock::now(), &mut self.jitter),
                         Heard::Nothing => {}

@@ -169,6 +169,11 @@ impl Acquire {
         self.race.rivalry
     }
 
+    /// Until then it leaves the lock to others, and need not listen: what is heard meanwhile counts when it is over.
+    pub fn absent_until(&self) -> Time {
+        self.race.absent_until
+    }
+
     /// What to do next.
     pub fn next(&mut self, now: Time) -> Step {
         match &self.state {
@@ -246,7 +251,7 @@ impl Acquire {
 
     /// An attempt was answered, or was not.
     pub fn answered(&mut self, now: Time, answer: &Answer, jitter: &mut Jitter) -> Token {
-        self.race.answered(&answer.outcome);
+        self.race.answered(now, &answer.outcome, jitter);
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { fence, .. }) => self.granted(now, answer.sent_at, *fence, jitter),
             Outcome::Applied(Reply::Denied { ttl_left_ms, announces }) => {

@@ -116,6 +116,38 @@ fn who_knows_of_rivals_steps_back_once_and_never_past_its_own_look() {
 }
 
 #[test]
+fn who_loses_among_many_stays_away_for_a_while_and_then_looks() {
+    let mut jitter = Jitter::new(1);
+    let mut absences = 0;
+    for _ in 0..200 {
+        let mut acquire = machine(1000, None);
+        acquire.expect(Rivalry::from_steps(5));
+        acquire.next(at(1000));
+        acquire.watch_confirmed();
+        acquire.answered(at(1001), &answer(1000, 1001, denied(Some(9000), true)), &mut jitter);
+        assert!(acquire.absent_until() <= at(1001), "there are some rivals, but not many");
+        acquire.hint(at(1100), &mut jitter);
+        let Step::Attempt { .. } = acquire.next(at(1100)) else { continue };
+        acquire.answered(at(1101), &answer(1100, 1101, denied(Some(9000), true)), &mut jitter);
+        let until = acquire.absent_until();
+        assert!(until >= at(1106) && until <= at(1126), "{until:?}");
+        // with no message it sleeps as it would have
+        let Step::Sleep { until: asleep } = acquire.next(at(1102)) else { panic!("sleeps") };
+        assert!(asleep > at(2000));
+        // what is said meanwhile is looked after when it is over, once
+        acquire.hint(at(1103), &mut jitter);
+        acquire.hint(at(1104), &mut jitter);
+        let Step::Sleep { until: asleep } = acquire.next(at(1104)) else { panic!("sleeps") };
+        assert_eq!(asleep, until);
+        assert!(matches!(acquire.next(until), Step::Attempt { .. }));
+        acquire.answered(until, &answer(1126, 1127, granted()), &mut jitter);
+        assert_eq!(acquire.rivalry(), Rivalry::from_steps(4));
+        absences += 1;
+    }
+    assert!(absences > 20, "{absences}");
+}
+
+#[test]
 fn the_holders_remaining_time_bounds_the_sleep() {
     let mut acquire = machine(1000, None);
     let mut jitter = Jitter::new(1);

@@ -2,7 +2,8 @@
 //!
 //! A release is heard by every process that waits. If all of them ask at once, the answer to the one who gets it stands
 //! in line with the answers to all the others. So after a lost race a client leaves more of the next ones to others: it
-//! asks a moment later. Who has never lost a race asks at once, always.
+//! asks a moment later. Where many go for the lock, one who lost does not even listen for a while, so that the next release
+//! wakes fewer. Who has never lost a race listens and asks at once, always.
 
 use std::time::Duration;
 
@@ -18,6 +19,10 @@ const STEPS_TO_HALVE: u8 = 2;
 const MOST: u8 = 6 * STEPS_TO_HALVE;
 /// Who does not go at once asks this much later, at least and at most.
 const STEP_BACK: (Duration, Duration) = (Duration::from_micros(400), Duration::from_micros(1200));
+/// From this step on there are many: who loses then stays away from the next races,
+const MANY: u8 = 3 * STEPS_TO_HALVE;
+/// for so long at least and at most.
+const ABSENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
 impl Rivalry {
     /// What was kept as a number.
@@ -39,6 +44,11 @@ impl Rivalry {
         }
     }
 
+    /// How long to stay away after somebody else got it; mostly not at all.
+    fn absence(self, jitter: &mut Jitter) -> Duration {
+        if self.0 < MANY { Duration::ZERO } else { jitter.between(ABSENCE.0, ABSENCE.1) }
+    }
+
     /// It went at once, and somebody else got it.
     pub fn lost(&mut self) {
         self.0 = (self.0 + 1).min(MOST);
@@ -55,6 +65,8 @@ impl Rivalry {
 pub(crate) struct Race {
     pub(crate) rivalry: Rivalry,
     part: Part,
+    /// Until then it stays away.
+    pub(crate) absent_until: Time,
 }
 
 /// What the next attempt is in answer to.
@@ -74,16 +86,27 @@ impl Race {
         if self.part == Part::SteppedBack {
             return until;
         }
+        if now < self.absent_until {
+            // asks when it comes back: perhaps all were away
+            self.part = Part::SteppedBack;
+            return until.min(self.absent_until);
+        }
         let step_back = self.rivalry.step_back(jitter);
         self.part = if step_back.is_zero() { Part::AtOnce } else { Part::SteppedBack };
         until.min(now + step_back)
     }
 
     /// The attempt that followed was answered.
-    pub(crate) fn answered(&mut self, outcome: &Outcome<Reply>) {
-        match (std::mem::take(&mut self.part), outcome) {
-            (Part::AtOnce | Part::SteppedBack, Outcome::Applied(Reply::Granted { .. })) => self.rivalry.won(),
-            (Part::AtOnce, Outcome::Applied(Reply::Denied { .. } | Reply::Split { .. })) => self.rivalry.lost(),
+    pub(crate) fn answered(&mut self, now: Time, outcome: &Outcome<Reply>, jitter: &mut Jitter) {
+        let part = std::mem::take(&mut self.part);
+        match outcome {
+            Outcome::Applied(Reply::Granted { .. }) if part != Part::None => self.rivalry.won(),
+            Outcome::Applied(Reply::Denied { .. } | Reply::Split { .. }) => {
+                if part == Part::AtOnce {
+                    self.rivalry.lost();
+                }
+                self.absent_until = now + self.rivalry.absence(jitter);
+            }
             _ => {}
         }
     }
