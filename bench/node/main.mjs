@@ -103,6 +103,11 @@ async function handover(port, side) {
   const name = `bench-${randomUUID()}`
   const worker = fileURLToPath(new URL('waiter.mjs', import.meta.url))
   const children = Array.from({ length: WAITERS + 1 }, () => fork(worker, [String(port), side, name], { stdio: 'inherit' }))
+  if (side === 'blpop') {
+    const first = new Redis({ port, host: '127.0.0.1' })
+    await first.lpush(name, 'it is yours')
+    first.disconnect()
+  }
   const gaps = []
   await new Promise((resolve) => {
     let holder
@@ -126,16 +131,18 @@ async function handover(port, side) {
 }
 
 async function handovers(port) {
-  const ours = []
-  const theirs = []
-  const ratios = []
+  const peers = { 'redis-semaphore': 'redis-semaphore', blpop: 'BLPOP with ioredis' }
+  const gaps = { onelock: [], 'redis-semaphore': [], blpop: [] }
+  const ratios = { 'redis-semaphore': [], blpop: [] }
   for (let round = 0; round < (options.quick ? 1 : 3); round += 1) {
-    const [mine, others] = [await handover(port, 'onelock'), await handover(port, 'redis-semaphore')]
-    ours.push(...mine)
-    theirs.push(...others)
-    ratios.push(median(mine) / median(others))
+    const once = {}
+    for (const side of Object.keys(gaps)) gaps[side].push(...(once[side] = await handover(port, side)))
+    for (const peer of Object.keys(peers)) ratios[peer].push(median(once.onelock) / median(once[peer]))
   }
-  row(`hand-over, ${WAITERS} waiting processes, onelock / redis-semaphore`, median(ours), median(theirs), ratios, 'us')
+  for (const [peer, title] of Object.entries(peers)) {
+    const what = `hand-over, ${WAITERS} waiting processes, onelock / ${title}`
+    row(what, median(gaps.onelock), median(gaps[peer]), ratios[peer], 'us')
+  }
 }
 
 function pin(pid, processors) {

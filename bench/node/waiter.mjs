@@ -20,6 +20,13 @@ if (side === 'onelock') {
     const lease = await client.lock(name).acquire()
     return () => lease.release()
   }
+} else if (side === 'blpop') {
+  // the floor: the server hands a word from one to another, and nothing else
+  const [waits, gives] = [0, 1].map(() => new Redis({ port: Number(port), host: '127.0.0.1' }))
+  take = async () => {
+    await waits.blpop(name, 0)
+    return () => gives.lpush(name, 'it is yours')
+  }
 } else {
   const redis = new Redis({ port: Number(port), host: '127.0.0.1' })
   take = async () => {
