@@ -102,7 +102,7 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
   })
 
   test(`${label}: a majority is enough, and a minority is not`, async () => {
-    const redlock = new Redlock(clients(), settings(library, { retryCount: 1, retryDelay: 20, retryJitter: 1 }))
+    const redlock = new Redlock(clients(), settings(library, { retryCount: 10, retryDelay: 20, retryJitter: 1 }))
     redlock.on('error', () => {})
     const name = fresh()
     await servers[0].send('SET', name, 'foreign', 'PX', 60_000)
@@ -206,20 +206,20 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
     const name = fresh()
     const other = another(library, `await redlock.acquire(['${name}'], 3000); say('held'); await new Promise(() => {})`)
     await until(() => other.out === 'held\n', 'the other process to hold it')
-    // on the last server too, where the refused one could else get it for a moment
-    await until(async () => (await holders(name)).length === 3, 'the hold on all servers')
     const redlock = new Redlock(clients(), settings(library, { retryDelay: 20, retryJitter: 15 }))
     redlock.on('error', () => {})
     assert.ok((await caught(redlock.acquire([name], 1000, { retryCount: 0 }))) instanceof ExecutionError)
-    const foreign = new Set(await holders(name))
-    assert.equal(foreign.size, 1)
+    // on the third server, if the other process got only two, the refused one may stand for a moment
+    let votes
+    await until(async () => new Set((votes = await holders(name))).size === 1, 'the vote of the refused one to be undone')
+    const [foreign] = votes
     other.child.kill('SIGKILL')
     assert.equal((await other.ended).signal, 'SIGKILL')
     // nobody gave it back
-    assert.deepEqual(new Set(await holders(name)), foreign)
+    assert.ok((await holders(name)).filter((value) => value === foreign).length >= 2)
     const lock = await redlock.acquire([name], 10_000, { retryCount: -1 })
     const own = await holders(name)
-    assert.ok(own.length >= 2 && own.every((value) => !foreign.has(value)), String(own))
+    assert.ok(own.length >= 2 && own.every((value) => value !== foreign), String(own))
     await lock.release()
   })
 }
