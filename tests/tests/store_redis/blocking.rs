@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use onelock::backend::redis::{RedisOptions, RedisStore};
 use onelock::backend::{Interrupt, Store, Uninterrupted};
-use onelock::machine::{Answer, Kind, Outcome, Reply};
+use onelock::machine::{Answer, Claim, Kind, Outcome, Reply};
 use onelock_tests::servers::{Server, all_flavors};
 use onelock_tests::wait::wait_until;
 
@@ -113,6 +113,16 @@ fn a_connection_that_died_while_idle_is_replaced_unseen() {
     }
 }
 
+fn release_on_dead_connections(server: &Server, asker: &Asker, mine: &Claim) {
+    server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+    // it may or may not have been noticed before something was sent; either way the next one works
+    match asker.answer(&release(mine)).outcome {
+        Outcome::Applied(Reply::Released(true)) => {}
+        Outcome::Indeterminate(_) => assert_eq!(asker.reply(&release(mine)), Reply::Released(true)),
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_connection_that_died_just_now_is_never_an_answer() {
     let server = Server::valkey();
@@ -120,13 +130,7 @@ fn a_connection_that_died_just_now_is_never_an_answer() {
     let mine = claim(Kind::Mutex, "a", TOKEN);
     for _ in 0..20 {
         asker.reply(&acquire(&mine));
-        server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        // it may or may not have been noticed before something was sent; either way the next one works
-        match asker.answer(&release(&mine)).outcome {
-            Outcome::Applied(Reply::Released(true)) => {}
-            Outcome::Indeterminate(_) => assert_eq!(asker.reply(&release(&mine)), Reply::Released(true)),
-            other => panic!("{other:?}"),
-        }
+        release_on_dead_connections(&server, &asker, &mine);
     }
 }
 
@@ -215,13 +219,7 @@ fn a_sharing_caller_gets_another_connection_when_one_is_lost() {
     let before = connections(&server);
     for _ in 0..20 {
         asker.reply(&acquire(&mine));
-        server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        // it may or may not have been noticed before something was sent; either way the next one works
-        match asker.answer(&release(&mine)).outcome {
-            Outcome::Applied(Reply::Released(true)) => {}
-            Outcome::Indeterminate(_) => assert_eq!(asker.reply(&release(&mine)), Reply::Released(true)),
-            other => panic!("{other:?}"),
-        }
+        release_on_dead_connections(&server, &asker, &mine);
         assert_eq!(connections(&server), before);
     }
     assert_eq!(asker.store_stats().reconnects, 20);

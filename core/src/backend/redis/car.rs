@@ -1,6 +1,10 @@
-//! A connection that several threads share. Each sends its request itself; of those who wait for a reply, one drives:
-//! it reads for all, and hands the wheel on when it has its own. So requests and replies that are near each other in time
-//! travel together, which spares the server system calls, and every thread a way over another one.
+//! A connection that several threads share ("leader and followers"). Whoever sends takes along what others have ready; of
+//! those who wait for a reply, one drives: it reads for all, and hands the wheel on when it has its own. So requests and
+//! replies that are near each other in time travel together, which spares the server system calls, and every thread a way
+//! over another one.
+//!
+//! A caller that gives up leaves its request behind: it may still be carried out, as on any connection, and what comes of
+//! it is for the janitor to undo.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -41,7 +45,7 @@ pub(crate) struct Car {
 }
 
 struct Cabin {
-    /// Requests that whoever is sending takes along; empty when nobody is.
+    /// Requests that whoever is sending takes along. Empty when nobody is, as long as it runs.
     luggage: Vec<u8>,
     /// Whether somebody is sending.
     loading: bool,
