@@ -4,8 +4,8 @@
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
-use std::sync::LazyLock;
 
+use once_cell::race::OnceBox;
 use onelock::ErrorKind;
 
 use crate::boundary::value;
@@ -79,13 +79,16 @@ struct Row {
     hint: CString,
 }
 
-static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
+/// Not behind a lock, which a forked child may find closed.
+static ROWS: OnceBox<Vec<Row>> = OnceBox::new();
+
+fn rows() -> Vec<Row> {
     let text = |text: &str| CString::new(text).unwrap_or_default();
     ErrorKind::ALL.iter().map(|kind| Row { kind: *kind, name: text(kind.name()), hint: text(kind.todo()) }).collect()
-});
+}
 
 fn row(status: onelock_status) -> Option<&'static Row> {
-    ROWS.iter().find(|row| row.kind.number() == status)
+    ROWS.get_or_init(|| Box::new(rows())).iter().find(|row| row.kind.number() == status)
 }
 
 /// The name of a status, such as `Busy` or `Ok`; `NULL` for a number that is no status. Static text.

@@ -1,9 +1,11 @@
 //! Several servers that belong together.
 
 mod cluster;
+mod directed;
 mod group;
 mod several;
 
 pub use cluster::Cluster;
+pub use directed::Directed;
 pub use group::{GROUP, Group};
 pub use several::Several;

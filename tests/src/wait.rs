@@ -3,8 +3,14 @@
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-/// How long to rest between two looks.
+/// How long to rest between two looks: at first, and in the end. A look may be work for a server that has other things to
+/// do, which is what is waited for.
 const REST: Duration = Duration::from_millis(1);
+const LONGEST_REST: Duration = Duration::from_millis(20);
+
+fn rest(start: Instant) -> Duration {
+    (start.elapsed() / 20).clamp(REST, LONGEST_REST)
+}
 
 /// Looks again and again until `look` gives a value, and returns it.
 ///
@@ -17,7 +23,7 @@ pub fn wait_for<T>(limit: Duration, what: &str, mut look: impl FnMut() -> Option
             return value;
         }
         assert!(start.elapsed() < limit, "waited {limit:?} for {what}");
-        std::thread::sleep(REST);
+        std::thread::sleep(rest(start));
     }
 }
 
@@ -37,7 +43,7 @@ pub async fn eventually<F: Future<Output = bool>>(limit: Duration, what: &str, m
     let start = Instant::now();
     while !look().await {
         assert!(start.elapsed() < limit, "waited {limit:?} for {what}");
-        tokio::time::sleep(REST).await;
+        tokio::time::sleep(rest(start)).await;
     }
 }
 

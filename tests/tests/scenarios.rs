@@ -76,7 +76,7 @@ fn cases() -> Vec<Case> {
 fn run(number: usize, case: &Case) -> Result<(), String> {
     let store = match case.place {
         Place::On(flavor) => Store::Server(Box::new(Server::start(flavor))),
-        Place::BehindSentinels => Store::Group(Box::new(Group::patient(Flavor::Valkey91))),
+        Place::BehindSentinels => Store::Group(Box::new(Group::start(Flavor::Valkey91))),
         Place::InCluster => Store::Cluster(Box::new(Cluster::patient(Flavor::Valkey91))),
         Place::OnSeveral => Store::Several(Box::new(Several::start(Flavor::Valkey91, 3))),
         Place::InMemory => Store::Memory(format!("scenario-{number}")),

@@ -11,8 +11,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use once_cell::race::OnceBox;
 use tokio::sync::watch;
 
 use crate::ErrorKind;
@@ -71,8 +72,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The clock of all memory servers: the wall clock as it was at the first look, moved on by the monotonic clock.
 fn server_time_us(now: Time) -> u64 {
-    static ANCHOR: OnceLock<(u64, Time)> = OnceLock::new();
-    let (wall_us, anchored_at) = *ANCHOR.get_or_init(|| (clock::wall_us(), now));
+    // not behind a lock, which a forked child may find closed
+    static ANCHOR: OnceBox<(u64, Time)> = OnceBox::new();
+    let (wall_us, anchored_at) = *ANCHOR.get_or_init(|| Box::new((clock::wall_us(), now)));
     wall_us + now.since(anchored_at).as_micros() as u64
 }
 

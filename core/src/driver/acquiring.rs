@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -22,6 +23,9 @@ use crate::machine::{
 use crate::machine::{Token, naming, token};
 use crate::{Error, ErrorKind};
 
+/// A wait that is longer is worth a line in the log.
+const LONG_WAIT: Duration = Duration::from_secs(10);
+
 /// One acquire under way. Dropping it at any point leaves nothing held.
 pub(crate) struct Acquiring {
     engine: Arc<Engine>,
@@ -33,6 +37,8 @@ pub(crate) struct Acquiring {
     hearing: Option<watch::Receiver<Hearing>>,
     info: Option<Arc<str>>,
     started: Time,
+    /// Whether it was said that it waits.
+    long: bool,
     /// Counted as cancelled if it is dropped before it has ended.
     gauge: Gauge,
 }
@@ -56,7 +62,7 @@ impl Drop for Gauge {
 }
 
 impl Acquiring {
-    pub(crate) fn new(engine: Arc<Engine>, lock: &Description, wait: Option<std::time::Duration>) -> Acquiring {
+    pub(crate) fn new(engine: Arc<Engine>, lock: &Description, wait: Option<Duration>) -> Acquiring {
         let now = clock::now();
         let patience = Patience {
             wait,
@@ -75,6 +81,7 @@ impl Acquiring {
             hearing: None,
             info: None,
             started: now,
+            long: false,
             gauge: Gauge { engine: engine.clone(), ended: false, waiting: false },
             engine,
         }
@@ -286,6 +293,12 @@ impl Acquiring {
             // too late to be believed: its key goes to the janitor, the next attempt has a token of its own
             self.claiming = None;
         }
+        if self.gauge.waiting && !self.long && now.since(self.started) >= LONG_WAIT {
+            self.long = true;
+            let (lock, waited) = (self.lock.name.escape_ascii(), now.since(self.started));
+            let why = answer.outcome.failure().map_or("somebody else has it", |failure| &failure.detail);
+            tracing::info!(%lock, ?waited, why, "onelock: still waiting for a lock");
+        }
         if let Some(seat) = &mut self.seat {
             let away = self.machine.is_away_since();
             seat.leave_word(away.is_none().then_some(now), away);
@@ -385,6 +398,10 @@ impl Acquiring {
         }
         self.engine.tally.wait.record(now.since(self.started));
         count(&self.engine.tally.acquired);
+        if self.long {
+            let waited = now.since(self.started);
+            tracing::info!(lock = %self.lock.name.escape_ascii(), ?waited, "onelock: lock acquired after a long wait");
+        }
         tracing::debug!(lock = %self.lock.name.escape_ascii(), fence, "lock acquired");
         Ok(hold)
     }

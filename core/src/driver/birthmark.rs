@@ -36,10 +36,11 @@ fn give(mark: &AtomicU64) -> u64 {
 /// Where the number is: zero until somebody asks for it, also in a forked child.
 #[cfg(target_os = "linux")]
 fn page() -> Option<&'static AtomicU64> {
-    use std::sync::OnceLock;
+    use once_cell::race::OnceBox;
 
-    static PAGE: OnceLock<Option<&'static AtomicU64>> = OnceLock::new();
-    *PAGE.get_or_init(map)
+    // not behind a lock: a child that is forked while another thread makes the page would find it closed for ever
+    static PAGE: OnceBox<Option<&'static AtomicU64>> = OnceBox::new();
+    *PAGE.get_or_init(|| Box::new(map()))
 }
 
 #[cfg(target_os = "linux")]

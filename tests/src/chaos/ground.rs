@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::proxy::Proxy;
-use crate::servers::{Builder, Flavor, Server};
+use crate::servers::{Flavor, Server};
 use crate::topology::{Cluster, Group, Several};
 use crate::wait::wait_until;
 
@@ -41,13 +41,15 @@ impl Ground {
                 Ground::Single { proxy: Box::new(Proxy::start(&server)), server: Box::new(server) }
             }
             // where nothing may be lost, nobody takes over from a master that is merely slow
-            Place::Sentinel if loses_data => Ground::Group(Box::new(Group::start(flavor))),
-            Place::Sentinel => Ground::Group(Box::new(Group::patient(flavor))),
-            Place::Cluster if loses_data => Ground::Cluster(Box::new(Cluster::replicated(flavor))),
-            Place::Cluster => {
-                let patient = |node: Builder| node.config("cluster-node-timeout", "15000");
-                Ground::Cluster(Box::new(Cluster::with(flavor, 1, patient)))
+            Place::Sentinel => {
+                let group = Group::start(flavor);
+                if loses_data {
+                    group.watch_closely();
+                }
+                Ground::Group(Box::new(group))
             }
+            Place::Cluster if loses_data => Ground::Cluster(Box::new(Cluster::replicated(flavor))),
+            Place::Cluster => Ground::Cluster(Box::new(Cluster::with(flavor, 1, |node| node))),
             Place::Redlock => Ground::Several(Box::new(Several::start(flavor, 3))),
         }
     }

@@ -5,7 +5,9 @@
 mod asker;
 mod blocking;
 mod connecting;
+mod impatient;
 mod listening;
 mod model;
 mod operations;
 mod refusals;
+mod rotation;

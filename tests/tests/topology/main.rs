@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod cluster;
+mod handover;
 mod replicas;
 mod sentinel;
+mod silent;

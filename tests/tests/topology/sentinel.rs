@@ -11,8 +11,8 @@ use onelock_tests::stage::{SOON, fails, ms, quick};
 use onelock_tests::topology::{GROUP, Group};
 use onelock_tests::wait::{wait_for, wait_until};
 
-/// A failover by votes takes a few seconds.
-const FAILOVER: Duration = Duration::from_secs(30);
+/// A failover by votes takes a few seconds; on a busy machine the Sentinels may do nothing for half a minute first.
+const FAILOVER: Duration = Duration::from_secs(90);
 
 fn client(face: Face, group: &Group) -> Client {
     Client::build(face, quick(), &group.url()).unwrap()
@@ -99,14 +99,16 @@ fn a_killed_master_is_replaced_and_the_old_one_is_not_believed_when_it_returns()
     let group = Group::start(Flavor::Valkey91);
     let clients = Face::ALL.map(|face| client(face, &group));
     let before = clients.each_ref().map(|client| works(client, "a"));
+    group.watch_closely();
     group.servers[0].kill();
     let after = clients.each_ref().map(|client| works(client, "a"));
     assert!(after.iter().min() > before.iter().max(), "{before:?} {after:?}");
     let master = group.wait_moved(0);
+    // a server that a busy machine keeps waiting must not count as down: one that was down lately is left as it is
+    group.bear_silence();
     group.servers[0].restart();
-    wait_until(FAILOVER, "the old master to become a replica", || {
-        group.servers[0].info("replication")["role"] == "slave"
-    });
+    group.wait_calm();
+    assert_eq!(group.servers[0].info("replication")["role"], "slave");
     for client in &clients {
         works(client, "b");
     }
@@ -126,6 +128,7 @@ fn f40_a_lock_that_no_replica_has_heard_of_is_lost_and_found_out() {
     wait_until(SOON, "the replicas to be gone", || group.servers[0].info("replication")["connected_slaves"] == "0");
     let lease = client.lock("a").ttl(ms(9000)).acquire().unwrap();
     let first = lease.fence();
+    group.watch_closely();
     group.servers[0].kill();
     let second = works(&client, "a");
     assert!(second > first, "{second} after {first}");
@@ -146,7 +149,7 @@ fn f27_f28_a_master_that_was_demoted_is_left() {
         for client in &clients {
             let error = client.lock("a").try_acquire().map(drop);
             if let Err(error) = error {
-                assert!(matches!(error.kind(), ErrorKind::ReadOnly | ErrorKind::Unavailable), "{error}");
+                assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
             }
         }
         group.depose();
@@ -264,7 +267,7 @@ fn a_crowd_survives_a_failover() {
             for _ in 0..6 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        let Ok(lease) = client.lock("crowd").ttl(ms(3000)).acquire_within(ms(5000)) else { continue };
+                        let Ok(lease) = client.lock("crowd").ttl(ms(10_000)).acquire_within(ms(5000)) else { continue };
                         assert!(!inside.swap(true, Ordering::SeqCst), "two inside");
                         turns.fetch_add(1, Ordering::Relaxed);
                         inside.store(false, Ordering::SeqCst);

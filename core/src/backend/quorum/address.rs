@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::backend::redis::endpoint::{UNESCAPED, is_unescaped};
 use crate::backend::redis::{Endpoint, RedisOptions};
 use crate::error::{Error, ErrorKind};
 use crate::machine::quorum::NODES_MAX;
@@ -52,6 +53,9 @@ impl Nodes {
     }
 
     fn one_for_all(&mut self, rest: &str, options: &RedisOptions) -> Result<(), Error> {
+        if is_unescaped(rest) {
+            return Err(wrong(UNESCAPED));
+        }
         let (front, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = front.split_once('/').unwrap_or((front, ""));
         let (user_info, hosts) = match authority.rsplit_once('@') {
@@ -160,6 +164,7 @@ mod tests {
             ("redlock://a?node_timeout_ms=0", "node_timeout_ms"),
             ("redlock://a?quarantine_ms=soon", "quarantine_ms"),
             ("redlock://a?colour=red", "colour"),
+            ("redlock://:sec/ret@a,b,c", "written %2F"),
             ("redis://a redlock://b", "no scheme of one server"),
         ] {
             let text = Nodes::parse(address, &RedisOptions::default()).unwrap_err().to_string();

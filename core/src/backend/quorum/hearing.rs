@@ -1,7 +1,6 @@
 //! One subscription made of several: a release is announced on every node that had the hold, and the first word counts.
 
-use std::future::poll_fn;
-use std::pin::pin;
+use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use tokio::sync::watch;
@@ -27,13 +26,15 @@ pub(super) fn merged(parts: Vec<Subscription>) -> Subscription {
         loop {
             let now = sum(&parts);
             sender.send_if_modified(|known| std::mem::replace(known, now) != now);
-            let mut changes: Vec<_> = parts.iter_mut().map(|part| Box::pin(part.hearing.changed())).collect();
+            let mut changes: Vec<_> = parts.iter_mut().map(|part| Some(Box::pin(part.hearing.changed()))).collect();
             let alive = poll_fn(|context| {
                 let mut pending = false;
                 for change in &mut changes {
-                    match pin!(change).poll(context) {
+                    let Some(waiting) = change else { continue };
+                    match waiting.as_mut().poll(context) {
                         Poll::Ready(Ok(())) => return Poll::Ready(true),
-                        Poll::Ready(Err(_)) => {}
+                        // nothing is heard of this one any more
+                        Poll::Ready(Err(_)) => *change = None,
                         Poll::Pending => pending = true,
                     }
                 }
@@ -56,5 +57,24 @@ fn sum(parts: &[Subscription]) -> Hearing {
         subscribed: heard.iter().filter(|part| part.subscribed).count() >= majority,
         refused: heard.iter().filter(|part| part.refused).count() > parts.len() - majority,
         hints: heard.iter().map(|part| part.hints).sum(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn one_that_has_ended_is_not_asked_again_while_others_go_on() {
+        let (gone, first) = watch::channel(Hearing::default());
+        let (lives, second) = watch::channel(Hearing::default());
+        let part = |hearing| Subscription { hearing, guard: Box::new(()) };
+        let mut merged = merged(vec![part(first), part(second)]);
+        drop(gone);
+        for hints in 1..4 {
+            lives.send_modify(|hearing| hearing.hints = hints);
+            merged.hearing.wait_for(|hearing| hearing.hints == hints).await.unwrap();
+        }
     }
 }

@@ -98,7 +98,8 @@ fn witness(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> Witness {
             tracing::warn!(
                 server = name,
                 ?left,
-                "this server was started anew without its data, so it does not vote yet (quarantine); set appendonly yes"
+                "this server was started anew without its data, so it does not vote yet: set appendonly yes, or another \
+                 time with the option quarantine (quarantine_ms=0 in the address for servers that are thrown away)"
             );
         }
     })

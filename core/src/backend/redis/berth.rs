@@ -29,6 +29,8 @@ const TOGETHER: usize = 16;
 /// A connection whose replies an event loop reads.
 pub(crate) struct Berth {
     fd: i32,
+    /// Of the time when it was made; see [`Shared::epoch`].
+    pub(crate) epoch: u64,
     /// The number of the loop's port.
     port: u64,
     state: Mutex<State>,
@@ -124,14 +126,14 @@ fn wake(woken: Vec<Waker>) {
 impl Berth {
     /// For the loop with the port of this number.
     pub(crate) fn new(mut line: Line, port: u64) -> std::io::Result<Arc<Berth>> {
-        let fd = line.unblock()?;
+        let (fd, epoch) = (line.unblock()?, line.epoch);
         line.rest(clock::now());
         let (sent, rest, queued) = (VecDeque::new(), Vec::new(), Vec::new());
         let state = Mutex::new(State { line, watched: false, lost: false, sent, rest, queued });
         let pace = Arc::new(Pace::default());
         let pacing = pace.clone();
         let pacemaker = Background::spawn(async move { pacing.keep().await });
-        Ok(Arc::new(Berth { fd, port, state, pace, _pacemaker: pacemaker }))
+        Ok(Arc::new(Berth { fd, epoch, port, state, pace, _pacemaker: pacemaker }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -150,7 +152,7 @@ impl Berth {
         if !state.watched || state.lost {
             return false;
         }
-        let (now, current) = (clock::now(), state.line.epoch == shared.epoch());
+        let (now, current) = (clock::now(), self.epoch == shared.epoch());
         let useless = match state.sent.front() {
             // the server keeps it open and says nothing, and who waited for this has gone
             Some(oldest) => now.since(oldest.since) > shared.options.request_timeout,

@@ -1,7 +1,7 @@
 //! A connection that several threads share ("leader and followers"). Whoever sends takes along what others have ready; of
-//! those who wait for a reply, one drives: it reads for all, and hands the wheel on when it has its own. So requests and
-//! replies that are near each other in time travel together, which spares the server system calls, and every thread a way
-//! over another one.
+//! those who wait for a reply, one drives: it reads for all, and hands the wheel on when it has its own, or has to ask its
+//! caller something. So requests and replies that are near each other in time travel together, which spares the server
+//! system calls, and every thread a way over another one.
 //!
 //! A caller that gives up leaves its request behind: it may still be carried out, as on any connection, and what comes of
 //! it is for the janitor to undo.
@@ -38,7 +38,7 @@ pub(crate) struct Car {
     shared: Arc<Shared>,
     endpoint: Arc<Endpoint>,
     /// Of the time when it was made; see [`Shared::epoch`].
-    epoch: u64,
+    pub(crate) epoch: u64,
     /// For those who send, while another one reads.
     exit: Wire,
     cabin: Mutex<Cabin>,
@@ -68,6 +68,9 @@ struct Passenger {
 
 enum Stage {
     Waits,
+    /// Waits, and is just asking whether its caller wants to go on. That may take long (the lock of an interpreter), so it
+    /// cannot read for the others.
+    Asks,
     /// Is to read for all.
     Drives(Line),
     Ended(Outcome<Value>),
@@ -119,10 +122,7 @@ impl Car {
         // the reply may have come already
         let line = if me.is_waiting() { cabin.line.take() } else { None };
         drop(cabin);
-        Some(match line {
-            Some(line) => self.drive(line, &me, patience),
-            None => self.ride(&me, patience),
-        })
+        Some(self.travel(line, &me, patience))
     }
 
     /// Lets other threads go first, since they may have requests to take along.
@@ -160,31 +160,46 @@ impl Car {
         cabin
     }
 
-    /// Until somebody else has read the reply, or has handed over the wheel.
-    fn ride(&self, me: &Arc<Passenger>, patience: Patience<'_>) -> Outcome<Value> {
+    /// Until the reply is there: with the wheel in hand it reads for all, without it waits for whoever does.
+    fn travel(&self, mut wheel: Option<Line>, me: &Arc<Passenger>, patience: Patience<'_>) -> Outcome<Value> {
         let mut left = patience.until.since(me.since);
         loop {
-            match me.wait(left.min(SLICE)) {
-                Stage::Ended(outcome) => return outcome,
-                Stage::Drives(line) => return self.drive(line, me, patience),
-                Stage::Waits | Stage::Left => {}
+            if let Some(line) = wheel.take() {
+                if let Some(outcome) = self.drive(line, me, patience) {
+                    return outcome;
+                }
+            } else {
+                match me.wait(left.min(SLICE)) {
+                    Stage::Ended(outcome) => return outcome,
+                    Stage::Drives(line) => wheel = Some(line),
+                    Stage::Waits | Stage::Asks | Stage::Left => {}
+                }
+                if wheel.is_some() || !me.change(&Stage::Waits, Stage::Asks) {
+                    continue;
+                }
             }
+            // may take long, so nobody depends on this thread meanwhile
             left = match patience.check() {
                 Ok(left) => left,
                 Err(why) => return self.leave(me, why),
             };
+            let mut cabin = self.cabin();
+            // whoever passed the wheel on meanwhile has passed this one by
+            if me.change(&Stage::Asks, Stage::Waits) {
+                wheel = cabin.line.take();
+            }
         }
     }
 
-    /// Reads for all, until the own reply is there.
-    fn drive(&self, mut line: Line, me: &Arc<Passenger>, patience: Patience<'_>) -> Outcome<Value> {
+    /// Reads for all, until the own reply is there. `None` when nothing came for a while: then somebody else has the wheel,
+    /// and this one is about to ask its caller.
+    fn drive(&self, mut line: Line, me: &Arc<Passenger>, patience: Patience<'_>) -> Option<Outcome<Value>> {
         loop {
             let mut next = line.await_reply(patience.until.since(clock::now()));
-            if next.is_none()
-                && let Err(why) = patience.check()
-            {
-                *me.stage() = Stage::Drives(line);
-                return self.leave(me, why);
+            if next.is_none() {
+                me.change(&Stage::Waits, Stage::Asks);
+                self.hand_over(line);
+                return None;
             }
             let (mut replies, mut lost) = (Vec::new(), None);
             while let Some(outcome) = next {
@@ -200,11 +215,11 @@ impl Car {
             let own = self.hand_out(replies, me);
             if let Some(failure) = lost {
                 self.crash(&failure);
-                return own.map_or(Outcome::Indeterminate(failure), Outcome::Applied);
+                return Some(own.map_or(Outcome::Indeterminate(failure), Outcome::Applied));
             }
             if let Some(reply) = own {
                 self.hand_over(line);
-                return Outcome::Applied(reply);
+                return Some(Outcome::Applied(reply));
             }
         }
     }
@@ -249,7 +264,7 @@ impl Car {
         match stage {
             Stage::Ended(outcome) => return outcome,
             Stage::Drives(line) => self.hand_over(line),
-            Stage::Waits | Stage::Left => {}
+            Stage::Waits | Stage::Asks | Stage::Left => {}
         }
         let now = clock::now();
         let mut cabin = self.cabin();
@@ -291,6 +306,16 @@ impl Passenger {
         matches!(*self.stage(), Stage::Waits)
     }
 
+    /// From one stage to the next; false if it is at another one.
+    fn change(&self, from: &Stage, to: Stage) -> bool {
+        let mut stage = self.stage();
+        let right = mem::discriminant(&*stage) == mem::discriminant(from);
+        if right {
+            *stage = to;
+        }
+        right
+    }
+
     /// Until there is news, for `limit` at most; takes it.
     fn wait(&self, limit: Duration) -> Stage {
         let mut stage = self.stage();
@@ -312,11 +337,12 @@ impl Passenger {
         }
     }
 
-    /// News for one who waits; they come back from one who does not.
+    /// News for one who waits; they come back from one who does not, or cannot do what they ask for.
     fn tell(&self, news: Stage) -> Option<Stage> {
         let mut stage = self.stage();
-        if !matches!(*stage, Stage::Waits) {
-            return Some(news);
+        match (&*stage, &news) {
+            (Stage::Waits, _) | (Stage::Asks, Stage::Ended(_)) => {}
+            _ => return Some(news),
         }
         *stage = news;
         drop(stage);

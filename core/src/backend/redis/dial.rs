@@ -39,14 +39,14 @@ pub(crate) struct Dialled {
 pub(crate) async fn dial(shared: &Shared) -> Result<Dialled, Failure> {
     // a closed store connects no more, whoever asks
     shared.common.check_open()?;
-    let limit = shared.options.connect_timeout;
+    let (limit, epoch) = (shared.options.connect_timeout, shared.epoch());
     let made = timeout(limit, async {
         let endpoint = shared.locate().await?;
         open(&shared.common, &shared.options, endpoint, limit).await
     });
     let made = made.await.unwrap_or_else(|_| Err(no_connection_in_time(&shared.name)));
     if made.is_err() {
-        shared.missed();
+        shared.missed(epoch);
     }
     made
 }
@@ -63,6 +63,7 @@ pub(crate) async fn open(
 }
 
 async fn connect(common: &Common, endpoint: &Endpoint, limit: Duration) -> Result<Box<dyn Stream>, Failure> {
+    let until = clock::now() + limit;
     match &endpoint.place {
         Place::Unix(path) => unix(path).await.map_err(|error| not_connected(endpoint, &error)),
         Place::Tcp { host, port } => {
@@ -71,7 +72,10 @@ async fn connect(common: &Common, endpoint: &Endpoint, limit: Duration) -> Resul
                 None => Ok(Box::new(stream)),
                 Some(config) => {
                     let name: ServerName<'static> = tls::server_name(host)?;
-                    let tls = TlsConnector::from(config).connect(name, stream).await;
+                    // a little less than all the time there is, so that it can be said what took so long
+                    let left = until.since(clock::now());
+                    let tls = timeout(left / 8 * 7, TlsConnector::from(config).connect(name, stream)).await;
+                    let tls = tls.map_err(|_| tls::no_handshake_in_time(endpoint))?;
                     Ok(Box::new(tls.map_err(|error| tls::handshake_failure(endpoint, &error))?))
                 }
             }
@@ -132,7 +136,8 @@ async fn introduce(
                         Ok(reply) => replies.push(reply),
                         Err(why) => {
                             let why = unsent.as_ref().map_or(why, reason);
-                            return Err(Handshake::last_words(&replies).unwrap_or_else(|| broken(&endpoint, &why)));
+                            let told = || handshake.unanswered(&replies, broken(&endpoint, &why));
+                            return Err(Handshake::last_words(&replies).unwrap_or_else(told));
                         }
                     }
                 }

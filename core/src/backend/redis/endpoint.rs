@@ -9,6 +9,7 @@ use url::Url;
 
 use super::RedisOptions;
 use super::member::Witness;
+use super::value::printable;
 use crate::error::{Error, ErrorKind};
 
 const DEFAULT_PORT: u16 = 6379;
@@ -187,6 +188,9 @@ impl Endpoint {
 fn network(rest: &str, tls: bool, options: &RedisOptions) -> Result<Endpoint, Error> {
     // the crate's own scheme rules would fold and check hosts differently; any unknown scheme is read the same way
     let url = Url::parse(&format!("redis://{rest}")).map_err(|error| {
+        if is_unescaped(rest) {
+            return wrong(UNESCAPED);
+        }
         wrong(&format!("{error}; percent-encode what is not a letter or digit in user name and password"))
     })?;
     let host = match url.host() {
@@ -208,7 +212,10 @@ fn network(rest: &str, tls: bool, options: &RedisOptions) -> Result<Endpoint, Er
     endpoint.credentials(url.username(), url.password())?;
     match url.path().trim_matches('/') {
         "" => {}
-        number => endpoint.db = database(number)?,
+        number => {
+            endpoint.db =
+                database(number).map_err(|error| if is_unescaped(rest) { wrong(UNESCAPED) } else { error })?;
+        }
     }
     for (word, value) in url.query_pairs() {
         endpoint.set(&word, &value)?;
@@ -253,6 +260,17 @@ fn unix(_: &str) -> Result<Endpoint, Error> {
     Err(Error::new(ErrorKind::Unsupported, "address", "this system has no unix:// sockets"))
 }
 
+/// What is said of an address that [`is_unescaped`].
+pub(crate) const UNESCAPED: &str =
+    "there is an @ behind a /; in a user name or password a / is written %2F, and an @ is written %40";
+
+/// Whether a password seems to have a `/` in it: everything up to the last `@` would be user name and password, but the
+/// first `/` ends them. `rest` is what follows the scheme.
+pub(crate) fn is_unescaped(rest: &str) -> bool {
+    let front = rest.split(['?', '#']).next().unwrap_or_default();
+    front.split_once('/').is_some_and(|(_, path)| path.contains('@'))
+}
+
 fn decoded(what: &str, text: &str) -> Result<String, Error> {
     match percent_decode_str(text).decode_utf8() {
         Ok(decoded) => Ok(decoded.into_owned()),
@@ -283,7 +301,8 @@ impl fmt::Display for Endpoint {
                 f.write_str(if self.tls.is_some() { "rediss://" } else { "redis://" })?;
                 match host.parse::<Ipv6Addr>() {
                     Ok(ip) => write!(f, "[{ip}]:{port}")?,
-                    Err(_) => write!(f, "{host}:{port}")?,
+                    // Sentinels and nodes of a cluster may say anything
+                    Err(_) => write!(f, "{}:{port}", printable(host))?,
                 }
                 if self.db == 0 { Ok(()) } else { write!(f, "/{}", self.db) }
             }

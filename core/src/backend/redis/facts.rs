@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::node::Node;
-use super::value::{entry, text};
+use super::value::{entry, printable, text};
 use crate::backend::Facts;
 use crate::machine::{Failure, Grade, Time};
 
@@ -31,7 +31,7 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
     };
     let text = String::from_utf8_lossy(info);
     let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
-    let field = |name: &str| fields.get(name).copied().unwrap_or_default();
+    let field = |name: &str| fields.get(name).copied().map(printable).unwrap_or_default();
 
     let mut warnings = Vec::new();
     let policy = field("maxmemory_policy");
@@ -65,8 +65,8 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
         (false, false) => Grade::ClockBounded,
     };
     let server = match (fields.get("valkey_version"), fields.get("redis_version")) {
-        (Some(version), _) => format!("valkey {version}"),
-        (None, Some(version)) => format!("redis {version}"),
+        (Some(version), _) => format!("valkey {}", printable(version)),
+        (None, Some(version)) => format!("redis {}", printable(version)),
         (None, None) => "unknown server".to_owned(),
     };
     Facts { grade, warnings, server }

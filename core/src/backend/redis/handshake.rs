@@ -2,12 +2,16 @@
 
 use redis::Value;
 
-use super::endpoint::{Endpoint, Protocol};
+use super::endpoint::{Endpoint, Place, Protocol};
 use super::refusal;
 use super::scripts::SCRIPTS;
+use super::socket::HANG_UPS;
 use super::value::{entry, text, words};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
+
+/// As it calls itself, in either protocol.
+const SENTINEL: &[u8] = b"sentinel";
 
 /// What a finished handshake found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +110,10 @@ impl<'a> Handshake<'a> {
             };
             match (asked, refused) {
                 (Asked::Hello, Some(text)) => return self.without_hello(&text),
-                (Asked::Hello, None) => self.check_role(entry(reply, b"role"))?,
+                (Asked::Hello, None) => {
+                    self.check_role(entry(reply, b"mode").filter(|mode| text(mode) == Some(SENTINEL)))?;
+                    self.check_role(entry(reply, b"role"))?;
+                }
                 (Asked::Auth, Some(text)) => return Err(refusal::classify(&text)),
                 (Asked::Select, Some(text)) => return Err(self.not_selected(&text)),
                 // a user who may not ask is believed to have been sent to a master
@@ -156,9 +163,35 @@ impl<'a> Handshake<'a> {
         }
     }
 
+    /// What is to be told when the peer says nothing to the first words, but hangs up.
+    pub(crate) fn unanswered(&self, replies: &[Value], failure: Failure) -> Failure {
+        let hung_up = HANG_UPS.iter().any(|words| failure.detail.ends_with(words));
+        if !replies.is_empty() || !hung_up {
+            return failure;
+        }
+        let tls = match (&self.endpoint.tls, &self.endpoint.place) {
+            (None, Place::Tcp { .. }) => "if the port speaks TLS, write rediss://; ",
+            _ => "",
+        };
+        let detail = format!(
+            "{} at the first command; {tls}a proxy must pass on HELLO (or ROLE, with protocol=resp2), EVALSHA and SUBSCRIBE, \
+             and some, such as Twemproxy, don't: connect to the server itself",
+            failure.detail
+        );
+        Failure { detail, ..failure }
+    }
+
     /// A replica answers "somebody else holds it" without complaint, so it must be recognised before it is asked.
     fn check_role(&self, role: Option<&Value>) -> Result<(), Failure> {
         match role.and_then(text) {
+            Some(SENTINEL) if !self.endpoint.any_role => Err(Failure::lasting(
+                ErrorKind::InvalidArgument,
+                format!(
+                    "{}: this is a Sentinel, which keeps no locks; to find the master of a group through it, write \
+                     redis+sentinel://HOST:PORT/GROUP",
+                    self.endpoint
+                ),
+            )),
             Some(b"slave" | b"replica") if !self.endpoint.any_role => {
                 Err(Failure::transient(ErrorKind::ReadOnly, "the server is a replica; locks are taken on its master"))
             }
@@ -276,6 +309,38 @@ mod tests {
         handshake.begin();
         let unknown = handshake.replies(&[error("NOPERM can't run 'role'"), ok(), ok()]);
         assert!(matches!(unknown, Ok(Step::Done(_))));
+    }
+
+    #[test]
+    fn a_sentinel_is_no_server() {
+        let word = |text: &str| Value::BulkString(text.into());
+        let hello = Value::Map(vec![(word("mode"), word("sentinel")), (word("role"), word("master"))]);
+        let role = Value::Array(vec![word("sentinel"), Value::Array(vec![word("g")])]);
+        for (address, first) in [("redis://h", hello), ("redis://h?protocol=resp2", role)] {
+            let place = endpoint(address);
+            let mut handshake = Handshake::new(&place, None);
+            handshake.begin();
+            let failure = handshake.replies(&[first.clone(), ok(), ok()]).unwrap_err();
+            assert_eq!((failure.kind, failure.transient), (ErrorKind::InvalidArgument, false));
+            assert!(failure.detail.contains("redis+sentinel://"), "{failure:?}");
+            let asked = place.for_questions();
+            let mut handshake = Handshake::new(&asked, None);
+            handshake.begin();
+            assert!(handshake.replies(&[first, ok(), ok()]).is_ok(), "whoever asks it who the master is");
+        }
+    }
+
+    #[test]
+    fn who_hangs_up_at_once_may_speak_something_else() {
+        let gone = || crate::backend::redis::socket::broken("h", HANG_UPS[0]);
+        for (address, tls) in [("redis://h", true), ("rediss://h", false), ("unix:///s", false)] {
+            let place = endpoint(address);
+            let told = Handshake::new(&place, None).unanswered(&[], gone());
+            assert_eq!(told.detail.contains("rediss://"), tls, "{told:?}");
+            assert!(told.detail.contains("Twemproxy") && told.transient);
+        }
+        let place = endpoint("redis://h");
+        assert_eq!(Handshake::new(&place, None).unanswered(&[ok()], gone()), gone(), "it has said something");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::RedisOptions;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, UNESCAPED, is_unescaped};
 use crate::error::{Error, ErrorKind};
 
 const SENTINEL_EXAMPLE: &str = "redis+sentinel://user:password@s1:26379,s2:26379/mymaster/0";
@@ -137,6 +137,9 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn split(address: &'a str, example: &str) -> Result<Parts<'a>, Error> {
         let (scheme, rest) = address.trim().split_once("://").ok_or_else(|| wrong("no scheme", example))?;
+        if is_unescaped(rest) {
+            return Err(wrong(UNESCAPED, example));
+        }
         let scheme = scheme.to_ascii_lowercase();
         let tls = scheme.starts_with("rediss+") || scheme.starts_with("valkeys+");
         let (rest, fragment) = rest.split_at(rest.find('#').unwrap_or(rest.len()));

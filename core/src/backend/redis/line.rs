@@ -143,7 +143,8 @@ impl Line {
                     Ok(reply) => replies.push(reply),
                     Err(trouble) => {
                         let said = Handshake::last_words(&replies);
-                        return Err(said.unwrap_or_else(|| unsent.unwrap_or(trouble).failure(&endpoint)));
+                        let told = || handshake.unanswered(&replies, unsent.unwrap_or(trouble).failure(&endpoint));
+                        return Err(said.unwrap_or_else(told));
                     }
                 }
             }
@@ -342,6 +343,8 @@ impl Line {
     fn receive(&mut self, patience: Patience<'_>) -> Result<Value, Trouble> {
         loop {
             match self.replies.next(&mut self.wire) {
+                // of a request that nobody waits for any more
+                Ok(_) if self.owed > 0 => self.owed -= 1,
                 Ok(value) => return Ok(value),
                 Err(NoReply::Garbage) => return Err(Trouble::Garbage),
                 Err(NoReply::Source(error)) => self.bear(error, patience)?,
@@ -408,7 +411,7 @@ fn encrypted(wire: &mut Wire, endpoint: &Endpoint, patience: Patience<'_>) -> Re
             Ok(()) => return Ok(()),
             Err(error) if is_pause(&error) => {
                 if patience.check().is_err() {
-                    return Err(no_connection_in_time(endpoint));
+                    return Err(tls::no_handshake_in_time(endpoint));
                 }
             }
             Err(error) => return Err(tls::handshake_failure(endpoint, &error)),

@@ -40,18 +40,24 @@ impl Lines {
     /// A new connection.
     pub(crate) fn open(&self, patience: Patience<'_>) -> Result<Line, Failure> {
         let Shared { options, common, .. } = &*self.shared;
-        let until = patience.until.min(clock::now() + options.connect_timeout);
-        let patience = Patience { until, ..patience };
+        let (own, before) = (clock::now() + options.connect_timeout, self.shared.epoch());
+        let hurried = patience.until < own;
+        let patience = Patience { until: patience.until.min(own), ..patience };
         let line = self.shared.locate_blocking(patience).and_then(|endpoint| {
             let config = common.tls(endpoint.tls.as_ref())?;
             // read after it was located: whatever made the lines before obsolete is known by now
             let epoch = self.shared.epoch();
             Line::open(endpoint, epoch, config, options.client_name.as_deref(), patience)
         });
-        let line = line.inspect_err(|_| self.shared.missed())?;
+        let line = line.inspect_err(|_| {
+            // a caller that would not wait says nothing about the server
+            if !(patience.interrupt.interrupted() || (hurried && clock::now() >= patience.until)) {
+                self.shared.missed(before);
+            }
+        })?;
         let replaces = self.broken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |broken| broken.checked_sub(1));
         if replaces.is_ok() {
-            common.count_reconnect();
+            common.reconnected(&self.shared.name);
         }
         Ok(line)
     }
@@ -91,5 +97,49 @@ impl Lines {
 
     fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::backend::redis::scout::Scout;
+    use crate::backend::redis::{RedisOptions, Sentinels};
+    use crate::backend::{Interrupt, Uninterrupted};
+
+    struct Interrupted;
+
+    impl Interrupt for Interrupted {
+        fn interrupted(&self) -> bool {
+            true
+        }
+    }
+
+    fn lines(port: u16) -> Lines {
+        let options = RedisOptions { connect_timeout: Duration::from_secs(20), ..RedisOptions::default() };
+        let group = Sentinels::parse(&format!("redis+sentinel://127.0.0.1:{port}/g"), &options).unwrap();
+        Lines::new(Arc::new(Shared::watched(Scout::new(group, options.clone()), options)))
+    }
+
+    #[test]
+    fn only_the_servers_failure_makes_connections_obsolete() {
+        // it lets everybody in and says nothing
+        let hole = TcpListener::bind("127.0.0.1:0").unwrap();
+        let lines_of_silence = lines(hole.local_addr().unwrap().port());
+        let until = clock::now() + Duration::from_millis(20);
+        assert!(lines_of_silence.open(Patience { until, interrupt: &Uninterrupted }).is_err());
+        assert_eq!(lines_of_silence.shared.epoch(), 0, "a caller in a hurry");
+        let until = clock::now() + Duration::from_secs(60);
+        assert!(lines_of_silence.open(Patience { until, interrupt: &Interrupted }).is_err());
+        assert_eq!(lines_of_silence.shared.epoch(), 0, "a caller that was interrupted");
+        let port = hole.local_addr().unwrap().port();
+        drop(hole);
+        let lines_to_nobody = lines(port);
+        assert!(lines_to_nobody.open(Patience { until, interrupt: &Uninterrupted }).is_err());
+        assert_eq!(lines_to_nobody.shared.epoch(), 1, "nobody listens");
     }
 }

@@ -13,12 +13,15 @@ use super::shared::{Shared, Target};
 use super::socket::no_connection_in_time;
 use super::subscriber::Subscriber;
 use crate::driver::clock;
+use crate::error::ErrorKind;
 use crate::machine::{Failure, Jitter, Time};
 
 /// The first pause between two attempts to connect; each further failure doubles it …
 const PAUSE: Duration = Duration::from_millis(10);
 /// … up to this. Pauses are drawn between half and the whole.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// While a master is being replaced, pauses are no longer than those after so many failures.
+const FAILURES_OF_A_HAND_OVER: u32 = 3;
 /// A connection that lives longer than this was a good one: the next attempt doesn't pause.
 const SETTLED: Duration = Duration::from_secs(5);
 
@@ -179,11 +182,17 @@ impl Link {
         let mut state = self.state();
         state.attempt = None;
         // asked under the lock, so that `close` misses none
-        let pipe = self.shared.common.check_open().and(made).inspect_err(|_| state.failures += 1)?;
+        let pipe = self.shared.common.check_open().and(made).inspect_err(|failure| {
+            state.failures += 1;
+            // it is there, and another one is just taking its place: that is soon over
+            if failure.kind == ErrorKind::ReadOnly {
+                state.failures = state.failures.min(FAILURES_OF_A_HAND_OVER);
+            }
+        })?;
         state.made += 1;
         state.made_at = clock::now();
         if state.made > 1 {
-            self.shared.common.count_reconnect();
+            self.shared.common.reconnected(&self.shared.name);
         }
         let pipe = Arc::new(pipe);
         state.pipe = Some(pipe.clone());

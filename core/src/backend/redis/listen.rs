@@ -37,8 +37,22 @@ struct Table {
     topics: HashMap<Vec<u8>, Topic>,
     /// Channels whose subscription may have to change.
     dirty: Vec<Vec<u8>>,
-    /// Whether a task looks after the table.
-    attended: bool,
+    /// The number of the task that looks after the table.
+    attended_by: Option<u64>,
+    /// How many tasks there have been.
+    attendants: u64,
+}
+
+impl Table {
+    /// The number of a new task, if there has to be one.
+    fn needs_attendant(&mut self) -> Option<u64> {
+        if self.attended_by.is_some() {
+            return None;
+        }
+        self.attendants += 1;
+        self.attended_by = Some(self.attendants);
+        self.attended_by
+    }
 }
 
 struct Topic {
@@ -90,18 +104,20 @@ impl Ear for Topics {
 /// Subscribes to `channel` until the guard is dropped.
 pub(crate) fn subscribe(topics: &Arc<Topics>, link: &Arc<Link>, channel: Vec<u8>) -> Subscription {
     let mut table = topics.table();
-    let Table { topics: map, dirty, attended } = &mut *table;
+    let Table { topics: map, dirty, .. } = &mut *table;
     let topic = map.entry(channel.clone()).or_insert_with(|| {
         dirty.push(channel.clone());
         Topic { listeners: 0, hearing: watch::Sender::new(Hearing::default()) }
     });
     topic.listeners += 1;
     let hearing = topic.hearing.subscribe();
-    if !std::mem::replace(attended, true) {
-        let attendant = Attendant { topics: topics.clone() };
+    let needed = table.needs_attendant();
+    // a runtime that is ending drops what it is given on the spot, and the attendant wants the table then
+    drop(table);
+    if let Some(number) = needed {
+        let attendant = Attendant { topics: topics.clone(), number };
         tokio::spawn(attend(attendant, link.clone()));
     }
-    drop(table);
     topics.changed.notify_one();
     Subscription { hearing, guard: Box::new(Listener { topics: topics.clone(), channel }) }
 }
@@ -130,6 +146,8 @@ impl Drop for Listener {
 /// Stands for the task, so that the table learns of its end however it comes, even with the runtime.
 struct Attendant {
     topics: Arc<Topics>,
+    /// Tells it from the one that comes after it.
+    number: u64,
 }
 
 impl Attendant {
@@ -137,21 +155,30 @@ impl Attendant {
     fn retire(&self) -> bool {
         let mut table = self.topics.table();
         if table.topics.is_empty() {
-            table.attended = false;
+            table.attended_by = None;
         }
-        !table.attended
+        table.attended_by.is_none()
     }
 
     fn lost(&self) {
-        for topic in self.topics.table().topics.values() {
-            topic.hint(|hearing| hearing.subscribed = false);
-        }
+        lose(&self.topics.table());
+    }
+}
+
+fn lose(table: &Table) {
+    for topic in table.topics.values() {
+        topic.hint(|hearing| hearing.subscribed = false);
     }
 }
 
 impl Drop for Attendant {
     fn drop(&mut self) {
-        self.topics.table().attended = false;
+        let mut table = self.topics.table();
+        // one that has retired may have a successor by now
+        if table.attended_by == Some(self.number) {
+            table.attended_by = None;
+            lose(&table);
+        }
     }
 }
 
@@ -297,5 +324,74 @@ impl<'a> Service<'a> {
             hearing.subscribed = true;
             hearing.refused = false;
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::backend::redis::node::Node;
+    use crate::backend::redis::{Endpoint, RedisOptions};
+
+    /// Where nobody answers.
+    fn node() -> Node {
+        let options = RedisOptions::default();
+        let nowhere = Endpoint::parse("unix:///nowhere/at/all", &options).unwrap();
+        Node::at(nowhere, options, Arc::default(), 0)
+    }
+
+    #[test]
+    fn a_task_that_retired_takes_nothing_from_its_successor() {
+        let topics = Arc::new(Topics::default());
+        let number = topics.table().needs_attendant().unwrap();
+        let first = Attendant { topics: topics.clone(), number };
+        assert!(first.retire(), "nobody listens");
+        let number = topics.table().needs_attendant().expect("a successor");
+        // its future is dropped only now
+        drop(first);
+        assert_eq!(topics.table().needs_attendant(), None, "two would look after one table");
+        drop(Attendant { topics: topics.clone(), number });
+        assert!(topics.table().needs_attendant().is_some());
+    }
+
+    #[tokio::test]
+    async fn who_listens_hears_that_the_task_has_ended_with_its_runtime() {
+        let (topics, node) = (Arc::new(Topics::default()), node());
+        let mut subscription = subscribe(&topics, &node.link, b"c".to_vec());
+        topics.hint(b"c", |hearing| hearing.subscribed = true);
+        subscription.hearing.borrow_and_update();
+        let number = topics.table().attended_by.unwrap();
+        drop(Attendant { topics: topics.clone(), number });
+        assert!(!subscription.hearing.borrow_and_update().subscribed);
+    }
+
+    /// A runtime that ends while one of its threads is about to subscribe: what that thread spawns is dropped on the spot.
+    #[test]
+    fn a_runtime_can_end_while_somebody_subscribes() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let (topics, node) = (Arc::new(Topics::default()), node());
+        let (inside, entered) = mpsc::channel();
+        let (go, gate) = mpsc::channel::<()>();
+        let (ended, end) = mpsc::channel();
+        runtime.spawn(async move {
+            inside.send(()).unwrap();
+            gate.recv().unwrap();
+            drop(subscribe(&topics, &node.link, b"c".to_vec()));
+            ended.send(()).unwrap();
+        });
+        let (alive, closed) = mpsc::channel::<()>();
+        runtime.spawn(async move {
+            let _alive = alive;
+            std::future::pending::<()>().await;
+        });
+        entered.recv().unwrap();
+        runtime.shutdown_background();
+        // the other thread has dropped all other tasks: from now on the runtime takes none
+        assert!(closed.recv().is_err());
+        go.send(()).unwrap();
+        end.recv_timeout(Duration::from_secs(20)).expect("it waits for itself");
     }
 }

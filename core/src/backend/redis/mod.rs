@@ -18,9 +18,10 @@
 //! | `member` | what one server of several (Redlock) needs besides |
 //! | `replicas` | waiting until replicas have confirmed a grant |
 //! | `inquiry`, `scout` | questions about who serves what; which server is the master, by its Sentinels |
+//! | `pursuit` | asking again while a master is being replaced |
 //! | `redirect`, `cluster/` | what a node says that doesn't serve a slot; the store of a whole cluster |
 //! | `facts` | what the server says about itself |
-//! | `socket`, `tls`, `shared` | what both ways to the socket share |
+//! | `socket`, `tls`, `certificates`, `shared` | what both ways to the socket share |
 //!
 //! Wire format and multiplexing are redis-rs'. Connections are made here, because the time limits, the order of addresses
 //! and what is known after a failure matter to a lock.
@@ -30,10 +31,11 @@ mod berth;
 mod berths;
 mod car;
 mod carpool;
+mod certificates;
 mod cluster;
 mod crowd;
 mod dial;
-mod endpoint;
+pub(crate) mod endpoint;
 pub(crate) mod facts;
 mod handshake;
 mod hosts;
@@ -48,6 +50,7 @@ pub(crate) mod node;
 mod pace;
 mod pipe;
 mod plain;
+mod pursuit;
 mod redirect;
 pub(crate) mod refusal;
 mod replicas;
@@ -69,17 +72,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 pub use cluster::ClusterStore;
 pub use endpoint::{Endpoint, Place, Protocol, TlsFiles};
 pub use hosts::{Seeds, Sentinels};
 
 use self::line::Patience;
 use self::node::{How, Node};
+use self::pursuit::Pursuit;
 use self::scout::Scout;
 use self::shared::Common;
 use crate::backend::{Boxed, Facts, Interrupt, Lookout, Notify, Secret, Store, StoreStats, Subscription};
-use crate::error::Error;
-use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Time, naming};
+use crate::driver::clock;
+use crate::error::{Error, ErrorKind};
+use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
 
 /// How a store speaks to its server. What the address says comes first.
 #[derive(Clone, Debug)]
@@ -170,11 +177,27 @@ impl RedisStore {
 impl Store for RedisStore {
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let node = self.node.clone();
-        Box::pin(async move { node.call_from_loop(&op, How::default(), until).await.answer })
+        Box::pin(async move {
+            let answer = node.call_from_loop(&op, How::default(), until).await.answer;
+            // boxed, so that a call that need not search is small
+            if is_misled(&node, &answer) { Box::pin(search(&node, &op, until, answer)).await } else { answer }
+        })
     }
 
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
-        self.node.call_blocking(op, How::default(), until, interrupt).answer
+        let call = || self.node.call_blocking(op, How::default(), until, interrupt).answer;
+        let mut answer = call();
+        if is_misled(&self.node, &answer) {
+            let (mut pursuit, patience) = (Pursuit::new(until), Patience { until, interrupt });
+            while let Some(pause) = pursuit.pause(&answer.outcome, clock::now())
+                && !interrupt.interrupted()
+            {
+                pursuit::pause_on_thread(pause, patience);
+                answer = call();
+            }
+            answer = pursuit.settled_answer(answer);
+        }
+        answer
     }
 
     fn connection(&self) -> u64 {
@@ -196,8 +219,17 @@ impl Store for RedisStore {
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
         let node = self.node.clone();
         Box::pin(async move {
-            let mut facts = facts::look(&node, until).await?;
-            if node.endpoint().is_none() {
+            let mut pursuit = Pursuit::new(until);
+            let mut facts = loop {
+                let failure = match facts::look(&node, until).await {
+                    Ok(facts) => break facts,
+                    Err(failure) => failure,
+                };
+                let pause = if node.moves() { pursuit.pause_after(&failure, clock::now()) } else { None };
+                let Some(pause) = pause else { return Err(pursuit.settled(failure)) };
+                sleep(pause).await;
+            };
+            if node.moves() {
                 facts.grade = facts.grade.min(Grade::BestEffort);
             }
             Ok(facts)
@@ -216,6 +248,22 @@ impl Store for RedisStore {
         self.common().close();
         self.node.close();
     }
+}
+
+/// The rest of a call whose server is a replica by now: the same question to whoever is the master a moment later.
+async fn search(node: &Arc<Node>, op: &Op, until: Time, mut answer: Answer) -> Answer {
+    let mut pursuit = Pursuit::new(until);
+    while let Some(pause) = pursuit.pause(&answer.outcome, clock::now()) {
+        sleep(pause).await;
+        answer = node.call_from_loop(op, How::default(), until).await.answer;
+    }
+    pursuit.settled_answer(answer)
+}
+
+/// Whether the server that was asked was no master, and another one may be.
+fn is_misled(node: &Node, answer: &Answer) -> bool {
+    let replica = matches!(&answer.outcome, Outcome::NotApplied(failure) if failure.kind == ErrorKind::ReadOnly);
+    replica && node.moves()
 }
 
 impl Drop for RedisStore {

@@ -110,6 +110,14 @@ impl Node {
         self.shards.wake();
     }
 
+    /// Nothing is kept for later any more, since nobody is going to ask it again. What is in use ends with its users.
+    pub(crate) fn part(&self) {
+        self.carpool.close();
+        self.lines.close();
+        self.lookouts.close();
+        self.own().clear();
+    }
+
     /// Whether an operation is to be confirmed by replicas.
     fn waits_for_replicas(&self, op: &Op) -> bool {
         matches!(op, Op::Acquire { .. }) && self.shared.options.min_replicas > 0 && self.shared.common.has_wait()
@@ -147,8 +155,11 @@ impl Node {
             // without a number: an undo goes over another connection, and is not in order with this
             let told = self.read(op, Exchange { sent_at, connection: 0, outcome, confirmations: None }, received_at);
             if is_refused_for_good(&told.answer.outcome) {
-                berth.lose();
-                self.shared.missed();
+                // others that wait for their replies still get them: in another epoch it takes nobody else
+                if !self.moves() {
+                    berth.lose();
+                }
+                self.shared.missed(berth.epoch);
             }
             return told;
         }
@@ -157,7 +168,7 @@ impl Node {
     async fn call_shared(&self, op: &Op, how: How, until: Time) -> Told {
         let mut form = Form::Sha;
         loop {
-            let begun = clock::now();
+            let (begun, epoch) = (clock::now(), self.shared.epoch());
             let pipe = match self.link.pipe(until).await {
                 Ok(pipe) => pipe,
                 Err(failure) => return not_sent(begun, failure),
@@ -173,8 +184,9 @@ impl Node {
                     let sent = Exchange { sent_at, connection: pipe.number, outcome, confirmations: None };
                     let told = self.read(op, sent, clock::now());
                     if is_refused_for_good(&told.answer.outcome) {
-                        pipe.stop();
-                        self.shared.missed();
+                        // those who wait for their replies still get them
+                        pipe.retire();
+                        self.shared.missed(epoch);
                     }
                     return told;
                 }
@@ -288,13 +300,14 @@ impl Node {
                 continue;
             }
             let told = self.read(op, sent, received_at);
+            let epoch = line.epoch;
             if is_worth_keeping(&told.answer.outcome) {
                 self.lines.give(line, received_at);
             } else {
                 self.lines.lose(line);
             }
             if is_refused_for_good(&told.answer.outcome) {
-                self.shared.missed();
+                self.shared.missed(epoch);
             }
             return told;
         }
@@ -321,7 +334,7 @@ impl Node {
             let told = self.read(op, sent, clock::now());
             if is_refused_for_good(&told.answer.outcome) {
                 self.carpool.close();
-                self.shared.missed();
+                self.shared.missed(car.epoch);
             }
             return Some(told);
         }
@@ -372,12 +385,9 @@ impl Node {
         Told { answer: Answer { sent_at, received_at, connection, server_time_us, outcome }, redirect }
     }
 
-    /// The endpoint of a node that does not move.
-    pub(crate) fn endpoint(&self) -> Option<&Arc<Endpoint>> {
-        match &self.shared.target {
-            Target::Fixed(endpoint) => Some(endpoint),
-            Target::Watched(_) => None,
-        }
+    /// Whether its server can be another one tomorrow.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(self.shared.target, Target::Watched(_))
     }
 }
 

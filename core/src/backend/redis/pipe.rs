@@ -14,6 +14,7 @@ use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::background::Background;
@@ -44,7 +45,7 @@ pub(crate) struct Health {
     pub(crate) awaited: AtomicU64,
     /// A push was taken for a reply, so replies may belong to other requests than they seem to.
     disordered: AtomicBool,
-    /// Since when requests have been waiting without any reply; 0 if none does.
+    /// When the first request was sent since anything has come in; 0 if none was.
     silent_since: AtomicU64,
     /// Requests that wait for their reply.
     under_way: AtomicU64,
@@ -84,6 +85,9 @@ pub(crate) struct Pipe {
     health: Arc<Health>,
     endpoint: Arc<Endpoint>,
     request_timeout: Duration,
+    /// Whether it takes nothing new, though replies may still come.
+    retired: AtomicBool,
+    retiring: Notify,
     /// Counts the store's connections, from 1.
     pub(crate) number: u64,
     /// Whether subscriptions can share this connection.
@@ -116,7 +120,19 @@ impl Pipe {
         let background = Background::spawn(driver);
         let pacing = health.clone();
         let pacemaker = Background::spawn(async move { pacing.pace.keep().await });
-        Ok(Pipe { connection, background, _pacemaker: pacemaker, health, endpoint, request_timeout, number, resp3 })
+        let (retired, retiring) = (AtomicBool::new(false), Notify::new());
+        Ok(Pipe {
+            connection,
+            background,
+            _pacemaker: pacemaker,
+            health,
+            endpoint,
+            request_timeout,
+            retired,
+            retiring,
+            number,
+            resp3,
+        })
     }
 
     /// Sends a request at `sent_at`, behind `before` if there is one, and waits for its reply for `limit` at most.
@@ -169,7 +185,6 @@ impl Pipe {
         let reason = match replied {
             Ok(value) => {
                 self.health.understood();
-                self.health.silent_since.store(0, Ordering::Relaxed);
                 // asked after the reply was taken: whatever was shifted came after the flag was set
                 if !self.health.disordered.load(Ordering::Acquire) {
                     return Outcome::Applied(value);
@@ -202,14 +217,28 @@ impl Pipe {
         self.background.stop();
     }
 
+    /// Takes no more requests; what is in flight gets its replies. The connection ends when nobody has it any more.
+    pub(crate) fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+        self.retiring.notify_waiters();
+    }
+
     /// Whether it takes no more requests.
     pub(crate) fn is_gone(&self) -> bool {
-        self.background.is_gone()
+        self.retired.load(Ordering::Acquire) || self.background.is_gone()
     }
 
     /// Waits until it takes no more requests.
     pub(crate) async fn gone(&self) {
-        self.background.gone().await;
+        let mut retiring = pin!(self.retiring.notified());
+        retiring.as_mut().enable();
+        if self.is_gone() {
+            return;
+        }
+        tokio::select! {
+            () = self.background.gone() => {}
+            () = retiring => {}
+        }
     }
 }
 
@@ -258,6 +287,10 @@ impl AsyncRead for Bounded {
         let before = buffer.filled().len();
         let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
         let read = (buffer.filled().len() - before) as u64;
+        if read > 0 {
+            // also when whoever asked has gone
+            this.health.silent_since.store(0, Ordering::Relaxed);
+        }
         if this.health.unread.fetch_add(read, Ordering::Relaxed) > MAX_REPLY as u64 {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }

@@ -2,6 +2,7 @@
 
 use redis::{ServerErrorKind, Value};
 
+use super::value::{printable, words};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
@@ -44,7 +45,18 @@ const PHRASES: &[(&str, ErrorKind, bool)] = &[
 pub(crate) fn classify(text: &str) -> Failure {
     let words = unwrap(text);
     let (kind, transient) = meaning(words);
-    Failure { kind, transient, detail: format!("the server said: {words}"), nodes: Vec::new() }
+    let hint = if is_about_scripts(words) { NO_SCRIPTS } else { "" };
+    Failure { kind, transient, detail: format!("the server said: {}{hint}", printable(words)), nodes: Vec::new() }
+}
+
+/// What a server lacks that doesn't know the command that was sent last.
+const NO_SCRIPTS: &str = "; locks are taken by scripts: the server must offer EVAL, and better EVALSHA too (a rename-command \
+     in its configuration, or a proxy that does not pass them on, takes them away)";
+
+/// Whether a command that scripts need is unknown.
+fn is_about_scripts(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    text.starts_with("err unknown command") && text.contains("eval")
 }
 
 fn meaning(text: &str) -> (ErrorKind, bool) {
@@ -63,9 +75,11 @@ fn code(text: &str) -> Option<&'static (&'static str, ErrorKind, bool)> {
         .find_map(|word| CODES.iter().find(|(code, ..)| *code == word))
 }
 
-/// Whether the server doesn't know the script.
+/// Whether the server doesn't know the script by its hash: because it has not seen it, or because the command was taken
+/// away from it. Then its text is sent.
 pub(crate) fn is_unknown_script(reply: &Value) -> bool {
-    matches!(reply, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoScript))
+    let Value::ServerError(error) = reply else { return false };
+    error.kind() == Some(ServerErrorKind::NoScript) || is_about_scripts(unwrap(&words(error)))
 }
 
 /// Leaves the wrapping of a script error and everything that echoes our arguments: a server that doesn't know a command
@@ -171,6 +185,22 @@ mod tests {
             said("OOM command not allowed. script: 1f, on @user_script:60."),
             "the server said: OOM command not allowed"
         );
+    }
+
+    #[test]
+    fn a_command_that_was_taken_away_is_done_without_or_named() {
+        let said = |text: &str| redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+        for text in [
+            "NOSCRIPT No matching script. Please use EVAL.",
+            "ERR unknown command 'EVALSHA', with args beginning with: 'f00' '2' 'k' ",
+            "ERR unknown command `EVALSHA`, with args beginning with: `f00`, `2`, `k`, ",
+        ] {
+            assert!(said(text).is_ok_and(|reply| is_unknown_script(&reply)), "{text}");
+        }
+        assert!(said("ERR unknown command 'HELLO'").is_ok_and(|reply| !is_unknown_script(&reply)));
+        let failure = classify("ERR unknown command 'EVAL', with args beginning with: 'local hunter2' ");
+        assert_eq!((failure.kind, failure.transient), (ErrorKind::ServerRefused, false));
+        assert!(failure.detail.contains("must offer EVAL") && !failure.detail.contains("hunter2"), "{failure:?}");
     }
 
     #[test]

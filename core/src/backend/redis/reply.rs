@@ -7,6 +7,10 @@ use super::value;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token, token};
 
+/// Fencing tokens are below this: from here on Lua and JavaScript round them, and two holders could have the same. A server
+/// that says otherwise does not run our script.
+const FENCE_END: u64 = 1 << 53;
+
 /// What a reply to a script call says.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Reading {
@@ -37,7 +41,9 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
         }),
         Op::WriteBack { .. } => match items.int() {
             Some(0) => Some((Reply::Written(None), false)),
-            Some(1) => items.count().map(|fence| (Reply::Written(Some(fence)), false)),
+            Some(1) => {
+                items.count().filter(|fence| *fence < FENCE_END).map(|fence| (Reply::Written(Some(fence)), false))
+            }
             _ => None,
         },
         Op::Renew { holds } => match renewed(&mut items, holds.len()) {
@@ -111,10 +117,13 @@ fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
     let reply = match items.int()? {
         verdict @ (0 | 1) => {
             let fence = items.count()?;
+            if fence >= FENCE_END {
+                return None;
+            }
             Reply::Granted { fence: (fence != 0).then_some(fence), again: verdict == 1 }
         }
         2 => Reply::Denied { ttl_left_ms: left(items.int()?), announces: items.int()? == 1 },
-        3 => Reply::WrongKind { found: items.word()? },
+        3 => Reply::WrongKind { found: value::printable(&items.word()?) },
         _ => return None,
     };
     Some((reply, false))
@@ -228,6 +237,23 @@ mod tests {
         }
         // one verdict too few
         assert!(matches!(read(&renew(2), array(&[Value::Int(5), Value::Int(1)])).outcome, Outcome::Indeterminate(_)));
+    }
+
+    #[test]
+    fn a_token_that_cannot_be_told_from_the_next_one_is_not_believed() {
+        let claim = Claim { kind: Kind::Mutex, key: b"k"[..].into(), token: "t".into() };
+        let acquire = Op::Acquire { claim: claim.clone(), ttl_ms: 1, fence_ttl_ms: Some(1), info: None };
+        let vote = Op::Vote { claim: claim.clone(), ttl_ms: 1, fence: None, info: None };
+        for op in [&acquire, &vote] {
+            for verdict in [0, 1] {
+                let reply = |fence| read(op, array(&[Value::Int(5), Value::Int(verdict), Value::Int(fence)])).outcome;
+                assert!(matches!(reply((1 << 53) - 1), Outcome::Applied(Reply::Granted { .. })));
+                assert!(matches!(reply(1 << 53), Outcome::Indeterminate(_)), "it may be held, and is given back");
+            }
+        }
+        let write_back = Op::WriteBack { claim, fence: 8, fence_ttl_ms: 9 };
+        let written = |fence| read(&write_back, array(&[Value::Int(5), Value::Int(1), Value::Int(fence)])).outcome;
+        assert!(matches!(written(8), Outcome::Applied(_)) && matches!(written(1 << 53), Outcome::Indeterminate(_)));
     }
 
     #[test]

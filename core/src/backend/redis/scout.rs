@@ -99,11 +99,14 @@ impl Scout {
         Err(search.give_up())
     }
 
-    /// Where the master was said to be, none answered: whoever said so is asked last next time, and what was connected
-    /// before is not used again.
-    pub(crate) fn missed(&self) {
-        self.known().sentinels.rotate_left(1);
-        self.epoch.fetch_add(1, Ordering::AcqRel);
+    /// Where the master was said to be in this epoch, none answered: whoever said so is asked last next time, and what was
+    /// connected before is not used again. Told once, however many found out.
+    pub(crate) fn missed(&self, epoch: u64) {
+        let mut known = self.known();
+        if self.epoch() == epoch {
+            known.sentinels.rotate_left(1);
+            self.epoch.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     fn trust(&self, sentinel: &Arc<Endpoint>, master: Endpoint) -> Arc<Endpoint> {

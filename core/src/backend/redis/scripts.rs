@@ -1,6 +1,8 @@
 //! The scripts, each with the hash by which servers know it.
 
-use std::sync::LazyLock;
+use std::ops::Deref;
+
+use once_cell::race::OnceBox;
 
 /// A script.
 pub(crate) struct Script {
@@ -41,16 +43,32 @@ impl Scripts {
     }
 }
 
-pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    acquire_lock: Script::new(include_str!("scripts/acquire_lock.lua")),
-    acquire_reentrant: Script::new(include_str!("scripts/acquire_reentrant.lua")),
-    renew: Script::new(include_str!("scripts/renew.lua")),
-    set_count: Script::new(include_str!("scripts/set_count.lua")),
-    release: Script::new(include_str!("scripts/release.lua")),
-    inspect: Script::new(include_str!("scripts/inspect.lua")),
-    force_release: Script::new(include_str!("scripts/force_release.lua")),
-    write_back: Script::new(include_str!("scripts/write_back.lua")),
-});
+pub(crate) static SCRIPTS: Hashed = Hashed(OnceBox::new());
+
+/// The scripts, hashed at their first use. Not behind a lock: a child that is forked while another thread is at it would find
+/// it closed for ever.
+pub(crate) struct Hashed(OnceBox<Scripts>);
+
+impl Deref for Hashed {
+    type Target = Scripts;
+
+    fn deref(&self) -> &Scripts {
+        self.0.get_or_init(|| Box::new(scripts()))
+    }
+}
+
+fn scripts() -> Scripts {
+    Scripts {
+        acquire_lock: Script::new(include_str!("scripts/acquire_lock.lua")),
+        acquire_reentrant: Script::new(include_str!("scripts/acquire_reentrant.lua")),
+        renew: Script::new(include_str!("scripts/renew.lua")),
+        set_count: Script::new(include_str!("scripts/set_count.lua")),
+        release: Script::new(include_str!("scripts/release.lua")),
+        inspect: Script::new(include_str!("scripts/inspect.lua")),
+        force_release: Script::new(include_str!("scripts/force_release.lua")),
+        write_back: Script::new(include_str!("scripts/write_back.lua")),
+    }
+}
 
 #[cfg(test)]
 mod tests {

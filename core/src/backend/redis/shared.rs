@@ -1,44 +1,56 @@
 //! What every connection of one store needs to know.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustls::ClientConfig;
 
 use super::RedisOptions;
+use super::certificates::Certificates;
 use super::endpoint::{Endpoint, TlsFiles};
 use super::line::Patience;
 use super::scout::Scout;
-use super::tls;
 use crate::backend::StoreStats;
+use crate::driver::clock;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
+
+/// That there is a new connection in place of one that was lost is said this often at most.
+const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
 /// What all nodes of one store have in common: what has been counted and said, and whether it was closed.
 #[derive(Default)]
 pub(crate) struct Common {
-    /// The files are the same for every server of a store.
-    tls: OnceLock<Result<Arc<ClientConfig>, Failure>>,
+    certificates: Certificates,
     commands_sent: AtomicU64,
     reconnects: AtomicU64,
+    /// When it was last said that there is a new connection; 0 for never.
+    told_at: AtomicU64,
     unheard: AtomicBool,
     without_wait: AtomicBool,
     closed: AtomicBool,
 }
 
 impl Common {
-    /// The TLS configuration; `None` for plain text. Reads its files once.
+    /// The TLS configuration for a new connection; `None` for plain text.
     pub(crate) fn tls(&self, files: Option<&TlsFiles>) -> Result<Option<Arc<ClientConfig>>, Failure> {
         let Some(files) = files else { return Ok(None) };
-        self.tls.get_or_init(|| tls::config(files)).clone().map(Some)
+        self.certificates.config(files).map(Some)
     }
 
     pub(crate) fn count_command(&self) {
         self.commands_sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn count_reconnect(&self) {
+    /// A connection replaces one that was lost. Said now and then only: many break together.
+    pub(crate) fn reconnected(&self, server: &str) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
+        let (now, before) = (clock::now().as_nanos(), self.told_at.load(Ordering::Relaxed));
+        let again = before == 0 || now.saturating_sub(before) > TOLD_AGAIN.as_nanos() as u64;
+        if again && self.told_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            tracing::info!(server, "onelock: connected again");
+        }
     }
 
     pub(crate) fn stats(&self) -> StoreStats {
@@ -133,11 +145,11 @@ impl Shared {
         }
     }
 
-    /// What was located did not answer as a master does: whoever named it is asked last next time, and connections made
-    /// before are not used again.
-    pub(crate) fn missed(&self) {
+    /// What was located in this epoch did not answer as a master does: whoever named it is asked last next time, and
+    /// connections made before are not used again.
+    pub(crate) fn missed(&self, epoch: u64) {
         if let Target::Watched(scout) = &self.target {
-            scout.missed();
+            scout.missed(epoch);
         }
     }
 

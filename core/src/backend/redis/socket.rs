@@ -95,13 +95,15 @@ pub(crate) fn broken(server: &(impl Display + ?Sized), reason: &str) -> Failure 
 /// The reason in words, for [`broken`].
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => "the server closed the connection".to_owned(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => "the connection was reset".to_owned(),
+        io::ErrorKind::UnexpectedEof => HANG_UPS[0].to_owned(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => HANG_UPS[1].to_owned(),
         io::ErrorKind::TimedOut => "the connection is dead".to_owned(),
         _ => format!("the connection broke: {error}"),
     }
 }
 
+/// The words for a peer that hangs up.
+pub(crate) const HANG_UPS: [&str; 2] = ["the server closed the connection", "the connection was reset"];
 /// The words for a reply that did not come in time.
 pub(crate) const NO_REPLY: &str = "no reply in time";
 /// The words for bytes that are no reply.

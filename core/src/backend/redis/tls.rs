@@ -51,9 +51,10 @@ pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Failure> {
 /// Why a TLS handshake failed. What rustls objects to will not pass by itself; a broken connection may.
 pub(crate) fn handshake_failure(endpoint: &Endpoint, error: &io::Error) -> Failure {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidMessage(_)) => {
-            Failure::lasting(ErrorKind::Unavailable, format!("{endpoint}: the server does not speak TLS on this port"))
-        }
+        Some(rustls::Error::InvalidMessage(_)) => Failure::lasting(
+            ErrorKind::Unavailable,
+            format!("{endpoint}: the server does not speak TLS on this port; {PLAIN}"),
+        ),
         Some(error) => {
             let mut detail = format!("{endpoint}: TLS failed: {error}");
             if detail.contains("CaUsedAsEndEntity") {
@@ -63,8 +64,19 @@ pub(crate) fn handshake_failure(endpoint: &Endpoint, error: &io::Error) -> Failu
             }
             Failure::lasting(ErrorKind::Unavailable, detail)
         }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            let detail = format!("{endpoint}: TLS failed: the server closed the connection; {PLAIN}");
+            Failure::transient(ErrorKind::Unavailable, detail)
+        }
         None => Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: TLS failed: {error}")),
     }
+}
+
+const PLAIN: &str = "if this port speaks plain text, write redis:// instead of rediss://";
+
+/// A peer that does not answer the first words of TLS may be waiting for the end of a line.
+pub(crate) fn no_handshake_in_time(endpoint: &Endpoint) -> Failure {
+    Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: no answer in time to the TLS handshake; {PLAIN}"))
 }
 
 fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Failure> {

@@ -21,10 +21,41 @@ pub(crate) fn entry<'v>(reply: &'v Value, key: &[u8]) -> Option<&'v Value> {
     }
 }
 
-/// The server's words, put together again from code and rest.
+/// The server's words, put together again from code and rest; fit to be shown.
 pub(crate) fn words(error: &ServerError) -> String {
     match error.details() {
-        Some(details) => format!("{} {details}", error.code()),
-        None => error.code().to_owned(),
+        Some(details) => printable(&format!("{} {details}", error.code())),
+        None => printable(error.code()),
+    }
+}
+
+/// What somebody else has written, fit for a terminal and a log: what would command either of them is spelt out.
+pub(crate) fn printable(text: &str) -> String {
+    /// Characters that turn the direction of what is written.
+    const TURNING: [std::ops::RangeInclusive<char>; 3] =
+        ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
+    let text = text.trim_end();
+    let mut shown = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if letter.is_control() || TURNING.iter().any(|letters| letters.contains(&letter)) {
+            shown.extend(letter.escape_default());
+        } else {
+            shown.push(letter);
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_a_terminal_is_spelt_out() {
+        assert_eq!(printable("ERR \u{1b}[2Jgone\u{7}\r\n"), "ERR \\u{1b}[2Jgone\\u{7}");
+        assert_eq!(printable("a\nb\tc\u{9b}d\u{202e}e"), "a\\nb\\tc\\u{9b}d\\u{202e}e");
+        assert_eq!(printable("grüße ✓ 'x'"), "grüße ✓ 'x'");
+        let error = redis::parse_redis_value(b"-ERR \x1b]0;title\x07\r\n");
+        assert!(matches!(error, Ok(Value::ServerError(error)) if words(&error) == "ERR \\u{1b}]0;title\\u{7}"));
     }
 }

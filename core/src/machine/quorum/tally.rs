@@ -228,7 +228,8 @@ pub(super) fn forced(quorum: &Quorum, answers: &Answers, majority: usize) -> Out
 pub(super) fn barred(quorum: &Quorum, now: Time, node: usize) -> String {
     let left = quorum.barred_for(now, node).unwrap_or_default();
     format!(
-        "it was started anew without its data (or its clock jumped), so it does not vote for another {} ms (quarantine)",
+        "it was started anew without its data (or its clock jumped), so it does not vote for another {} ms (option \
+         quarantine; quarantine_ms=0 in the address for servers that are thrown away, as in tests)",
         left.as_millis()
     )
 }

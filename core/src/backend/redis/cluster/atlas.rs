@@ -39,13 +39,35 @@ pub(super) struct Atlas {
     map: ArcSwap<Map>,
     /// When the present map was asked for.
     asked_at: Mutex<Time>,
-    nodes: Mutex<HashMap<Spot, Arc<Node>>>,
-    /// Whom to ask, in turn.
+    nodes: Mutex<Nodes>,
+    /// Those of the address: whom to ask when nobody else is known.
+    seeds: Vec<Arc<Endpoint>>,
+    /// Whom to ask, in turn: the seeds, and who stands on the latest map.
     informants: Mutex<Vec<Arc<Endpoint>>>,
     /// One task asks, the others wait for what it learns.
-    asking: tokio::sync::Mutex<()>,
+    asking: tokio::sync::Mutex<Option<Vain>>,
     suspected: AtomicBool,
     versions: watch::Sender<u64>,
+}
+
+/// The nodes that are spoken to.
+#[derive(Default)]
+struct Nodes {
+    known: HashMap<Spot, Known>,
+    /// How many there have been.
+    made: u64,
+}
+
+struct Known {
+    node: Arc<Node>,
+    /// When somebody spoke of it last.
+    named_at: Time,
+}
+
+/// A round of questions that nobody could answer.
+struct Vain {
+    ended_at: Time,
+    failure: Failure,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,7 +78,7 @@ impl Atlas {
     pub(super) fn new(seeds: Seeds, options: RedisOptions) -> Atlas {
         let scheme = if seeds.nodes.iter().any(|node| node.tls.is_some()) { "rediss" } else { "redis" };
         let name = format!("{scheme}+cluster://{}", listed(seeds.nodes.iter()));
-        let informants = seeds.nodes.iter().map(|node| Arc::new(node.for_questions())).collect();
+        let informants: Vec<_> = seeds.nodes.iter().map(|node| Arc::new(node.for_questions())).collect();
         let template = seeds.nodes.into_iter().next().unwrap_or_else(Endpoint::nowhere);
         Atlas {
             template,
@@ -66,6 +88,7 @@ impl Atlas {
             map: ArcSwap::from_pointee(Map::empty()),
             asked_at: Mutex::new(Time::ZERO),
             nodes: Mutex::default(),
+            seeds: informants.clone(),
             informants: Mutex::new(informants),
             asking: tokio::sync::Mutex::default(),
             suspected: AtomicBool::new(false),
@@ -97,23 +120,41 @@ impl Atlas {
         }
     }
 
-    /// Every node that was ever spoken to.
+    /// Every node that is spoken to.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
-        locked(&self.nodes).values().cloned().collect()
+        locked(&self.nodes).known.values().map(|known| known.node.clone()).collect()
     }
 
     /// The node at this place.
     pub(super) fn node_at(&self, host: &str, port: u16) -> Arc<Node> {
         let mut nodes = locked(&self.nodes);
-        // so many connections that none will ever have the number of another node's
-        let numbers_from = (nodes.len() as u64 + 1) << 32;
-        nodes
-            .entry((host.to_owned(), port))
-            .or_insert_with(|| {
-                let endpoint = self.template.moved_to(host, port);
-                Arc::new(Node::at(endpoint, self.options.clone(), self.common.clone(), numbers_from))
-            })
-            .clone()
+        let Nodes { known, made } = &mut *nodes;
+        let named_at = clock::now();
+        let entry = known.entry((host.to_owned(), port)).or_insert_with(|| {
+            *made += 1;
+            let endpoint = self.template.moved_to(host, port);
+            // so many connections that none will ever have the number of another node's
+            let node = Node::at(endpoint, self.options.clone(), self.common.clone(), *made << 32);
+            Known { node: Arc::new(node), named_at }
+        });
+        entry.named_at = named_at;
+        entry.node.clone()
+    }
+
+    /// Nodes that a map does not know, and nobody has spoken of since it was asked for, are not spoken to any more. What is
+    /// under way there goes on.
+    fn forget(&self, places: &[&Spot], asked_at: Time) {
+        let mut gone = Vec::new();
+        locked(&self.nodes).known.retain(|place, known| {
+            let stays = known.named_at >= asked_at || places.contains(&place);
+            if !stays {
+                gone.push(known.node.clone());
+            }
+            stays
+        });
+        for node in gone {
+            node.part();
+        }
     }
 
     /// A node said that the slot is served elsewhere.
@@ -156,9 +197,14 @@ impl Atlas {
 
     /// A map that was asked for after `doubtful_at`.
     pub(super) async fn refresh(&self, doubtful_at: Time) -> Result<(), Failure> {
-        let _turn = self.asking.lock().await;
+        let came_at = clock::now();
+        let mut vain = self.asking.lock().await;
         if *locked(&self.asked_at) > doubtful_at {
             return Ok(());
+        }
+        if let Some(vain) = vain.as_ref().filter(|vain| vain.ended_at > came_at) {
+            // who waited for a round shares in what came of it, be it nothing
+            return Err(vain.failure.clone());
         }
         let mut search = Search::new(self);
         while let Some((informant, share)) = search.next() {
@@ -168,7 +214,9 @@ impl Atlas {
                 return Ok(());
             }
         }
-        Err(search.give_up())
+        let failure = search.give_up();
+        *vain = Some(Vain { ended_at: clock::now(), failure: failure.clone() });
+        Err(failure)
     }
 
     /// The same from a thread.
@@ -210,8 +258,9 @@ impl Atlas {
             }
             *latest = asked_at;
         }
-        let places = ranges.iter().flat_map(|range| std::iter::once(&range.master).chain(&range.replicas));
-        self.remember(places);
+        let places: Vec<_> =
+            ranges.iter().flat_map(|range| std::iter::once(&range.master).chain(&range.replicas)).collect();
+        self.remember(&places);
         self.replace(|present| {
             let mut next = Map::new(present.version + 1, sharded);
             for range in &ranges {
@@ -219,18 +268,24 @@ impl Atlas {
             }
             Some(next)
         });
+        self.forget(&places, asked_at);
         Ok(())
     }
 
-    /// Everybody who was named can be asked next time; those of the address stay.
-    fn remember<'s>(&self, places: impl Iterator<Item = &'s Spot>) {
-        let mut informants = locked(&self.informants);
-        for (host, port) in places {
-            let endpoint = self.template.moved_to(host, *port).for_questions();
-            if informants.len() < 64 && !informants.iter().any(|known| **known == endpoint) {
-                informants.push(Arc::new(endpoint));
+    /// Those who were named last can be asked next time, and those of the address; nobody else.
+    fn remember(&self, places: &[&Spot]) {
+        let mut next: Vec<Arc<Endpoint>> = Vec::new();
+        let named = places.iter().map(|(host, port)| Arc::new(self.template.moved_to(host, *port).for_questions()));
+        for informant in named.chain(self.seeds.iter().cloned()) {
+            if !next.contains(&informant) {
+                next.push(informant);
             }
         }
+        let mut informants = locked(&self.informants);
+        // in the order in which it is their turn: those who stay, then those who are new
+        let mut turn: Vec<_> = informants.iter().filter(|known| next.contains(known)).cloned().collect();
+        turn.extend(next.into_iter().filter(|new| !informants.contains(new)));
+        *informants = turn;
     }
 }
 
@@ -275,5 +330,44 @@ impl<'a> Search<'a> {
 
     fn give_up(self) -> Failure {
         self.failure.unwrap_or_else(|| Failure::transient(ErrorKind::Unavailable, "no node of the cluster answered"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// One node has all slots.
+    fn all_slots_at(host: &str) -> Value {
+        let node = Value::Array(vec![Value::BulkString(host.as_bytes().to_vec()), Value::Int(6379)]);
+        Value::Array(vec![Value::Array(vec![Value::Int(0), Value::Int(16383), node])])
+    }
+
+    #[test]
+    fn addresses_of_yesterday_are_forgotten() {
+        let options = RedisOptions::default();
+        let seed = Endpoint::parse("redis://seed", &options).unwrap();
+        let atlas = Atlas::new(Seeds { nodes: vec![seed.clone()] }, options);
+        for day in 0..200 {
+            let answers = [all_slots_at(&format!("10.0.0.{day}")), Value::Array(Vec::new())];
+            atlas.learn(&seed, &answers, clock::now()).unwrap();
+        }
+        let informants: Vec<String> = locked(&atlas.informants).iter().map(ToString::to_string).collect();
+        assert_eq!(informants, ["redis://seed:6379", "redis://10.0.0.199:6379"]);
+        let names: Vec<String> = atlas.nodes().iter().map(|node| node.shared.name.clone()).collect();
+        assert_eq!(names, ["redis://10.0.0.199:6379"]);
+    }
+
+    #[test]
+    fn a_node_of_which_somebody_spoke_since_the_map_was_asked_for_stays() {
+        let options = RedisOptions::default();
+        let seed = Endpoint::parse("redis://seed", &options).unwrap();
+        let atlas = Atlas::new(Seeds { nodes: vec![seed.clone()] }, options);
+        let asked_at = clock::now();
+        let moved = atlas.moved(7, "10.0.0.1", 6379);
+        atlas.learn(&seed, &[all_slots_at("10.0.0.2"), Value::Array(Vec::new())], asked_at).unwrap();
+        assert!(Arc::ptr_eq(&atlas.node_at("10.0.0.1", 6379), &moved));
+        assert_eq!(atlas.nodes().len(), 2);
     }
 }

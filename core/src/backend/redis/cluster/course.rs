@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use super::super::node::Told;
+use super::super::pursuit::Pursuit;
 use super::super::redirect::Redirect;
 use crate::error::ErrorKind;
-use crate::machine::{Outcome, Time};
+use crate::machine::{Answer, Outcome, Time};
 
 /// An operation is sent on this often at most.
 const HOPS: u32 = 8;
@@ -29,6 +30,8 @@ pub(super) enum Turn {
     Split,
     /// To be sent again if a new map knows somebody else.
     Look,
+    /// The node is a replica by now: to be sent again after a pause, to whoever a new map knows.
+    Pursue(Duration),
 }
 
 /// The way of one operation from node to node.
@@ -37,12 +40,13 @@ pub(super) struct Course {
     hops: u32,
     pauses: u32,
     looked: bool,
+    pursuit: Pursuit,
 }
 
 impl Course {
     /// Everything ends by `until`.
     pub(super) fn new(until: Time) -> Course {
-        Course { until, hops: 0, pauses: 0, looked: false }
+        Course { until, hops: 0, pauses: 0, looked: false, pursuit: Pursuit::new(until) }
     }
 
     /// What to do after this answer; `several`: the operation could be sent key by key.
@@ -51,7 +55,7 @@ impl Course {
             return Turn::DoneInDoubt;
         }
         match &told.redirect {
-            None => self.unredirected(&told.answer.outcome),
+            None => self.unredirected(&told.answer.outcome, now),
             Some(Redirect::TryAgain | Redirect::CrossSlot) if several => Turn::Split,
             Some(Redirect::TryAgain) => {
                 let pause = PAUSE.saturating_mul(1 << self.pauses.min(8)).min(LONGEST_PAUSE);
@@ -71,10 +75,26 @@ impl Course {
         }
     }
 
-    fn unredirected<T>(&mut self, outcome: &Outcome<T>) -> Turn {
+    /// What the caller is told in the end.
+    pub(super) fn settled(&self, told: Told) -> Answer {
+        let Told { answer, redirect } = told;
+        let mut answer = self.pursuit.settled_answer(answer);
+        // a node's "not here" is no lasting refusal: the map will be right again
+        if redirect.is_some()
+            && let Outcome::NotApplied(failure) = &mut answer.outcome
+        {
+            failure.transient = true;
+        }
+        answer
+    }
+
+    fn unredirected<T>(&mut self, outcome: &Outcome<T>, now: Time) -> Turn {
+        if let Some(pause) = self.pursuit.pause(outcome, now) {
+            return Turn::Pursue(pause);
+        }
         match outcome {
             Outcome::Indeterminate(_) => Turn::DoneInDoubt,
-            // not there, or no master any longer: nothing was done, so somebody else may do it
+            // not there: nothing was done, so somebody else may do it
             Outcome::NotApplied(failure) if matches!(failure.kind, ErrorKind::Unavailable | ErrorKind::ReadOnly) => {
                 if std::mem::replace(&mut self.looked, true) {
                     Turn::DoneInDoubt
@@ -90,7 +110,7 @@ impl Course {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::{Answer, Failure, Reply};
+    use crate::machine::{Failure, Reply};
 
     fn told(redirect: Option<Redirect>, outcome: Outcome<Reply>) -> Told {
         let at = Time::ZERO;
@@ -128,6 +148,17 @@ mod tests {
         }
         assert!((3..8).contains(&pauses) && now < Time::from_millis(100), "{pauses} {now:?}");
         assert_eq!(course.next(&refused(Redirect::CrossSlot), Time::ZERO, true), Turn::Split);
+    }
+
+    #[test]
+    fn a_master_that_became_a_replica_is_looked_past_until_the_time_is_up() {
+        let mut course = Course::new(Time::from_millis(1000));
+        let replica = || told(None, Outcome::NotApplied(Failure::transient(ErrorKind::ReadOnly, "a replica")));
+        let mut now = Time::ZERO;
+        while let Turn::Pursue(pause) = course.next(&replica(), now, false) {
+            now = now + pause;
+        }
+        assert!(now > Time::from_millis(800) && now < Time::from_millis(1000), "{now:?}");
     }
 
     #[test]

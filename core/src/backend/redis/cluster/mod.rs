@@ -16,15 +16,14 @@ mod relay;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::thread;
 
 use futures_util::future::join_all;
 
 use self::atlas::Atlas;
 use self::course::{Course, Turn};
-use super::line::{Patience, SLICE};
-use super::node::{How, Node, Told, not_sent};
-use super::{RedisOptions, Seeds, facts};
+use super::line::Patience;
+use super::node::{How, Node, not_sent};
+use super::{RedisOptions, Seeds, facts, pursuit};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
 use crate::error::{Error, ErrorKind};
@@ -204,17 +203,17 @@ async fn call_one(atlas: &Arc<Atlas>, op: &Op, until: Time) -> Option<Answer> {
         let begun = clock::now();
         let (node, asking) = match to.take() {
             Some(node) => (node, true),
-            None => match owner(atlas, slot).await {
+            None => match owner(atlas, slot, until).await {
                 Ok(node) => (node, false),
                 Err(failure) => return Some(not_sent(begun, failure).answer),
             },
         };
         let told = node.call(op, How { announce: atlas.announce(), asking }, until).await;
         match course.next(&told, clock::now(), several) {
-            Turn::Done => return Some(settled(told)),
+            Turn::Done => return Some(course.settled(told)),
             Turn::DoneInDoubt => {
                 atlas.suspect();
-                return Some(settled(told));
+                return Some(course.settled(told));
             }
             Turn::Moved { slot, host, port } => {
                 atlas.moved(slot, &host, port);
@@ -223,10 +222,14 @@ async fn call_one(atlas: &Arc<Atlas>, op: &Op, until: Time) -> Option<Answer> {
             Turn::Ask { host, port } => to = Some(atlas.node_at(&host, port)),
             Turn::Again(pause) => tokio::time::sleep(pause).await,
             Turn::Split => return None,
+            Turn::Pursue(pause) => {
+                tokio::time::sleep(pause).await;
+                let _ = tokio::time::timeout(until.since(clock::now()), atlas.refresh(begun)).await;
+            }
             Turn::Look => {
                 let limit = tokio::time::timeout(until.since(clock::now()), atlas.refresh(begun)).await;
                 if !matches!(limit, Ok(Ok(()))) || is_served_by(atlas, slot, &node) {
-                    return Some(settled(told));
+                    return Some(course.settled(told));
                 }
             }
         }
@@ -252,36 +255,37 @@ fn call_one_blocking(atlas: &Arc<Atlas>, op: &Op, until: Time, interrupt: &dyn I
         };
         let told = node.call_blocking(op, How { announce: atlas.announce(), asking }, until, interrupt);
         match course.next(&told, clock::now(), several) {
-            Turn::Done => return Some(settled(told)),
+            Turn::Done => return Some(course.settled(told)),
             Turn::Split => return None,
-            _ if interrupt.interrupted() => return Some(settled(told)),
+            _ if interrupt.interrupted() => return Some(course.settled(told)),
             Turn::Moved { slot, host, port } => drop(atlas.moved(slot, &host, port)),
             Turn::Ask { host, port } => to = Some(atlas.node_at(&host, port)),
-            Turn::Again(pause) => {
-                let patience = Patience { until: clock::now() + pause, interrupt };
-                while let Ok(left) = patience.check() {
-                    thread::park_timeout(left.min(SLICE));
-                }
+            Turn::Again(pause) => pursuit::pause_on_thread(pause, patience),
+            Turn::Pursue(pause) => {
+                pursuit::pause_on_thread(pause, patience);
+                let _ = atlas.refresh_blocking(begun, patience);
             }
             // the resent request must find a new map, if there is one
             Turn::DoneInDoubt => {
                 let _ = atlas.refresh_blocking(begun, patience);
-                return Some(settled(told));
+                return Some(course.settled(told));
             }
             Turn::Look => {
                 if atlas.refresh_blocking(begun, patience).is_err() || is_served_by(atlas, slot, &node) {
-                    return Some(settled(told));
+                    return Some(course.settled(told));
                 }
             }
         }
     }
 }
 
-async fn owner(atlas: &Atlas, slot: u16) -> Result<Arc<Node>, Failure> {
+async fn owner(atlas: &Atlas, slot: u16, until: Time) -> Result<Arc<Node>, Failure> {
     if let Some(node) = atlas.owner(slot) {
         return Ok(node);
     }
-    atlas.refresh(clock::now()).await?;
+    let now = clock::now();
+    let asked = tokio::time::timeout(until.since(now), atlas.refresh(now)).await;
+    asked.unwrap_or_else(|_| Err(super::socket::no_connection_in_time(&atlas.name)))?;
     atlas.owner(slot).ok_or_else(|| unserved(slot))
 }
 
@@ -299,17 +303,6 @@ fn unserved(slot: u16) -> Failure {
 
 fn is_served_by(atlas: &Atlas, slot: u16, node: &Arc<Node>) -> bool {
     atlas.owner(slot).is_none_or(|owner| Arc::ptr_eq(&owner, node))
-}
-
-/// A node's "not here" is no lasting refusal: the map will be right again.
-fn settled(told: Told) -> Answer {
-    let Told { mut answer, redirect } = told;
-    if redirect.is_some()
-        && let Outcome::NotApplied(failure) = &mut answer.outcome
-    {
-        failure.transient = true;
-    }
-    answer
 }
 
 /// A single hold cannot be split any further.
