@@ -478,6 +478,11 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
 #define ONELOCK_ERR_FORKED 41
 
 /**
+ * The machine gave no thread, file descriptor or memory; the same call works when it does again.
+ */
+#define ONELOCK_ERR_SYSTEM_LIMIT 42
+
+/**
  * A defect of this library.
  */
 #define ONELOCK_ERR_INTERNAL 50

@@ -47,7 +47,8 @@ extern "C" fn at_exit() {
             theirs.1.notify_all();
         };
         if std::thread::Builder::new().name("onelock-exit".to_owned()).spawn(work).is_err() {
-            return;
+            // no thread to be had: this one, then
+            return close_all();
         }
         let is_done = done.0.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = done.1.wait_timeout_while(is_done, BOUND, |is_done| !*is_done);

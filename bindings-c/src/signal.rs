@@ -15,7 +15,7 @@ pub(crate) struct Signal {
 }
 
 fn refused(error: rustix::io::Errno, tried: &str) -> Failure {
-    Failure::new(ErrorKind::Internal, tried, &format!("the system gave no file descriptor: {error}"))
+    Failure::new(ErrorKind::SystemLimit, tried, &format!("the system gave no file descriptor: {error}"))
 }
 
 impl Signal {

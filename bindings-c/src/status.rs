@@ -63,6 +63,9 @@ pub const ONELOCK_ERR_CLOSED: onelock_status = 40;
 /// The lease belongs to the parent process.
 pub const ONELOCK_ERR_FORKED: onelock_status = 41;
 
+/// The machine gave no thread, file descriptor or memory; the same call works when it does again.
+pub const ONELOCK_ERR_SYSTEM_LIMIT: onelock_status = 42;
+
 // Defects.
 
 /// A defect of this library.
@@ -144,6 +147,7 @@ mod tests {
             ("ONELOCK_ERR_UNSUPPORTED", ONELOCK_ERR_UNSUPPORTED),
             ("ONELOCK_ERR_CLOSED", ONELOCK_ERR_CLOSED),
             ("ONELOCK_ERR_FORKED", ONELOCK_ERR_FORKED),
+            ("ONELOCK_ERR_SYSTEM_LIMIT", ONELOCK_ERR_SYSTEM_LIMIT),
             ("ONELOCK_ERR_INTERNAL", ONELOCK_ERR_INTERNAL),
         ];
         let table: toml::Table = include_str!("../../tests/spec/errors.toml").parse().unwrap();

@@ -24,6 +24,7 @@ export type ErrorCode =
   | 'ERR_ONELOCK_UNSUPPORTED'
   | 'ERR_ONELOCK_CLOSED'
   | 'ERR_ONELOCK_FORKED'
+  | 'ERR_ONELOCK_SYSTEM_LIMIT'
   | 'ERR_ONELOCK_INTERNAL'
 
 interface Branded {
@@ -193,6 +194,12 @@ export class LeaseForkedError extends OnelockError {
   static override readonly [BRAND] = ['Forked']
 }
 
+/** The machine gave no thread, file descriptor or memory; the same call works when it does again. */
+export class SystemLimitError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['SystemLimit']
+}
+
 /** A defect of this library. */
 export class InternalError extends OnelockError {
   /** @internal */
@@ -218,6 +225,7 @@ const CLASSES: Record<string, Class> = {
   Unsupported: UnsupportedError,
   Closed: ClientClosedError,
   Forked: LeaseForkedError,
+  SystemLimit: SystemLimitError,
   Internal: InternalError,
 }
 

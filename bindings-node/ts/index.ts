@@ -38,6 +38,7 @@ export {
   ServerReadOnlyError,
   ServerRefusedError,
   ServerUnavailableError,
+  SystemLimitError,
   UnsupportedError,
   WrongKindError,
 } from './errors'

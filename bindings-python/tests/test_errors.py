@@ -55,6 +55,7 @@ def test_the_core_has_the_same_table() -> None:
         (onelock.Unsupported, NotImplementedError),
         (onelock.ClientClosed, RuntimeError),
         (onelock.LeaseForked, RuntimeError),
+        (onelock.SystemLimit, OSError),
     ],
 )
 def test_second_parents(cls: type[Exception], parent: type[Exception]) -> None:

@@ -141,6 +141,7 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
     let facts = engine.store.facts(until).await.map_err(|failure| {
         let found = match failure.kind {
             ErrorKind::Unavailable => "the server cannot be reached",
+            ErrorKind::SystemLimit => "this machine has no room for a connection",
             _ => "the server did not answer as it should",
         };
         Error::new(failure.kind, "connect", found).because(cause(engine, &failure))

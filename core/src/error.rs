@@ -41,6 +41,8 @@ pub enum ErrorKind {
     Closed,
     /// The lease belongs to the parent process.
     Forked,
+    /// The machine gave no thread, file descriptor or memory.
+    SystemLimit,
     /// A defect of this library.
     Internal,
 }
@@ -59,7 +61,7 @@ const fn row(number: u32, name: &'static str, not_acquired: bool, retryable: boo
 
 impl ErrorKind {
     /// Every kind, in the order of the table.
-    pub const ALL: [ErrorKind; 17] = [
+    pub const ALL: [ErrorKind; 18] = [
         ErrorKind::Busy,
         ErrorKind::Timeout,
         ErrorKind::Cancelled,
@@ -76,6 +78,7 @@ impl ErrorKind {
         ErrorKind::Unsupported,
         ErrorKind::Closed,
         ErrorKind::Forked,
+        ErrorKind::SystemLimit,
         ErrorKind::Internal,
     ];
 
@@ -138,6 +141,13 @@ impl ErrorKind {
                 false,
                 false,
                 "a lease does not cross a fork; acquire in the child, release in the parent",
+            ),
+            ErrorKind::SystemLimit => row(
+                42,
+                "SystemLimit",
+                false,
+                true,
+                "the machine is at a limit (threads, file descriptors, memory); raise it, or free some, and call again",
             ),
             ErrorKind::Internal => {
                 row(50, "Internal", false, false, "this is a defect of onelock; please report it with this message")

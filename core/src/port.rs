@@ -213,7 +213,7 @@ impl Port {
     }
 
     /// Begins `work` on this thread, which must be the loop's, up to where it has to wait. Fails when there is no
-    /// background runtime (`Internal`).
+    /// background runtime (`SystemLimit`).
     pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
         let task = Task::new(Some(self.0.clone()), work)?;
         let here = Here::at(&self.0);
@@ -307,7 +307,7 @@ impl std::fmt::Debug for Task {
 }
 
 /// Begins `work` on this thread, which need not be that of a loop, up to where it has to wait; it ends on the background
-/// runtime. Fails when there is none (`Internal`).
+/// runtime. Fails when there is none (`SystemLimit`).
 pub fn begin(work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
     let task = Task::new(None, work)?;
     task.step();

@@ -1,22 +1,35 @@
 //! The one background runtime for callers without their own: made on first use, remade in a forked child. For bindings
 //! to other languages; programs in Rust do not need it.
 //!
-//! Used by [`blocking`](crate::blocking) and by every binding. One worker thread, named `onelock`. A forked child leaks
-//! what it inherited: a dropped socket would leave the epoll set that it shares with its parent.
+//! Used by [`blocking`](crate::blocking) and by every binding. One thread, named `onelock`. A forked child leaks what it
+//! inherited: a dropped socket would leave the epoll set that it shares with its parent.
+//!
+//! Where the machine gives no thread or no file descriptor for it, the call says `SystemLimit`, and the next one tries
+//! again.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 
 use crate::driver::process::{Inherited, Stamp};
 use crate::{Client, Error, ErrorKind};
 
 struct Slot {
     stamp: Stamp,
-    runtime: Inherited<Runtime>,
+    runtime: Inherited<Running>,
+}
+
+/// A runtime on a thread of its own, which ends with this.
+struct Running {
+    handle: Handle,
+    /// Its end is the thread's.
+    _stop: oneshot::Sender<()>,
 }
 
 static SLOT: ArcSwapOption<Slot> = ArcSwapOption::const_empty();
@@ -28,7 +41,7 @@ pub fn handle() -> Result<Handle, Error> {
         if let Some(slot) = &present
             && slot.stamp.is_here()
         {
-            return Ok(slot.runtime.handle().clone());
+            return Ok(slot.runtime.handle.clone());
         }
         let stamp = Stamp::here();
         let fresh = Arc::new(Slot { stamp, runtime: Inherited::new(make()?, stamp) });
@@ -41,12 +54,9 @@ pub fn handle() -> Result<Handle, Error> {
         // the parent's slot is never dropped here: this process must not close what it shares
         std::mem::forget(present);
         if won {
-            return Ok(fresh.runtime.handle().clone());
+            return Ok(fresh.runtime.handle.clone());
         }
-        // another thread was faster: its runtime is the one; ours has no tasks and ends in the background
-        if let Some(slot) = Arc::into_inner(fresh) {
-            slot.shut_down();
-        }
+        // another thread was faster: its runtime is the one; ours has no tasks and ends with its thread
     }
 }
 
@@ -72,15 +82,27 @@ pub fn close_all(clients: impl IntoIterator<Item = Client>, within: Duration) {
     let _ = done.recv_timeout(within);
 }
 
-impl Slot {
-    fn shut_down(self) {
-        // a runtime must not be dropped where blocking is not allowed; a plain thread may
-        let _ = std::thread::Builder::new().name("onelock-spare".to_owned()).spawn(move || drop(self));
+/// A thread is asked for first: tokio panics when it gets none for a worker of its own.
+fn make() -> Result<Running, Error> {
+    let (made, handle) = sync_channel(1);
+    let (stop, stopped) = oneshot::channel();
+    let work = move || match Builder::new_current_thread().thread_name("onelock").enable_all().build() {
+        Ok(runtime) => {
+            let _ = made.send(Ok(runtime.handle().clone()));
+            let _ = runtime.block_on(stopped);
+        }
+        Err(error) => {
+            let _ = made.send(Err(error));
+        }
+    };
+    thread::Builder::new().name("onelock".to_owned()).spawn(work).map_err(|error| refused("no thread", &error))?;
+    match handle.recv() {
+        Ok(Ok(handle)) => Ok(Running { handle, _stop: stop }),
+        Ok(Err(error)) => Err(refused("nothing to watch sockets with", &error)),
+        Err(_) => Err(refused("no runtime", &"its thread has ended")),
     }
 }
 
-fn make() -> Result<Runtime, Error> {
-    Builder::new_multi_thread().worker_threads(1).thread_name("onelock").enable_all().build().map_err(|error| {
-        Error::new(ErrorKind::Internal, "start the background runtime", format!("no thread or no epoll: {error}"))
-    })
+fn refused(what: &str, why: &dyn Display) -> Error {
+    Error::new(ErrorKind::SystemLimit, "start the background runtime", format!("{what}: {why}"))
 }

@@ -46,6 +46,7 @@ from onelock.errors import (
     ServerReadOnly,
     ServerRefused,
     ServerUnavailable,
+    SystemLimit,
     Unsupported,
     WrongKind,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "ServerRefused",
     "ServerUnavailable",
     "Stats",
+    "SystemLimit",
     "Unsupported",
     "WrongKind",
     "__version__",

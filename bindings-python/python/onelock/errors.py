@@ -23,6 +23,7 @@ __all__ = [
     "ServerReadOnly",
     "ServerRefused",
     "ServerUnavailable",
+    "SystemLimit",
     "Unsupported",
     "WrongKind",
 ]
@@ -160,6 +161,12 @@ class LeaseForked(OnelockError, RuntimeError):
     kind, number = "Forked", 41
 
 
+class SystemLimit(OnelockError, OSError):
+    """The machine gave no thread, file descriptor or memory; the same call works when it does again."""
+
+    kind, number, retryable = "SystemLimit", 42, True
+
+
 class InternalError(OnelockError, RuntimeError):
     """A defect of this library."""
 
@@ -185,6 +192,7 @@ _CLASSES: dict[str, type[OnelockError]] = {
         Unsupported,
         ClientClosed,
         LeaseForked,
+        SystemLimit,
         InternalError,
     )
 }

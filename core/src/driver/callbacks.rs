@@ -1,43 +1,92 @@
 //! One thread, made when the first callback is due, that runs the user's callbacks in order: never the renewal task.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
 
 use crate::driver::lock;
 use crate::driver::process::Stamp;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// How long after the machine gave no thread it is asked again.
+const AGAIN: Duration = Duration::from_millis(100);
+
 /// One client's way to the callback thread. Ends with the client, after what was queued has run.
 #[derive(Default)]
-pub(crate) struct Callbacks {
-    thread: Mutex<Option<(Stamp, Sender<Job>)>>,
+pub(crate) struct Callbacks(Mutex<Way>);
+
+#[derive(Default)]
+struct Way {
+    thread: Option<(Stamp, Sender<Job>)>,
+    /// What no thread could be had for so far.
+    waiting: VecDeque<Job>,
+    /// A task asks again for a thread.
+    retried: bool,
 }
 
 impl Callbacks {
-    /// Queues a callback. A panic in it is logged and harms nothing.
-    pub(crate) fn run(&self, job: Job) {
-        let mut slot = lock(&self.thread);
-        let job = match &*slot {
-            Some((stamp, sender)) if stamp.is_here() => match sender.send(job) {
-                Ok(()) => return,
-                Err(refused) => refused.0,
-            },
-            _ => job,
-        };
-        let (sender, jobs) = channel::<Job>();
-        let _ = sender.send(job);
-        let spawned = std::thread::Builder::new().name("onelock-callback".to_owned()).spawn(move || {
-            for job in jobs {
-                if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                    tracing::error!("a callback panicked; renewal and other callbacks go on");
-                }
+    /// Queues a callback. A panic in it is logged and harms nothing. Where the machine gives no thread, a task on `runtime`
+    /// asks again until it does.
+    pub(crate) fn run(self: &Arc<Self>, runtime: &Handle, job: Job) {
+        let mut way = lock(&self.0);
+        way.waiting.push_back(job);
+        if way.hand_over() || way.retried {
+            return;
+        }
+        way.retried = true;
+        drop(way);
+        let callbacks = self.clone();
+        runtime.spawn(async move {
+            while !callbacks.retry() {
+                tokio::time::sleep(AGAIN).await;
             }
         });
-        match spawned {
-            Ok(_) => *slot = Some((Stamp::here(), sender)),
-            Err(error) => tracing::error!(%error, "no thread for callbacks; a loss callback was not run"),
-        }
     }
+
+    fn retry(&self) -> bool {
+        let mut way = lock(&self.0);
+        way.retried = !way.hand_over();
+        !way.retried
+    }
+}
+
+impl Way {
+    /// Gives all that waits to the thread; false when there is none.
+    fn hand_over(&mut self) -> bool {
+        if !self.thread.as_ref().is_some_and(|(stamp, _)| stamp.is_here()) {
+            match start() {
+                Ok(sender) => self.thread = Some((Stamp::here(), sender)),
+                Err(error) => {
+                    if !self.retried {
+                        tracing::error!(%error, "this machine gave no thread for callbacks; they run when it does");
+                    }
+                    return false;
+                }
+            }
+        }
+        if let Some((_, sender)) = &self.thread {
+            for job in self.waiting.drain(..) {
+                // the thread lives as long as this sender
+                let _ = sender.send(job);
+            }
+        }
+        true
+    }
+}
+
+fn start() -> std::io::Result<Sender<Job>> {
+    let (sender, jobs) = channel::<Job>();
+    std::thread::Builder::new().name("onelock-callback".to_owned()).spawn(move || {
+        for job in jobs {
+            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+                tracing::error!("a callback panicked; renewal and other callbacks go on");
+            }
+        }
+    })?;
+    Ok(sender)
 }

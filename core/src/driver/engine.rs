@@ -69,7 +69,7 @@ pub(crate) struct Engine {
     pub(crate) registry: Mutex<Registry<Arc<Hold>>>,
     pub(crate) registry_changed: Notify,
     pub(crate) tally: Tally,
-    callbacks: Callbacks,
+    callbacks: Arc<Callbacks>,
     clock_watch: Mutex<ClockWatch>,
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
@@ -111,7 +111,7 @@ impl Engine {
             registry: Mutex::default(),
             registry_changed: Notify::new(),
             tally: Tally::default(),
-            callbacks: Callbacks::default(),
+            callbacks: Arc::default(),
             clock_watch: Mutex::new(ClockWatch::new(options.terms.drift_factor)),
             jitter: Mutex::new(Jitter::new(seeds(0) ^ seeds(8))),
             next_lease: AtomicU64::new(1),
@@ -243,7 +243,7 @@ impl Engine {
     }
 
     pub(crate) fn run_callback(&self, job: Box<dyn FnOnce() + Send>) {
-        self.callbacks.run(job);
+        self.callbacks.run(&self.runtime, job);
     }
 
     /// Compares the server's clock with ours.

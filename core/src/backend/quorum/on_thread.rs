@@ -12,9 +12,10 @@ use crate::backend::redis::line::{Line, Patience};
 use crate::backend::redis::node::{Exchange, Node, is_worth_keeping, not_sent};
 use crate::backend::redis::refusal;
 use crate::backend::redis::request::{self, Announce, Form};
-use crate::backend::redis::socket::no_connection_in_time;
+use crate::backend::redis::socket::{no_connection_in_time, no_thread};
 use crate::backend::{Interrupt, Uninterrupted};
 use crate::driver::clock;
+use crate::error::ErrorKind;
 use crate::machine::quorum::{Rest, Round, Send as Request};
 use crate::machine::{Answer, Failure, Op, Outcome, Time};
 
@@ -228,7 +229,8 @@ impl Crossing<'_> {
             }
             Err(error) => {
                 lock(&self.store.openers[node]).opening -= 1;
-                let failure = Failure::transient(crate::error::ErrorKind::Unavailable, error.to_string());
+                let name = &self.store.nodes[node].shared.name;
+                let failure = Failure::transient(ErrorKind::SystemLimit, format!("{name}: {}", no_thread(&error)));
                 self.answered(round, node, now, Outcome::NotApplied(failure));
             }
         }

@@ -147,7 +147,7 @@ impl Car {
             load.clear();
             mem::swap(&mut load, &mut cabin.luggage);
             drop(cabin);
-            let sent = self.exit.send(&load);
+            let sent = self.exit.send(&load, SLICE);
             cabin = self.cabin();
             if sent.is_err() {
                 // behind half a request there can be no other; whoever reads hears of it
@@ -195,7 +195,9 @@ impl Car {
     /// and this one is about to ask its caller.
     fn drive(&self, mut line: Line, me: &Arc<Passenger>, patience: Patience<'_>) -> Option<Outcome<Value>> {
         loop {
-            let mut next = line.await_reply(patience.until.since(clock::now()));
+            // replies to others are no reason to stay on
+            let left = patience.until.since(clock::now());
+            let mut next = if left.is_zero() { None } else { line.await_reply(left) };
             if next.is_none() {
                 me.change(&Stage::Waits, Stage::Asks);
                 self.hand_over(line);

@@ -1,7 +1,9 @@
 //! Making an async connection: resolve, connect, encrypt, shake hands. Nothing of a caller's is sent here.
 
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use redis::Value;
@@ -11,6 +13,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -19,7 +22,7 @@ use super::endpoint::{Endpoint, Place};
 use super::handshake::{Handshake, Step, Terms};
 use super::replies::{Arrived, NoReply, Replies};
 use super::shared::{Common, Shared};
-use super::socket::{NO_RESP, Tries, broken, literal, no_connection_in_time, not_connected, reason, tune};
+use super::socket::{NO_RESP, Tries, broken, literal, no_connection_in_time, no_thread, not_connected, reason, tune};
 use super::tls;
 use crate::driver::clock;
 use crate::machine::Failure;
@@ -97,7 +100,7 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
     let until = clock::now() + limit;
     let addresses = match literal(host, port) {
         Some(address) => vec![address],
-        None => tokio::net::lookup_host((host, port)).await?.collect(),
+        None => resolve(host, port).await?,
     };
     let mut tries = Tries::new(addresses);
     while let Some((address, share)) = tries.next(until.since(clock::now())) {
@@ -111,6 +114,17 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
         }
     }
     Err(tries.give_up())
+}
+
+/// Asks the resolver, which blocks, on a thread of its own: the runtime's pool panics when it gets none.
+async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let (sender, found) = oneshot::channel();
+    let host = host.to_owned();
+    let work = move || {
+        let _ = sender.send((host.as_str(), port).to_socket_addrs().map(Vec::from_iter));
+    };
+    thread::Builder::new().name("onelock-lookup".to_owned()).spawn(work).map_err(|error| no_thread(&error))?;
+    found.await.unwrap_or_else(|_| Err(io::Error::other("the lookup ended")))
 }
 
 async fn introduce(

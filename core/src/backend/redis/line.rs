@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use super::endpoint::{Endpoint, Place};
 use super::handshake::{Handshake, Step};
 use super::replies::{NoReply, Replies};
-use super::socket::{NO_REPLY, NO_RESP, broken, no_connection_in_time, not_connected, reason};
+use super::socket::{NO_REPLY, NO_RESP, broken, no_connection_in_time, no_thread, not_connected, reason};
 use super::tls;
 use super::wire::Wire;
 use crate::backend::Interrupt;
@@ -213,6 +213,7 @@ impl Line {
 
     /// The next reply of several, if all of it is there. Only replies are "applied".
     pub(crate) fn read(&mut self) -> Option<Outcome<Value>> {
+        self.wire.begin();
         let next = self.replies.next(&mut self.wire);
         self.one_of_several(next)
     }
@@ -252,6 +253,7 @@ impl Line {
 
     /// How many of these bytes the connection took, without waiting; `None` when it takes none any more.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<usize> {
+        self.wire.begin();
         let mut written = 0;
         while written < bytes.len() {
             match self.wire.write(&bytes[written..]) {
@@ -325,7 +327,9 @@ impl Line {
     /// On failure, how many bytes may have left.
     fn send(&mut self, mut bytes: &[u8], patience: Patience<'_>) -> Result<(), (usize, Trouble)> {
         let total = bytes.len();
+        self.wire.begin();
         while !bytes.is_empty() {
+            // a peer that takes a little now and then is paused for, too
             match self.wire.write(bytes) {
                 Ok(0) => return Err((total - bytes.len(), Trouble::Io(io::ErrorKind::WriteZero.into()))),
                 Ok(written) => bytes = &bytes[written..],
@@ -341,6 +345,7 @@ impl Line {
     }
 
     fn receive(&mut self, patience: Patience<'_>) -> Result<Value, Trouble> {
+        self.wire.begin();
         loop {
             match self.replies.next(&mut self.wire) {
                 // of a request that nobody waits for any more
@@ -359,6 +364,7 @@ impl Line {
         }
         let left = patience.check().map_err(Trouble::GaveUp)?;
         self.set_slice(left);
+        self.wire.begin();
         Ok(())
     }
 
@@ -391,7 +397,7 @@ fn connect(endpoint: &Endpoint, patience: Patience<'_>) -> Result<Wire, Failure>
         let _ = sender.send(Wire::connect(&place, left));
     };
     if let Err(error) = thread::Builder::new().name("onelock-connect".to_owned()).spawn(work) {
-        return Err(not_connected(endpoint, &error));
+        return Err(not_connected(endpoint, &no_thread(&error)));
     }
     loop {
         let left = patience.check().map_err(give_up)?;

@@ -48,6 +48,7 @@ mod lookout;
 pub(crate) mod member;
 pub(crate) mod node;
 mod pace;
+mod paced;
 mod pipe;
 mod plain;
 mod pursuit;

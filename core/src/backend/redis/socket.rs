@@ -71,8 +71,27 @@ impl Tries {
     }
 }
 
+/// The system gave no thread for what blocks.
+pub(crate) fn no_thread(error: &io::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, format!("this machine gave no thread: {error}"))
+}
+
+/// Whether this machine is to blame, and not the network or the server: no descriptor, no memory, no thread.
+pub(crate) fn is_limit(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    #[cfg(unix)]
+    const LIMITS: [Errno; 5] = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM, Errno::NOSPC];
+    #[cfg(not(unix))]
+    const LIMITS: [Errno; 2] = [Errno::MFILE, Errno::NOBUFS];
+    let known = |limit: &Errno| error.raw_os_error() == Some(limit.raw_os_error());
+    error.kind() == io::ErrorKind::OutOfMemory || LIMITS.iter().any(known)
+}
+
 /// No connection came about, so nothing was sent.
 pub(crate) fn not_connected(endpoint: &Endpoint, error: &io::Error) -> Failure {
+    if is_limit(error) {
+        return Failure::transient(ErrorKind::SystemLimit, format!("{endpoint}: {error}"));
+    }
     let reason = match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
         io::ErrorKind::ConnectionRefused => "connection refused, nothing listens there".to_owned(),

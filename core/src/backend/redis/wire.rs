@@ -13,15 +13,16 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::SockRef;
 
 use super::endpoint::Place;
+use super::paced::Paced;
 use super::socket::{Tries, literal, tune};
 use crate::driver::clock;
 
 /// A blocking connection.
 pub(crate) enum Wire {
-    Tcp(TcpStream),
+    Tcp(Paced<TcpStream>),
     #[cfg(unix)]
-    Unix(UnixStream),
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Unix(Paced<UnixStream>),
+    Tls(Box<StreamOwned<ClientConnection, Paced<TcpStream>>>),
 }
 
 impl Wire {
@@ -29,7 +30,7 @@ impl Wire {
     pub(crate) fn connect(place: &Place, limit: Duration) -> io::Result<Wire> {
         match place {
             #[cfg(unix)]
-            Place::Unix(path) => UnixStream::connect(path).map(Wire::Unix),
+            Place::Unix(path) => UnixStream::connect(path).map(|stream| Wire::Unix(Paced::new(stream))),
             #[cfg(not(unix))]
             Place::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
             Place::Tcp { host, port } => {
@@ -43,7 +44,7 @@ impl Wire {
                     match TcpStream::connect_timeout(&address, share) {
                         Ok(stream) => {
                             tune(&SockRef::from(&stream));
-                            return Ok(Wire::Tcp(stream));
+                            return Ok(Wire::Tcp(Paced::new(stream)));
                         }
                         Err(error) => tries.failed(error),
                     }
@@ -67,20 +68,22 @@ impl Wire {
     /// Another way to the same socket, so that one thread writes while another one reads; none where both take turns.
     pub(crate) fn twin(&self) -> Option<Wire> {
         match self {
-            Wire::Tcp(stream) => stream.try_clone().ok().map(Wire::Tcp),
+            Wire::Tcp(stream) => stream.socket.try_clone().ok().map(|twin| Wire::Tcp(Paced::new(twin))),
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.try_clone().ok().map(Wire::Unix),
+            Wire::Unix(stream) => stream.socket.try_clone().ok().map(|twin| Wire::Unix(Paced::new(twin))),
             Wire::Tls(_) => None,
         }
     }
 
-    /// Sends all of this, or fails; for a [`Wire::twin`].
-    pub(crate) fn send(&self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Sends all of this, or fails, within `limit` or little more; for a [`Wire::twin`].
+    pub(crate) fn send(&self, mut bytes: &[u8], limit: Duration) -> io::Result<()> {
+        // looked at only when it is not sent at once
+        let mut until = None;
         while !bytes.is_empty() {
             let written = match self {
-                Wire::Tcp(stream) => (&mut &*stream).write(bytes),
+                Wire::Tcp(stream) => (&mut &stream.socket).write(bytes),
                 #[cfg(unix)]
-                Wire::Unix(stream) => (&mut &*stream).write(bytes),
+                Wire::Unix(stream) => (&mut &stream.socket).write(bytes),
                 Wire::Tls(_) => return Err(io::ErrorKind::Unsupported.into()),
             };
             match written {
@@ -88,6 +91,12 @@ impl Wire {
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
+            }
+            if !bytes.is_empty() {
+                let now = clock::now();
+                if now >= *until.get_or_insert(now + limit) {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
         }
         Ok(())
@@ -100,6 +109,7 @@ impl Wire {
 
     /// Drives the TLS handshake; `WouldBlock` as long as it isn't finished.
     pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
+        self.begin();
         if let Wire::Tls(tls) = self {
             while tls.conn.is_handshaking() {
                 tls.conn.complete_io(&mut tls.sock)?;
@@ -108,15 +118,38 @@ impl Wire {
         Ok(())
     }
 
-    /// How long one read or write may block.
-    pub(crate) fn set_slice(&self, slice: Duration) -> io::Result<()> {
+    /// How long one read or write may block, and several in a row.
+    pub(crate) fn set_slice(&mut self, slice: Duration) -> io::Result<()> {
         let socket = self.socket();
         socket.set_read_timeout(Some(slice))?;
-        socket.set_write_timeout(Some(slice))
+        socket.set_write_timeout(Some(slice))?;
+        self.set_pace(Some(slice));
+        Ok(())
+    }
+
+    fn set_pace(&mut self, slice: Option<Duration>) {
+        match self {
+            Wire::Tcp(stream) => stream.set_slice(slice),
+            #[cfg(unix)]
+            Wire::Unix(stream) => stream.set_slice(slice),
+            Wire::Tls(tls) => tls.sock.set_slice(slice),
+        }
+    }
+
+    /// The caller has looked whether it may go on; so reads and writes may block again.
+    pub(crate) fn begin(&mut self) {
+        match self {
+            Wire::Tcp(stream) => stream.begin(),
+            #[cfg(unix)]
+            Wire::Unix(stream) => stream.begin(),
+            Wire::Tls(tls) => tls.sock.begin(),
+        }
     }
 
     /// Reads and writes never block any more. The number of the socket, for those who watch it.
     pub(crate) fn unblock(&mut self) -> io::Result<i32> {
+        // what there is is read to its end: who watches is told only once
+        self.set_pace(None);
         let socket = self.socket();
         socket.set_nonblocking(true)?;
         #[cfg(unix)]
@@ -146,10 +179,10 @@ impl Wire {
 
     pub(crate) fn socket(&self) -> SockRef<'_> {
         match self {
-            Wire::Tcp(stream) => SockRef::from(stream),
+            Wire::Tcp(stream) => SockRef::from(&stream.socket),
             #[cfg(unix)]
-            Wire::Unix(stream) => SockRef::from(stream),
-            Wire::Tls(tls) => SockRef::from(&tls.sock),
+            Wire::Unix(stream) => SockRef::from(&stream.socket),
+            Wire::Tls(tls) => SockRef::from(&tls.sock.socket),
         }
     }
 }

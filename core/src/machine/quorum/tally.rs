@@ -271,8 +271,11 @@ pub(super) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majo
     let nodes = lines.len();
     let lasting: Vec<ErrorKind> = failures.iter().filter(|(_, transient)| !transient).map(|(kind, _)| *kind).collect();
     let stuck = nodes - lasting.len() < majority;
+    let limited = failures.iter().filter(|(kind, _)| *kind == ErrorKind::SystemLimit).count();
     let kind = match lasting.first() {
         Some(first) if stuck && lasting.iter().all(|kind| kind == first) => *first,
+        // the servers were not even asked
+        _ if nodes - limited < majority => ErrorKind::SystemLimit,
         _ => ErrorKind::NoQuorum,
     };
     let detail = format!("{majority} of {nodes} nodes are needed, too few did it");
