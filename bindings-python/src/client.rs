@@ -119,9 +119,9 @@ impl Client {
 
     // ---- event loops -----------------------------------------------------------------------------------------------
 
-    fn start_check<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+    fn start_check(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let client = self.client().to_async();
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             let found = client.check().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(facts) => Ok(Py::new(py, Facts::from(facts))?.into_any()),
@@ -131,26 +131,26 @@ impl Client {
         })
     }
 
-    fn start_inspect<'py>(
+    fn start_inspect(
         &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
-        name: &Bound<'py, PyAny>,
-    ) -> PyResult<Started<'py>> {
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
+        name: &Bound<'_, PyAny>,
+    ) -> PyResult<Started> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "inspect")?;
-        Pump::start(pump, event_loop, async move { inspected(client.inspect(name).await) })
+        Pump::start(pump, future, async move { inspected(client.inspect(name).await) })
     }
 
-    fn start_force_release<'py>(
+    fn start_force_release(
         &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
-        name: &Bound<'py, PyAny>,
-    ) -> PyResult<Started<'py>> {
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
+        name: &Bound<'_, PyAny>,
+    ) -> PyResult<Started> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "force_release")?;
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             let found = client.force_release(name).await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),
@@ -160,9 +160,9 @@ impl Client {
         })
     }
 
-    fn start_close<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+    fn start_close(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let client = self.client().to_async();
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             client.close().await;
             let finish: Finish = Box::new(|py| Ok(py.None()));
             finish

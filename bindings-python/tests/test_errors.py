@@ -65,7 +65,9 @@ def test_second_parents(cls: type[Exception], parent: type[Exception]) -> None:
 
 @pytest.mark.parametrize("kind", sorted(errors._CLASSES))
 def test_they_carry_their_fields_also_through_pickle(kind: str) -> None:
-    error = errors._make(kind, "a message", "orders:42", "acquire", "what was found", ("server: gone",))
+    error = errors._CLASSES[kind]("a message")
+    error.lock_name, error.tried, error.detail = "orders:42", "acquire", "what was found"
+    error.causes = ("server: gone",)
     for seen in (error, pickle.loads(pickle.dumps(error))):
         assert type(seen) is errors._CLASSES[kind]
         assert str(seen) == "a message"

@@ -146,6 +146,15 @@ macro_rules! lock_setters {
             self
         }
 
+        /// Whether name, options and owner make sense together: what every acquire looks at first. No I/O. For those who
+        /// want to know when they describe a lock, not when they use it.
+        ///
+        /// # Errors
+        /// `InvalidArgument`, which says what is wrong.
+        pub fn validate(&self) -> Result<(), $crate::Error> {
+            self.what.check("describe a lock").and_then(|()| self.what.check_owner("describe a lock"))
+        }
+
         /// The name, as it was given.
         pub fn name(&self) -> &[u8] {
             &self.what.name

@@ -58,11 +58,22 @@ def _watch() -> None:
         os.register_at_fork(after_in_child=_in_child)
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def make(url: Url | None, options: ClientOptions) -> _onelock.Client:
     """A native client. Opens no socket and starts no thread."""
     if url is None:
         url = ""
     elif not isinstance(url, str):
+        # a client of another library can be iterated over too, with an odd error
+        parts: object = url
+        if not isinstance(parts, (list, tuple)) or not all(map(_is_text, parts)):
+            raise TypeError(
+                f"url must be an address such as 'redis://localhost', or a list of them, not {type(url).__name__}; "
+                "for a redis.Redis object there is onelock.compat.redis_py"
+            )
         url = " ".join(url)
     client = _onelock.Client(url, dict(options))
     _watch()

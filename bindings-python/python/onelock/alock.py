@@ -56,6 +56,7 @@ class AsyncLock:
         cancel_on_loss: bool,
     ) -> None:
         """Locks are made by `AsyncClient.lock` and `AsyncClient.reentrant_lock`."""
+        native.check(timeout, owner)
         self._native = native
         self._timeout = timeout
         self._owner: Owner | Default | None = owner
@@ -85,24 +86,25 @@ class AsyncLock:
         """
         if timeout is DEFAULT:
             timeout = self._timeout
+        timeout = _pumps.plain(timeout)  # type: ignore[arg-type]
         pump, loop = _pumps.current()
-        started = self._native.start_acquire(pump, loop, timeout, self._who())  # type: ignore[arg-type]
-        number, future = started
+        future: asyncio.Future[AsyncLease] = loop.create_future()
+        number, chores = self._native.start_acquire(pump, future, timeout, self._who())
         try:
-            lease: AsyncLease = await future
+            if chores is not None:
+                _pumps.attend(pump, loop, chores)
+            lease = await future
         except BaseException:
             pump.abandon(number)
             _pumps.give_back(future)
             # the error's traceback has this frame, and the future has the error
-            del future, started
+            del future
             raise
         return lease if self._on_lost is None and self._on_jeopardy is None else self._listening(lease)
 
     async def try_acquire(self) -> AsyncLease | None:
         """One try: `None` when somebody else holds the lock. One round trip, no waiting. Otherwise as `acquire`."""
-        pump, loop = _pumps.current()
-        started = self._native.start_try_acquire(pump, loop, self._who())
-        lease = await _pumps.granted(pump, started)
+        lease = await _pumps.granted(self._native.start_try_acquire, self._who())
         return None if lease is None else self._listening(lease)
 
     async def attach(self, proof: str) -> AsyncLease:
@@ -110,17 +112,14 @@ class AsyncLock:
 
         Cancelled, the hold stays with nobody and ends with its ttl; the proof can be used again.
         """
-        pump, loop = _pumps.current()
-        started = self._native.start_attach(pump, loop, proof, self._who())
-        return self._listening(await _pumps.granted(pump, started))
+        return self._listening(await _pumps.granted(self._native.start_attach, proof, self._who()))
 
     async def is_locked(self) -> bool:
         """Whether anybody holds it, this client included. One round trip.
 
         When the answer arrives it may be old: to act on it, use `try_acquire`.
         """
-        pump, loop = _pumps.current()
-        found: bool = await _pumps.result(pump, self._native.start_is_locked(pump, loop))
+        found: bool = await _pumps.result(self._native.start_is_locked)
         return found
 
     def _who(self) -> Owner | None:

@@ -40,6 +40,7 @@ class Lock:
         on_jeopardy: OnJeopardy | None,
     ) -> None:
         """Locks are made by `Client.lock` and `Client.reentrant_lock`."""
+        native.check(timeout, owner)
         self._native = native
         self._timeout = timeout
         self._owner: Owner | Default | None = owner
