@@ -26,10 +26,15 @@ def before_exit(call: Callable[[], None]) -> None:
     _before.append(call)
 
 
-def _at_exit() -> None:
+def give_back() -> None:
+    """Gives back what is held by every client. The process is about to end."""
     for call in _before:
         call()
     _onelock.give_back(_EXIT_LIMIT)
+
+
+def _at_exit() -> None:
+    give_back()
     lines = _onelock.take_log()
     if lines:
         _logging.deliver(lines)

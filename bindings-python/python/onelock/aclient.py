@@ -81,7 +81,8 @@ class AsyncClient:
     ) -> AsyncLock:
         """The reentrant lock of this name: its holder may enter again. No I/O.
 
-        The holder is the task (not the tasks that it starts), or the `owner` that is passed. See `Client.reentrant_lock`.
+        The holder is the `owner` that is passed, or that of the `owner_scope` around; else the task (not the tasks that it
+        starts). See `Client.reentrant_lock`.
         """
         _logging.refresh()
         native = self._native.lock(True, "reentrant_lock", name, **options)

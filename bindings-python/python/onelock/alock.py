@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from onelock import _pumps
-from onelock._owners import DEFAULT, task_owner
+from onelock._owners import DEFAULT, frame_of_scope, scope_entered, task_owner
 from onelock._scope import Scope
+from onelock.lock import left_elsewhere
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -141,22 +142,17 @@ class AsyncLock:
         pump, _ = _pumps.current()
         task = asyncio.current_task()
         assert task is not None
-        self._entered.append(Scope(lease, task, pump, self._cancel_on_loss))
+        self._entered.append(Scope(lease, task, pump, self._cancel_on_loss, frame_of_scope()))
         return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        scope = self._take(asyncio.current_task())
+        scope = scope_entered(self._entered, frame_of_scope(), asyncio.current_task())
+        if scope is None:
+            raise left_elsewhere(self.name)
+        self._entered.remove(scope)
         await scope.lease._leave(scope, error)
-
-    def _take(self, task: object) -> Scope:
-        """The innermost scope of this task; of another one where a scope is left in another task."""
-        for scope in reversed(self._entered):
-            if scope.task is task:
-                self._entered.remove(scope)
-                return scope
-        return self._entered.pop()
 
     def __repr__(self) -> str:
         return f"<AsyncLock {self.name!r}>" if self.kind == "lock" else f"<AsyncLock {self.name!r}, reentrant>"

@@ -129,8 +129,10 @@ class Client:
     ) -> Lock:
         """The reentrant lock of this name: its holder may enter again. No I/O.
 
-        The holder is the thread, or the `owner` that is passed. A name belongs to one kind of lock. On the server it is a
-        hash that Redisson's `RLock` shares. The rest is as in `lock`.
+        The holder is the `owner` that is passed, or that of the `owner_scope` around; else the thread, within its context
+        (`contextvars`): two calls into a pool of threads (FastAPI, Django, `asyncio.to_thread`) are two holders, even if the
+        pool uses one thread for both. A name belongs to one kind of lock. On the server it is a hash that Redisson's `RLock`
+        shares. The rest is as in `lock`.
         """
         _logging.refresh()
         native = self._native.lock(False, "reentrant_lock", name, **options)
