@@ -14,7 +14,6 @@ use std::{mem, process, thread};
 use futures_util::FutureExt;
 use onelock::ErrorKind;
 use onelock::port::{Port, Socket, Task};
-use pyo3::exceptions::PyOSError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
@@ -155,8 +154,11 @@ impl Pump {
 #[pymethods]
 impl Pump {
     #[new]
-    fn new() -> PyResult<Pump> {
-        let queue = Queue::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
+    fn new(py: Python<'_>) -> PyResult<Pump> {
+        let queue = Queue::new().map_err(|error| {
+            let detail = format!("no file descriptor to wake it by: {error}");
+            refused(py, ErrorKind::SystemLimit, "serve an event loop", &detail, None)
+        })?;
         let (waiters, next) = (Mutex::default(), AtomicU64::new(0));
         let called = AtomicBool::new(false);
         Ok(Pump { port: Port::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })

@@ -9,7 +9,7 @@ import pytest
 
 from test_process import python
 
-ENDING = """
+ENDING = r"""
 import asyncio, socket, sys, threading, time
 from onelock import AsyncClient
 
@@ -160,3 +160,63 @@ def test_a_second_interpreter_is_refused_and_disturbs_nothing() -> None:
     assert done.returncode == 0, done.stderr
     assert "interpreter" in done.stdout
     assert "WSGIApplicationGroup" in done.stdout
+
+
+LIMITS = """
+import asyncio, os, resource, sys
+import onelock
+from onelock import AsyncClient, Client, SystemLimit
+
+url, name, what, face = sys.argv[1:]
+# what is imported later could not be found by another user
+import logging
+AsyncClient("memory://").lock("a")
+if os.geteuid() == 0:
+    # the superuser has no limit of threads
+    os.setgid(64123)
+    os.setuid(64123)
+limit = resource.RLIMIT_NPROC if what == "threads" else resource.RLIMIT_NOFILE
+most = resource.getrlimit(limit)[1]
+
+def refused(error):
+    assert error.retryable and "limit" in str(error), str(error)
+
+def threads():
+    client = Client(url)
+    resource.setrlimit(limit, (1, most))
+    for _ in range(3):
+        try:
+            client.lock(name).try_acquire()
+        except SystemLimit as error:
+            refused(error)
+        else:
+            raise AssertionError("no limit")
+    resource.setrlimit(limit, (most, most))
+    with client.lock(name, timeout=20) as lease:
+        assert lease.held
+
+async def loop():
+    client = AsyncClient(url)
+    resource.setrlimit(limit, (1, most))
+    for _ in range(3):
+        try:
+            await client.lock(name).try_acquire()
+        except SystemLimit as error:
+            refused(error)
+        else:
+            raise AssertionError("no limit")
+    resource.setrlimit(limit, (most, most))
+    async with client.lock(name, timeout=20) as lease:
+        assert lease.held
+
+threads() if face == "threads" else asyncio.run(loop())
+print("well")
+"""
+
+
+@pytest.mark.parametrize("face", ["threads", "asyncio"])
+@pytest.mark.parametrize("what", ["threads", "descriptors"])
+def test_what_the_machine_has_no_more_of_is_an_error_that_passes(url: str, name: str, what: str, face: str) -> None:
+    done = python(url, LIMITS, name, what, face)
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
+    assert "panic" not in done.stderr
