@@ -131,12 +131,7 @@ impl Client {
         })
     }
 
-    fn start_inspect(
-        &self,
-        pump: &Bound<'_, Pump>,
-        future: Py<PyAny>,
-        name: &Bound<'_, PyAny>,
-    ) -> PyResult<Started> {
+    fn start_inspect(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>, name: &Bound<'_, PyAny>) -> PyResult<Started> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "inspect")?;
         Pump::start(pump, future, async move { inspected(client.inspect(name).await) })

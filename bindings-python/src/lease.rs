@@ -211,12 +211,7 @@ impl Lease {
     }
 
     /// `extend` in the background.
-    fn _start_extend(
-        &self,
-        pump: &Bound<'_, Pump>,
-        future: Py<PyAny>,
-        ttl: &Bound<'_, PyAny>,
-    ) -> PyResult<Started> {
+    fn _start_extend(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>, ttl: &Bound<'_, PyAny>) -> PyResult<Started> {
         let lease = self.shared()?;
         let ttl = duration(ttl, "ttl", "extend")?;
         Pump::start(pump, future, async move {
