@@ -133,14 +133,12 @@ impl Pump {
     fn tell(&self, py: Python<'_>, items: Vec<Item>) -> Vec<Told> {
         let tell = |(id, finish): Item| {
             let waiter = self.waiters().results.remove(&id);
-            let (target, event) = match waiter {
-                Some(waiter) => (waiter.future, false),
-                None => {
-                    let waiters = self.waiters();
-                    // nobody waits any more: the result is dropped, and so undone
-                    let callback = waiters.events.get(&id)?;
-                    (callback.clone_ref(py), true)
-                }
+            let (target, event) = if let Some(waiter) = waiter {
+                (waiter.future, false)
+            } else {
+                // nobody waits any more: the result is dropped, and so undone
+                let callback = self.waiters().events.get(&id)?.clone_ref(py);
+                (callback, true)
             };
             Some(match finish(py) {
                 Ok(value) => (target, if event { 2 } else { 0 }, value),
