@@ -47,6 +47,8 @@ use pyo3::prelude::*;
 #[pymodule(name = "_onelock", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::check(module.py())?;
+    // `exit` does it, as long as there is an interpreter
+    onelock::runtime::leave_exit_to_caller();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("FENCE_GUARD_SCRIPT", onelock::FENCE_GUARD_SCRIPT)?;
     module.add("URL_VARIABLE", onelock::URL_VARIABLE)?;

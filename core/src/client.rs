@@ -15,6 +15,7 @@ use crate::driver::engine::Engine;
 use crate::driver::tally::Stats;
 use crate::driver::{clock, giving, sleep_until};
 use crate::error::{Error, ErrorKind};
+use crate::exit;
 use crate::inspect::{self, Inspection};
 use crate::lock::{Description, Lock};
 use crate::machine::{Grade, Kind};
@@ -60,14 +61,17 @@ impl Shared {
         }
     }
 
-    /// The engine of this process, made on first use. Lock-free.
+    /// The engine of this process, made on first use, and anew when the runtime of its background work has ended. Lock-free.
     pub(crate) fn engine(&self) -> Result<Arc<Engine>, Error> {
         loop {
             let present = self.engine.load_full();
             if let Some(engine) = &present
                 && engine.stamp.is_here()
             {
-                return Ok(engine.clone());
+                if !engine.is_orphaned() {
+                    return Ok(engine.clone());
+                }
+                self.address.check_again()?;
             }
             if self.closed.load(Ordering::Acquire) {
                 leak_inherited(present);
@@ -75,6 +79,7 @@ impl Shared {
             }
             let store = self.address.open(&self.options);
             let fresh = Engine::start(self.options.clone(), store, self.runtime()?)?;
+            exit::watch(&fresh, self.background);
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
             leak_inherited(present);
             leak_inherited(arc_swap::Guard::into_inner(seen));
@@ -225,7 +230,7 @@ pub(crate) async fn close(engine: &Arc<Engine>) {
 ///
 /// Cheap to clone; clones share connections, renewal and clean-up. May be used from any task and any thread of one tokio
 /// runtime: background work runs on the runtime on which the client is first used, and ends with it. `await` [`close`]
-/// before the program ends: what is still held is given back then.
+/// (or [`release`](crate::Lease::release)) before that: a guard that is dropped at the end of `main` comes too late.
 ///
 /// [`close`]: Client::close
 ///

@@ -304,7 +304,60 @@ impl Lock {
         Fut: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let lease = Arc::new(self.acquire().await?);
+        self.run(self.acquire().await?, body).await
+    }
+
+    /// The same with a bounded wait; see [`Lock::acquire_within`].
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::acquire_within`], or `Lost`.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::with`].
+    pub async fn with_within<F, Fut, T, E>(&self, wait: Duration, body: F) -> Result<T, E>
+    where
+        F: FnOnce(Arc<Lease>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.run(self.acquire_within(wait).await?, body).await
+    }
+
+    /// The same with one try: `None`, and `body` does not run, when somebody else holds the lock.
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::try_acquire`], or `Lost`.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::with`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lock = client.lock("nightly");
+    /// let done = lock.try_with(|_| async { Ok::<_, onelock::Error>("done") }).await?;
+    /// assert_eq!(done, Some("done"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_with<F, Fut, T, E>(&self, body: F) -> Result<Option<T>, E>
+    where
+        F: FnOnce(Arc<Lease>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        match self.try_acquire().await? {
+            Some(lease) => self.run(lease, body).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn run<F, Fut, T, E>(&self, lease: Lease, body: F) -> Result<T, E>
+    where
+        F: FnOnce(Arc<Lease>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let lease = Arc::new(lease);
         let lost = lease.lost();
         let outcome = tokio::select! {
             // a body that is ready wins over a loss that is ready
