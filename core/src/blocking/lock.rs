@@ -206,18 +206,11 @@ impl Lock {
         let _inside = span.enter();
         let waited = match entering::enter_on_thread(&engine, &self.what, wait, interrupt)? {
             OnThread::Held(hold) => return Ok(self.lease(engine, hold)),
-            OnThread::Continue(acquiring, place) => {
-                let (name, worker) = (self.what.name.clone(), engine.clone());
-                wait_for(&engine, interrupt, async move {
-                    let hold = entering::go_on(acquiring, place).await?;
-                    // a handle from here on: undelivered, it is given back
-                    Ok(LeaseHandle::new(worker, hold, name))
-                })
-            }
-            OnThread::Queue => {
+            OnThread::Continue(rest) => {
                 let (what, worker) = (self.what.clone(), engine.clone());
                 wait_for(&engine, interrupt, async move {
-                    let hold = entering::enter(worker.clone(), &what, wait).await?;
+                    let hold = entering::go_on(worker.clone(), &what, rest).await?;
+                    // a handle from here on: undelivered, it is given back
                     Ok(LeaseHandle::new(worker, hold, what.name))
                 })
             }
