@@ -614,12 +614,26 @@ onelock_status onelock_client_inspect(const onelock_client *client,
  *
  * `was_held` may be `NULL`. The old holder learns of it at its next renewal; until then it believes in its lease. The
  * next fencing token is higher, so a resource that checks tokens stays safe.
+ *
+ * Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live.
+ * Anything else is left untouched: `ONELOCK_ERR_WRONG_KIND`.
  */
 onelock_status onelock_client_force_release(const onelock_client *client,
                                             const char *name,
                                             size_t name_length,
                                             bool *was_held,
                                             onelock_error **error);
+
+/**
+ * `onelock_client_force_release` by whoever is sure that a string without a time to live is a lock, too.
+ *
+ * Such is the lock of a client that does `SET NX` alone. Any other string goes as well, so look first.
+ */
+onelock_status onelock_client_force_release_foreign(const onelock_client *client,
+                                                    const char *name,
+                                                    size_t name_length,
+                                                    bool *was_held,
+                                                    onelock_error **error);
 
 /**
  * What this client has done so far. No I/O. Free the result with `onelock_stats_free`.

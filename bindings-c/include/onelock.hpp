@@ -519,6 +519,13 @@ public:
         });
         return was_held;
     }
+    bool force_release_foreign(std::string_view name) const {
+        bool was_held = false;
+        detail::check([&](auto error) {
+            return onelock_client_force_release_foreign(get(), name.data(), name.size(), &was_held, error);
+        });
+        return was_held;
+    }
     onelock::stats stats() const {
         onelock_stats *found = nullptr;
         detail::check([&](auto error) { return onelock_client_stats(get(), &found, error); });

@@ -18,6 +18,7 @@ STATUS(onelock_client_connect(STRING, HANDLE(onelock_client_options), OUT(oneloc
 STATUS(onelock_client_check(HANDLE(onelock_client), OUT(onelock_facts), ERR))
 STATUS(onelock_client_inspect(HANDLE(onelock_client), BYTES, LENGTH, OUT(onelock_inspection), ERR))
 STATUS(onelock_client_force_release(HANDLE(onelock_client), BYTES, LENGTH, OUT_BOOL, ERR))
+STATUS(onelock_client_force_release_foreign(HANDLE(onelock_client), BYTES, LENGTH, OUT_BOOL, ERR))
 STATUS(onelock_client_stats(HANDLE(onelock_client), OUT(onelock_stats), ERR))
 STATUS(onelock_client_close(HANDLE(onelock_client), ERR))
 STATUS(onelock_client_options_set_prefix(HANDLE(onelock_client_options), BYTES, LENGTH, ERR))

@@ -9,6 +9,8 @@ import type { NativeClient } from './native'
 import {
   type ClientOptions,
   clientValues,
+  type ForceReleaseOptions,
+  foreignToo,
   type Grade,
   type LockName,
   type LockOptions,
@@ -220,13 +222,17 @@ export class Client {
   /**
    * Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
    *
+   * Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live
+   * (with `{ foreign: true }` one without, too); else it rejects with `WrongKind` and leaves it untouched.
+   *
    * The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
    * next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency, not for
    * programs.
    */
-  async forceRelease(name: LockName): Promise<boolean> {
+  async forceRelease(name: LockName, options?: ForceReleaseOptions): Promise<boolean> {
     const checked = lockName(name, 'force_release')
-    const begin = (call: number) => session.forceRelease(call, this.#client, checked)
+    const foreign = foreignToo(options, 'force_release')
+    const begin = (call: number) => session.forceRelease(call, this.#client, checked, foreign)
     return granted(await pump.call(begin, (_, flag) => flag === 1))
   }
 

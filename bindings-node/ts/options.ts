@@ -118,6 +118,15 @@ export interface ClientOptions extends LeaseOptions {
   tlsInsecure?: boolean | undefined
 }
 
+/** Options of {@link Client.forceRelease}. */
+export interface ForceReleaseOptions {
+  /**
+   * A string without a time to live is a lock, too: that of a client that does `SET NX` alone. Any other string goes as
+   * well, so only for whoever is sure. Default: false.
+   */
+  foreign?: boolean
+}
+
 /** Options of waiting. */
 export interface AcquireOptions {
   /**
@@ -241,6 +250,13 @@ export function lockValues(options: unknown, lock: string): Values | undefined {
     values.owner = values.owner instanceof Owner ? values.owner.id : `=${values.owner}`
   }
   return values
+}
+
+const FORCE: Record<string, Check> = { foreign: flag }
+
+/** Whether a string without a time to live is to be taken for a lock. */
+export function foreignToo(options: unknown, tried: string): boolean {
+  return checked(FORCE, options, tried)?.foreign === true
 }
 
 const ACQUIRE = ['timeout', 'signal']

@@ -107,10 +107,13 @@ impl Client {
         Ok(interruptible(py, || self.client().inspect(name))?.map(Inspection::from))
     }
 
-    fn force_release(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+    fn force_release(&self, name: &Bound<'_, PyAny>, foreign: bool) -> PyResult<bool> {
         let py = name.py();
         let name = bytes(name, "name", "force_release")?;
-        interruptible(py, || self.client().force_release(name))
+        interruptible(py, || match foreign {
+            true => self.client().force_release_foreign(name),
+            false => self.client().force_release(name),
+        })
     }
 
     fn close(&self, py: Python<'_>) {
@@ -142,11 +145,15 @@ impl Client {
         pump: &Bound<'_, Pump>,
         future: Py<PyAny>,
         name: &Bound<'_, PyAny>,
+        foreign: bool,
     ) -> PyResult<Started> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "force_release")?;
         Pump::start(pump, future, async move {
-            let found = client.force_release(name).await;
+            let found = match foreign {
+                true => client.force_release_foreign(name).await,
+                false => client.force_release(name).await,
+            };
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),
                 Err(error) => Err(raise(py, &error)),

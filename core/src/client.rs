@@ -16,8 +16,7 @@ use crate::driver::tally::Stats;
 use crate::driver::{clock, giving, sleep_until};
 use crate::error::{Error, ErrorKind};
 use crate::exit;
-use crate::inspect::{self, Inspection};
-use crate::lock::{Description, Lock};
+use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
 use crate::options::Options;
 use crate::runtime;
@@ -306,8 +305,9 @@ impl Client {
 
     /// The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name. No I/O.
     ///
-    /// A name has 1 to 512 bytes, any bytes; it is checked when the lock is used. Not re-entrant: who acquires it twice
-    /// waits for himself. On the server it is a string that any `SET NX PX` client respects.
+    /// A name has 1 to 512 bytes, any bytes, and does not begin with a word kept for companion keys (`onelock_fence:` ...);
+    /// it is checked when the lock is used. Not re-entrant: who acquires it twice waits for himself. On the server it is a
+    /// string that any `SET NX PX` client respects.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -340,66 +340,6 @@ impl Client {
     /// ```
     pub fn reentrant_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
-    }
-
-    /// Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip, within
-    /// `connect_timeout + request_timeout`.
-    ///
-    /// For people and dashboards: when the answer arrives it may be old. Label, process and host are known of holders
-    /// whose client is [`inspectable`](ClientBuilder::inspectable).
-    ///
-    /// # Errors
-    /// `WrongKind` when something that is no lock stands there; `Unavailable`, `NotPermitted` and so on from the server.
-    ///
-    /// # Cancel safety
-    /// It changes nothing.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
-    /// # let client = onelock::Client::connect("memory://").await?;
-    /// let lease = client.lock("orders:42").acquire().await?;
-    /// let seen = client.inspect("orders:42").await?.unwrap();
-    /// assert_eq!(seen.fencing_token, lease.fencing_token());
-    /// assert!(seen.ttl_left.unwrap().as_secs() >= 29);
-    /// # lease.release().await?;
-    /// assert!(client.inspect("orders:42").await?.is_none());
-    /// # Ok(()) }
-    /// ```
-    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
-        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
-        what.check("inspect")?;
-        let engine = self.engine()?;
-        engine.check_open("inspect").map_err(|error| error.on(&what.name))?;
-        inspect::inspect(&engine, &what.name, what.key).await
-    }
-
-    /// Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
-    ///
-    /// The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
-    /// next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency, not for
-    /// programs.
-    ///
-    /// # Errors
-    /// `WrongKind` when something that is no lock stands there (it is left untouched); `Unavailable`, `NotPermitted` and
-    /// so on from the server.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the lock may or may not have been taken away.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
-    /// # let client = onelock::Client::connect("memory://").await?;
-    /// let lease = client.lock("orders:42").acquire().await?;
-    /// assert!(client.force_release("orders:42").await?);
-    /// assert_eq!(lease.release().await?, onelock::Release::AlreadyExpired);
-    /// # Ok(()) }
-    /// ```
-    pub async fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
-        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
-        what.check("force_release")?;
-        let engine = self.engine()?;
-        engine.check_open("force_release").map_err(|error| error.on(&what.name))?;
-        inspect::force_release(&engine, &what.name, what.key).await
     }
 
     /// Looks at the server: its version, its fencing grade, and what breaks locks on it. [`Client::connect`] does so too.

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::lease::Lease;
 use crate::machine::{Key, Kind, LossReason, Owner, Terms};
-use crate::options::{Options, check_name, check_wait, invalid};
+use crate::options::{Options, check_name, check_wait, check_words, invalid};
 
 type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
 
@@ -50,7 +50,10 @@ impl Description {
 
     /// Whether everything about it makes sense, before any I/O.
     pub(crate) fn check(&self, tried: &str) -> Result<(), Error> {
-        check_name(&self.name).and_then(|()| self.terms.check()).map_err(|detail| invalid(tried, detail).on(&self.name))
+        check_name(&self.name)
+            .and_then(|()| check_words(&self.key, "the name behind its prefix"))
+            .and_then(|()| self.terms.check())
+            .map_err(|detail| invalid(tried, detail).on(&self.name))
     }
 
     pub(crate) fn check_wait(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {

@@ -130,12 +130,12 @@ class AsyncClient:
         found: Inspection | None = await _pumps.result(self._native.start_inspect, name)
         return found
 
-    async def force_release(self, name: Name) -> bool:
+    async def force_release(self, name: Name, *, foreign: bool = False) -> bool:
         """Takes the lock of this name away from whoever holds it; see `Client.force_release`.
 
         Cancelled, it may or may not have been taken away.
         """
-        found: bool = await _pumps.result(self._native.start_force_release, name)
+        found: bool = await _pumps.result(self._native.start_force_release, name, foreign)
         return found
 
     async def check(self) -> Facts:

@@ -186,13 +186,17 @@ class Client:
         """
         return self._native.inspect(name)
 
-    def force_release(self, name: Name) -> bool:
+    def force_release(self, name: Name, *, foreign: bool = False) -> bool:
         """Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
+
+        Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to
+        live; else it raises `WrongKind` and leaves it untouched. With `foreign=True`, for whoever is sure of it, a string
+        without a time to live is a lock, too: that of a client that does `SET NX` alone.
 
         The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
         next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency.
         """
-        return self._native.force_release(name)
+        return self._native.force_release(name, foreign)
 
     def check(self) -> Facts:
         """Looks at the server: its version, its fencing grade, and what breaks locks on it."""

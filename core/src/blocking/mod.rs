@@ -274,12 +274,24 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::force_release`]; `Unsupported` inside an async runtime.
     pub fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
-        let what = Description::new(&self.shared.options, Kind::Mutex, name.as_ref());
+        self.force(name.as_ref(), false)
+    }
+
+    /// The same where a string without a time to live is a lock, too; see [`crate::Client::force_release_foreign`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::force_release`]; `Unsupported` inside an async runtime.
+    pub fn force_release_foreign(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.force(name.as_ref(), true)
+    }
+
+    fn force(&self, name: &[u8], foreign: bool) -> Result<bool, Error> {
+        let what = Description::new(&self.shared.options, Kind::Mutex, name);
         what.check("force_release")?;
         let engine = self.engine("force_release")?;
         let key = what.key.clone();
         let worker = engine.clone();
-        let work = async move { inspect::force_release(&worker, &what.name, key).await };
+        let work = async move { inspect::force_release(&worker, &what.name, key, foreign).await };
         wait_for(&engine, &Uninterrupted, work).unwrap_or_else(|_| Err(ended("force_release")))
     }
 

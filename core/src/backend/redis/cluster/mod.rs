@@ -116,7 +116,7 @@ fn key(op: &Op) -> Option<&Key> {
         | Op::Vote { claim, .. }
         | Op::WriteBack { claim, .. } => Some(&claim.key),
         Op::Renew { holds } => holds.first().map(|(claim, _)| &claim.key),
-        Op::Inspect { key } | Op::ForceRelease { key } => Some(key),
+        Op::Inspect { key } | Op::ForceRelease { key, .. } => Some(key),
     }
 }
 
