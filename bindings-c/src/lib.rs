@@ -40,5 +40,4 @@ mod stats;
 mod status;
 mod table;
 mod text;
-mod uncancelled;
 mod version;

@@ -33,17 +33,16 @@ pub(crate) struct Lease {
 }
 
 static LEASE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-
-/// A grant, of which a lease can be made. Dropped without, it is given back.
-pub(crate) fn grant(py: Python<'_>, face: Face, name: Py<PyAny>) -> PyResult<Py<Granted>> {
-    Py::new(py, Granted(Mutex::new(Some(Lease { face, name }))))
-}
+static ASYNC_LEASE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// The Python object of a grant. No code of Python runs between the grant and the object: a signal handler that raises
 /// finds either nothing or a lease that is given back when the object goes.
-pub(crate) fn make(py: Python<'_>, lease: blocking::Lease, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
-    let class = LEASE.import(py, "onelock.lease", "Lease")?;
-    let granted = grant(py, Face::Blocking(lease), name)?;
+pub(crate) fn make(py: Python<'_>, face: Face, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    let class = match &face {
+        Face::Blocking(_) => LEASE.import(py, "onelock.lease", "Lease")?,
+        Face::Async(_) => ASYNC_LEASE.import(py, "onelock.alease", "AsyncLease")?,
+    };
+    let granted = Granted(Mutex::new(Some(Lease { face, name })));
     Ok(class.call1((granted,))?.unbind())
 }
 
@@ -189,9 +188,9 @@ impl Lease {
     // ---- event loops -----------------------------------------------------------------------------------------------
 
     /// `release` in the background; the future will have the outcome.
-    fn _start_release(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
+    fn _start_release<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
         let lease = self.shared()?;
-        Pump::start(pump, future, async move {
+        Pump::start(pump, event_loop, async move {
             let found = lease.release().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.as_str().into_pyobject(py)?.into_any().unbind()),
@@ -211,10 +210,15 @@ impl Lease {
     }
 
     /// `extend` in the background.
-    fn _start_extend(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>, ttl: &Bound<'_, PyAny>) -> PyResult<Started> {
+    fn _start_extend<'py>(
+        &self,
+        pump: &Bound<'py, Pump>,
+        event_loop: &Bound<'py, PyAny>,
+        ttl: &Bound<'py, PyAny>,
+    ) -> PyResult<Started<'py>> {
         let lease = self.shared()?;
         let ttl = duration(ttl, "ttl", "extend")?;
-        Pump::start(pump, future, async move {
+        Pump::start(pump, event_loop, async move {
             let extended = lease.extend(ttl).await;
             let finish: Finish = Box::new(move |py| match extended {
                 Ok(()) => Ok(py.None()),
@@ -225,9 +229,9 @@ impl Lease {
     }
 
     /// Waits in the background for the loss; the future will have the reason.
-    fn _start_lost(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
+    fn _start_lost<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
         let lost = self.shared()?.lost();
-        Pump::start(pump, future, async move {
+        Pump::start(pump, event_loop, async move {
             let reason = lost.await;
             let finish: Finish = Box::new(move |py| Ok(reason.as_str().into_pyobject(py)?.into_any().unbind()));
             finish

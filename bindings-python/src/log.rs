@@ -87,11 +87,8 @@ impl Log {
         self.filled.notify_one();
         if start {
             let log = self.clone();
-            let spawned = thread::Builder::new().name("onelock-log".to_owned()).spawn(move || log.carry());
-            if spawned.is_err() {
-                // the lines wait for the next one, which asks for a thread again, or for the end
-                self.lock().carrier = false;
-            }
+            // without a thread the lines wait for the next call that takes them
+            let _ = thread::Builder::new().name("onelock-log".to_owned()).spawn(move || log.carry());
         }
     }
 

@@ -27,7 +27,6 @@ from onelock._onelock import (
     Stats,
     __version__,
 )
-from onelock._owners import owner_scope
 from onelock.client import Client
 from onelock.errors import (
     AuthenticationFailed,
@@ -57,7 +56,6 @@ from onelock.outcomes import Grade, LossReason, Release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from onelock._signals import give_back_on_signal
     from onelock.aclient import AsyncClient
     from onelock.alease import AsyncLease
     from onelock.alock import AsyncLock
@@ -102,17 +100,10 @@ __all__ = [
     "Unsupported",
     "WrongKind",
     "__version__",
-    "give_back_on_signal",
-    "owner_scope",
 ]
 
 # asyncio takes longer to import than all the rest, and programs of threads do not need it
-_LAZY = {
-    "AsyncClient": "aclient",
-    "AsyncLease": "alease",
-    "AsyncLock": "alock",
-    "give_back_on_signal": "_signals",
-}
+_LAZY = {"AsyncClient": "aclient", "AsyncLease": "alease", "AsyncLock": "alock"}
 
 
 def __getattr__(name: str) -> object:

@@ -74,8 +74,6 @@ pub(crate) struct Engine {
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
     closed: AtomicBool,
-    /// The runtime has ended, and with it all background work.
-    orphaned: AtomicBool,
     /// How strong fencing tokens are, once the server was looked at; 0 before.
     grade: AtomicU8,
     checking: AtomicBool,
@@ -118,7 +116,6 @@ impl Engine {
             jitter: Mutex::new(Jitter::new(seeds(0) ^ seeds(8))),
             next_lease: AtomicU64::new(1),
             closed: AtomicBool::new(false),
-            orphaned: AtomicBool::new(false),
             grade: AtomicU8::new(0),
             checking: AtomicBool::new(false),
             closing: Notify::new(),
@@ -169,11 +166,6 @@ impl Engine {
     pub(crate) fn set_grade(&self, grade: Grade) {
         let index = GRADES.iter().position(|known| *known == grade).unwrap_or(0);
         self.grade.store(index as u8 + 1, Ordering::Relaxed);
-    }
-
-    /// Whether its background work has ended with its runtime: what it grants would not be renewed.
-    pub(crate) fn is_orphaned(&self) -> bool {
-        self.orphaned.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -296,7 +288,6 @@ impl Engine {
 
     /// The task that cleans up has ended with its runtime: nothing is kept for it.
     pub(crate) fn abandon_cleaning(&self) {
-        self.orphaned.store(true, Ordering::Release);
         let mut cleaning = lock(&self.cleaning);
         cleaning.abandoned = true;
         cleaning.janitor = Janitor::new(self.jitter());

@@ -67,8 +67,7 @@ class Driver:
             case "inspect":
                 return inspection(await self.clients[args["client"]].inspect(request.name()))
             case "force_release":
-                client = self.clients[args["client"]]
-                return await client.force_release(request.name(), foreign=args.get("foreign", False))
+                return await self.clients[args["client"]].force_release(request.name())
             case "cancel":
                 if args["request"] in self.pending:
                     self.pending[args["request"]].cancel()
