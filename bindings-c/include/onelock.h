@@ -6,7 +6,7 @@
  *     onelock_lease *lease = NULL;
  *     onelock_error *error = NULL;
  *     if (onelock_client_connect("redis://127.0.0.1/", NULL, &client, &error) == ONELOCK_OK &&
- *         onelock_lock_new(client, ONELOCK_KIND_MUTEX, "orders:42", 9, NULL, &lock, &error) == ONELOCK_OK &&
+ *         onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "orders:42", NULL, &lock, &error) == ONELOCK_OK &&
  *         onelock_lock_acquire(lock, 5000, NULL, &lease, &error) == ONELOCK_OK) {
  *         work(onelock_lease_fencing_token(lease));
  *         onelock_lease_release(lease, NULL, NULL);
@@ -49,6 +49,13 @@
  * the call that has begun ends as if it had not been freed. Only texts that were borrowed must not outlive their object.
  *
  * Signals. onelock_cancel_cancel and onelock_cancel_is_cancelled may be called from a signal handler. Nothing else may.
+ *
+ * Cancellation of threads. pthread_cancel does not reach a thread inside a call: cancellation is disabled meanwhile, and
+ * a request counts at the thread's next cancellation point after it. To end a wait use an onelock_cancel token. A thread
+ * of PTHREAD_CANCEL_ASYNCHRONOUS may not call the library.
+ *
+ * Limits of the machine. Where no thread or file descriptor can be had a call says ONELOCK_ERR_SYSTEM_LIMIT; it works
+ * again when there are some. Nothing that is held is harmed.
  *
  * Callbacks run on one thread per client that is kept for them, one after the other, never on the thread that renews.
  * They may call every function, blocking ones included (other callbacks of that client wait meanwhile), and may free
@@ -607,12 +614,26 @@ onelock_status onelock_client_inspect(const onelock_client *client,
  *
  * `was_held` may be `NULL`. The old holder learns of it at its next renewal; until then it believes in its lease. The
  * next fencing token is higher, so a resource that checks tokens stays safe.
+ *
+ * Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live.
+ * Anything else is left untouched: `ONELOCK_ERR_WRONG_KIND`.
  */
 onelock_status onelock_client_force_release(const onelock_client *client,
                                             const char *name,
                                             size_t name_length,
                                             bool *was_held,
                                             onelock_error **error);
+
+/**
+ * `onelock_client_force_release` by whoever is sure that a string without a time to live is a lock, too.
+ *
+ * Such is the lock of a client that does `SET NX` alone. Any other string goes as well, so look first.
+ */
+onelock_status onelock_client_force_release_foreign(const onelock_client *client,
+                                                    const char *name,
+                                                    size_t name_length,
+                                                    bool *was_held,
+                                                    onelock_error **error);
 
 /**
  * What this client has done so far. No I/O. Free the result with `onelock_stats_free`.
@@ -806,14 +827,6 @@ onelock_status onelock_client_options_set_node_timeout(onelock_client_options *o
 onelock_status onelock_client_options_set_quarantine(onelock_client_options *options,
                                                      int64_t quarantine_ms,
                                                      onelock_error **error);
-
-/**
- * Warnings about the server that are not to be logged, by their names in brackets, separated by spaces or commas, such as
- * `persistence replicas`. Default: none.
- */
-onelock_status onelock_client_options_set_accepted_warnings(onelock_client_options *options,
-                                                            const char *accepted_warnings,
-                                                            onelock_error **error);
 
 /**
  * The user that Sentinels know, if they have users of their own. Default: their default user.
@@ -1104,7 +1117,8 @@ void onelock_lease_free(onelock_lease *lease);
  * A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
  * `onelock_lock_free`.
  *
- * A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock.
+ * A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock. A length that was counted wrong names another
+ * lock: for names without a NUL in them there is `onelock_lock_new_str`.
  */
 onelock_status onelock_lock_new(const onelock_client *client,
                                 uint32_t lock_kind,
@@ -1113,6 +1127,16 @@ onelock_status onelock_lock_new(const onelock_client *client,
                                 const onelock_lock_options *options,
                                 onelock_lock **lock,
                                 onelock_error **error);
+
+/**
+ * As `onelock_lock_new`, for a name that ends with a NUL, which does not belong to it.
+ */
+onelock_status onelock_lock_new_str(const onelock_client *client,
+                                    uint32_t lock_kind,
+                                    const char *name,
+                                    const onelock_lock_options *options,
+                                    onelock_lock **lock,
+                                    onelock_error **error);
 
 /**
  * Waits until the lock is held. Release the lease with `onelock_lease_release`, free it with `onelock_lease_free`.
@@ -1363,6 +1387,8 @@ bool onelock_status_is_retryable(onelock_status status);
  * Whether it ended an acquire because of waiting and not of a fault: busy, timeout, cancelled.
  */
 bool onelock_status_is_not_acquired(onelock_status status);
+
+extern int pthread_setcancelstate(int state, int *before);
 
 /**
  * The version of the loaded library, such as `0.1.0`; compare with `ONELOCK_VERSION`. Static text.

@@ -86,7 +86,57 @@ private:
     std::vector<std::string> causes_;
 };
 
+/// Busy, timeout or cancelled: the lock was not acquired because of waiting, not of a fault.
+class not_acquired_error : public error {
+public:
+    using error::error;
+};
+
+/// Every status and the exception for it: ONELOCK_ERR_NAME, the class, and its base. `catch (const onelock::error &)`
+/// catches them all, and statuses of later versions too.
+#define ONELOCK_EXCEPTIONS(ROW) \
+    ROW(ONELOCK_ERR_BUSY, busy_error, not_acquired_error) \
+    ROW(ONELOCK_ERR_TIMEOUT, timeout_error, not_acquired_error) \
+    ROW(ONELOCK_ERR_CANCELLED, cancelled_error, not_acquired_error) \
+    ROW(ONELOCK_ERR_LOST, lost_error, error) \
+    ROW(ONELOCK_ERR_NOT_HELD, not_held_error, error) \
+    ROW(ONELOCK_ERR_UNAVAILABLE, unavailable_error, error) \
+    ROW(ONELOCK_ERR_NO_QUORUM, no_quorum_error, error) \
+    ROW(ONELOCK_ERR_AUTH_FAILED, auth_failed_error, error) \
+    ROW(ONELOCK_ERR_NOT_PERMITTED, not_permitted_error, error) \
+    ROW(ONELOCK_ERR_READ_ONLY, read_only_error, error) \
+    ROW(ONELOCK_ERR_SERVER_REFUSED, server_refused_error, error) \
+    ROW(ONELOCK_ERR_WRONG_KIND, wrong_kind_error, error) \
+    ROW(ONELOCK_ERR_INVALID_ARGUMENT, invalid_argument_error, error) \
+    ROW(ONELOCK_ERR_UNSUPPORTED, unsupported_error, error) \
+    ROW(ONELOCK_ERR_CLOSED, closed_error, error) \
+    ROW(ONELOCK_ERR_FORKED, forked_error, error) \
+    ROW(ONELOCK_ERR_SYSTEM_LIMIT, system_limit_error, error) \
+    ROW(ONELOCK_ERR_INTERNAL, internal_error, error)
+
+#define ONELOCK_CLASS(NUMBER, CLASS, BASE) \
+    class CLASS : public BASE { \
+    public: \
+        using BASE::BASE; \
+    };
+ONELOCK_EXCEPTIONS(ONELOCK_CLASS)
+#undef ONELOCK_CLASS
+
 namespace detail {
+
+/// Throws the exception for this status; takes over the error object.
+[[noreturn]] inline void raise(onelock_status status, onelock_error *object) {
+    switch (status) {
+#define ONELOCK_RAISE(NUMBER, CLASS, BASE) \
+    case NUMBER: \
+        throw CLASS(status, object);
+        ONELOCK_EXCEPTIONS(ONELOCK_RAISE)
+#undef ONELOCK_RAISE
+        default:
+            throw error(status, object);
+    }
+}
+#undef ONELOCK_EXCEPTIONS
 
 template <typename T, void (*Free)(T *)>
 class handle {
@@ -109,7 +159,7 @@ template <typename Call>
 void check(Call call) {
     onelock_error *object = nullptr;
     onelock_status status = call(&object);
-    if (status != ONELOCK_OK) throw error(status, object);
+    if (status != ONELOCK_OK) raise(status, object);
 }
 
 inline std::int64_t ms(milliseconds span) { return span.count(); }
@@ -259,7 +309,7 @@ public:
         onelock_error *object = nullptr;
         onelock_status status = onelock_acquisition_finish(get(), &granted, &object);
         if (status == ONELOCK_PENDING) return std::nullopt;
-        if (status != ONELOCK_OK) throw error(status, object);
+        if (status != ONELOCK_OK) detail::raise(status, object);
         return lease(granted);
     }
 };
@@ -307,7 +357,7 @@ public:
             onelock_error_free(object);
             return std::nullopt;
         }
-        if (status != ONELOCK_OK) throw error(status, object);
+        if (status != ONELOCK_OK) detail::raise(status, object);
         return lease(granted);
     }
     /// Begins to acquire and returns at once.
@@ -420,9 +470,6 @@ public:
     client_options &quarantine(milliseconds value) {
         return set(onelock_client_options_set_quarantine, detail::ms(value));
     }
-    client_options &accepted_warnings(const std::string &value) {
-        return set(onelock_client_options_set_accepted_warnings, value.c_str());
-    }
     client_options &sentinel_username(const std::string &value) {
         return set(onelock_client_options_set_sentinel_username, value.c_str());
     }
@@ -469,6 +516,13 @@ public:
         bool was_held = false;
         detail::check([&](auto error) {
             return onelock_client_force_release(get(), name.data(), name.size(), &was_held, error);
+        });
+        return was_held;
+    }
+    bool force_release_foreign(std::string_view name) const {
+        bool was_held = false;
+        detail::check([&](auto error) {
+            return onelock_client_force_release_foreign(get(), name.data(), name.size(), &was_held, error);
         });
         return was_held;
     }

@@ -22,7 +22,7 @@ int main(void) {
 
     if (onelock_client_connect(NULL, NULL, &client, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_options_set_ttl(options, 600, &error) != ONELOCK_OK) goto done;
-    if (onelock_lock_new(client, ONELOCK_KIND_MUTEX, "sample:lost", 11, options, &lock, &error) != ONELOCK_OK) goto done;
+    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:lost", options, &lock, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_acquire(lock, 5000, NULL, &lease, &error) != ONELOCK_OK) goto done;
     if (onelock_lease_on_lost(lease, on_lost, NULL, &error) != ONELOCK_OK) goto done;
     if (onelock_lease_lost_fd(lease, &fd, &error) != ONELOCK_OK) goto done;

@@ -10,7 +10,7 @@ int main(void) {
     int result = 1;
 
     if (onelock_client_connect(NULL, NULL, &client, &error) != ONELOCK_OK) goto done;
-    if (onelock_lock_new(client, ONELOCK_KIND_MUTEX, "sample:nightly", 14, NULL, &lock, &error) != ONELOCK_OK) goto done;
+    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:nightly", NULL, &lock, &error) != ONELOCK_OK) goto done;
 
     if (onelock_lock_try_acquire(lock, &mine, &error) != ONELOCK_OK) goto done;
     printf("first: I do it\n");

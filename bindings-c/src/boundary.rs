@@ -10,6 +10,7 @@ use crate::error::{Failure, onelock_error};
 use crate::object::{Exposed, Object};
 use crate::status::{ONELOCK_OK, onelock_status};
 use crate::table::{Share, TABLE};
+use crate::uncancelled::Uncancelled;
 
 thread_local! {
     /// Whether this thread is inside the program's log callback, which may be called with locks held.
@@ -36,6 +37,7 @@ pub(crate) fn status(
     tried: &str,
     body: impl FnOnce() -> Result<onelock_status, Failure>,
 ) -> onelock_status {
+    let _uncancelled = Uncancelled::begin();
     let checked = || {
         if is_logging() {
             return Err(Failure::new(ErrorKind::Unsupported, tried, "this cannot be called from a log callback"));
@@ -103,6 +105,8 @@ pub(crate) fn find<T: Exposed>(handle: *const T::Opaque) -> Option<Live<T>> {
 
 /// Looks at the object behind a handle.
 pub(crate) fn peek<T: Exposed, R>(handle: *const T::Opaque, look: impl FnOnce(&T) -> R) -> Option<R> {
+    // this may turn out to be its last share
+    let _uncancelled = Uncancelled::begin();
     let share = TABLE.get(handle as usize)?;
     Some(look(T::of(&share)?))
 }
@@ -117,6 +121,7 @@ pub(crate) fn expose<T: Exposed>(object: T, tried: &str) -> Result<*mut T::Opaqu
 
 /// Ends a handle: the body of every `*_free`. NULL and dead handles are left alone.
 pub(crate) fn free<T: Exposed>(handle: *mut T::Opaque, end: impl FnOnce(&T)) {
+    let _uncancelled = Uncancelled::begin();
     value((), || {
         let share = TABLE.remove(handle as usize, |object| T::of(object).is_some())?;
         end(T::of(&share)?);

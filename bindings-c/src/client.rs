@@ -127,6 +127,9 @@ pub unsafe extern "C" fn onelock_client_inspect(
 ///
 /// `was_held` may be `NULL`. The old holder learns of it at its next renewal; until then it believes in its lease. The
 /// next fencing token is higher, so a resource that checks tokens stays safe.
+///
+/// Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live.
+/// Anything else is left untouched: `ONELOCK_ERR_WRONG_KIND`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_force_release(
     client: *const onelock_client,
@@ -139,6 +142,26 @@ pub unsafe extern "C" fn onelock_client_force_release(
     status(error, TRIED, || {
         let client = live::<ClientObject>(client, TRIED)?;
         let found = client.0.client.force_release(bytes(name, name_length, "name", TRIED)?)?;
+        put_if_wanted(was_held, found);
+        Ok(ONELOCK_OK)
+    })
+}
+
+/// `onelock_client_force_release` by whoever is sure that a string without a time to live is a lock, too.
+///
+/// Such is the lock of a client that does `SET NX` alone. Any other string goes as well, so look first.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_force_release_foreign(
+    client: *const onelock_client,
+    name: *const c_char,
+    name_length: usize,
+    was_held: *mut bool,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "force_release";
+    status(error, TRIED, || {
+        let client = live::<ClientObject>(client, TRIED)?;
+        let found = client.0.client.force_release_foreign(bytes(name, name_length, "name", TRIED)?)?;
         put_if_wanted(was_held, found);
         Ok(ONELOCK_OK)
     })

@@ -21,6 +21,7 @@ static LINGERING: Mutex<Vec<Client>> = Mutex::new(Vec::new());
 pub(crate) fn watch() {
     static WATCHING: AtomicBool = AtomicBool::new(false);
     if !WATCHING.swap(true, Ordering::Relaxed) {
+        onelock::runtime::leave_exit_to_caller();
         // SAFETY: the function has the right type, catches panics, and the library is never unmapped (-z nodelete).
         unsafe { libc::atexit(at_exit) };
     }

@@ -40,4 +40,5 @@ mod stats;
 mod status;
 mod table;
 mod text;
+mod uncancelled;
 mod version;

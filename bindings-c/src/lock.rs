@@ -17,7 +17,7 @@ use crate::lock_options::{LockOptions, Settings, onelock_lock_options};
 use crate::names::{kind, kind_number, wait};
 use crate::object::exposed;
 use crate::status::onelock_status;
-use crate::text::{bytes, text};
+use crate::text::{bytes, terminated, text};
 
 /// A lock by name and with its options, for any number of threads. Holds nothing by itself.
 pub struct onelock_lock {
@@ -38,16 +38,10 @@ impl LockObject {
     }
 }
 
-/// A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
-/// `onelock_lock_free`.
-///
-/// A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_new(
+fn make<'a>(
     client: *const onelock_client,
     lock_kind: u32,
-    name: *const c_char,
-    name_length: usize,
+    name: impl FnOnce(&str) -> Result<&'a [u8], Failure>,
     options: *const onelock_lock_options,
     lock: *mut *mut onelock_lock,
     error: *mut *mut onelock_error,
@@ -57,7 +51,7 @@ pub unsafe extern "C" fn onelock_lock_new(
         let client = live::<ClientObject>(client, TRIED)?.0.clone();
         let lock = output(lock, "lock", TRIED)?;
         let lock_kind = kind(lock_kind, TRIED)?;
-        let name = bytes(name, name_length, "name", TRIED)?;
+        let name = name(TRIED)?;
         if !(1..=512).contains(&name.len()) {
             let detail = format!("the name has {} bytes; a name has 1 to 512 bytes", name.len());
             return Err(Failure::new(ErrorKind::InvalidArgument, TRIED, &detail));
@@ -71,6 +65,37 @@ pub unsafe extern "C" fn onelock_lock_new(
         let made = settings.apply(made);
         lock.put(expose(LockObject { lock: made, settings, client }, TRIED)?)
     })
+}
+
+/// A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
+/// `onelock_lock_free`.
+///
+/// A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock. A length that was counted wrong names another
+/// lock: for names without a NUL in them there is `onelock_lock_new_str`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_new(
+    client: *const onelock_client,
+    lock_kind: u32,
+    name: *const c_char,
+    name_length: usize,
+    options: *const onelock_lock_options,
+    lock: *mut *mut onelock_lock,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    make(client, lock_kind, |tried| bytes(name, name_length, "name", tried), options, lock, error)
+}
+
+/// As `onelock_lock_new`, for a name that ends with a NUL, which does not belong to it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_new_str(
+    client: *const onelock_client,
+    lock_kind: u32,
+    name: *const c_char,
+    options: *const onelock_lock_options,
+    lock: *mut *mut onelock_lock,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    make(client, lock_kind, |tried| terminated(name, "name", tried), options, lock, error)
 }
 
 fn acquire(

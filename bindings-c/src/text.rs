@@ -30,6 +30,16 @@ pub(crate) fn bytes<'a>(pointer: *const c_char, length: usize, what: &str, tried
     Ok(unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
 }
 
+/// The bytes at `pointer` up to a NUL.
+pub(crate) fn terminated<'a>(pointer: *const c_char, what: &str, tried: &str) -> Result<&'a [u8], Failure> {
+    if pointer.is_null() {
+        return Err(refuse(tried, &format!("the {what} is NULL")));
+    }
+    // SAFETY: not NULL, and the caller promises a NUL; no more is read than up to it, and never more than TEXT_MAX.
+    let length = unsafe { libc::strnlen(pointer, TEXT_MAX) };
+    bytes(pointer, length, what, tried)
+}
+
 /// The NUL-terminated text at `pointer`; `None` for NULL.
 pub(crate) fn optional_text<'a>(pointer: *const c_char, what: &str, tried: &str) -> Result<Option<&'a str>, Failure> {
     if pointer.is_null() {

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
+#include <typeinfo>
 
 using namespace std::chrono_literals;
 
@@ -31,6 +32,27 @@ int main() {
     onelock::client client("", onelock::client_options().label("cpp").inspectable(true).ttl(5s).prefix("cpp:"));
     client.check();
     auto lock = client.lock("a");
+    // every status has an exception of its own
+    for (onelock_status status = 1; status < 1000; status++) {
+        if (onelock_status_name(status) == nullptr) continue;
+        try {
+            onelock::detail::raise(status, nullptr);
+        } catch (const onelock::error &error) {
+            CHECK(error.status() == status && typeid(error) != typeid(onelock::error));
+            bool waited = dynamic_cast<const onelock::not_acquired_error *>(&error) != nullptr;
+            CHECK(waited == error.is_not_acquired());
+        }
+    }
+    {
+        auto lease = lock.acquire();
+        try {
+            lock.acquire(10ms);
+            CHECK(false);
+        } catch (const onelock::timeout_error &error) {
+            CHECK(error.is_not_acquired());
+        }
+        lease.release();
+    }
     {
         auto lease = lock.acquire();
         CHECK(lease && lease.fencing_token() > 0 && lease.name() == "a" && lease.kind() == onelock::kind::mutex);

@@ -18,6 +18,7 @@ pub(crate) struct Clients {
 
 impl Clients {
     pub(crate) fn new(pump: Arc<Pump>) -> Clients {
+        onelock::runtime::leave_exit_to_caller();
         Clients { pump, known: Mutex::default() }
     }
 

@@ -123,9 +123,22 @@ impl Session {
     }
 
     #[napi]
-    pub fn force_release(&self, env: Env, call: u32, client: &NativeClient, name: Name<'_>) -> napi::Result<()> {
+    pub fn force_release(
+        &self,
+        env: Env,
+        call: u32,
+        client: &NativeClient,
+        name: Name<'_>,
+        foreign: bool,
+    ) -> napi::Result<()> {
         let (client, name) = (client.client.clone(), bytes(&name).to_vec());
-        self.begin(env, call, async move { Ok(Outcome::Flag(client.force_release(name).await?)) })
+        self.begin(env, call, async move {
+            let found = match foreign {
+                true => client.force_release_foreign(name).await?,
+                false => client.force_release(name).await?,
+            };
+            Ok(Outcome::Flag(found))
+        })
     }
 
     #[allow(clippy::too_many_arguments)] // an object for them would take longer to read than the call itself

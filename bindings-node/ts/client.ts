@@ -9,6 +9,8 @@ import type { NativeClient } from './native'
 import {
   type ClientOptions,
   clientValues,
+  type ForceReleaseOptions,
+  foreignToo,
   type Grade,
   type LockName,
   type LockOptions,
@@ -27,8 +29,6 @@ export interface Facts {
   grade: Grade
   /** What breaks locks on it, each a sentence for people with the setting to change. */
   warnings: string[]
-  /** Those of them that endanger exclusion and were not accepted: they are logged as warnings. */
-  dangers: string[]
   /** The server's name and version for people, such as `valkey 9.1.0`. */
   server: string
 }
@@ -150,7 +150,7 @@ export class Client {
   }
 
   /**
-   * A client that is connected and checked. What endangers exclusion on that server becomes a process warning, once.
+   * A client that is connected and checked. What breaks locks on the server becomes a process warning, once.
    *
    * @throws {OnelockError} what the server says: `ERR_ONELOCK_UNAVAILABLE`, `ERR_ONELOCK_AUTH_FAILED` ...
    */
@@ -158,12 +158,12 @@ export class Client {
   static connect(options: ClientOptions): Promise<Client>
   static async connect(first?: Address | ClientOptions, second?: ClientOptions): Promise<Client> {
     const client = new Client(first as Address, second)
-    const { server, dangers } = await client.check().catch(async (error) => {
+    const { server, warnings } = await client.check().catch(async (error) => {
       // nobody gets this client: its connection goes now, not when it is collected
       await client.close()
       throw error
     })
-    for (const danger of dangers) warnOnce(`${server}: ${danger}`)
+    for (const warning of warnings) warnOnce(`${server}: ${warning}`)
     return client
   }
 
@@ -222,13 +222,17 @@ export class Client {
   /**
    * Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
    *
+   * Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live
+   * (with `{ foreign: true }` one without, too); else it rejects with `WrongKind` and leaves it untouched.
+   *
    * The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
    * next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency, not for
    * programs.
    */
-  async forceRelease(name: LockName): Promise<boolean> {
+  async forceRelease(name: LockName, options?: ForceReleaseOptions): Promise<boolean> {
     const checked = lockName(name, 'force_release')
-    const begin = (call: number) => session.forceRelease(call, this.#client, checked)
+    const foreign = foreignToo(options, 'force_release')
+    const begin = (call: number) => session.forceRelease(call, this.#client, checked, foreign)
     return granted(await pump.call(begin, (_, flag) => flag === 1))
   }
 

@@ -50,5 +50,14 @@ export { Lock } from './lock'
 export type { Logger, LogLevel } from './log'
 export { setLogger } from './log'
 export { VERSION as version } from './native'
-export type { AcquireOptions, ClientOptions, Grade, LeaseOptions, LockName, LockOptions, Notify } from './options'
+export type {
+  AcquireOptions,
+  ClientOptions,
+  ForceReleaseOptions,
+  Grade,
+  LeaseOptions,
+  LockName,
+  LockOptions,
+  Notify,
+} from './options'
 export { Owner } from './options'

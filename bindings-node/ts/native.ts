@@ -37,7 +37,7 @@ export interface Session {
   check(call: number, client: NativeClient): void
   closeClient(call: number, client: NativeClient): void
   inspect(call: number, client: NativeClient, name: Name): void
-  forceRelease(call: number, client: NativeClient, name: Name): void
+  forceRelease(call: number, client: NativeClient, name: Name, foreign: boolean): void
   acquire(call: number, client: NativeClient, kind: number, name: Name, wait: number, options?: Values): void
   attach(call: number, client: NativeClient, kind: number, name: Name, proof: string, options?: Values): void
   isLocked(call: number, client: NativeClient, kind: number, name: Name, options?: Values): void
@@ -57,7 +57,7 @@ export interface Session {
   takeLine(): string | null
   takeFailure(parcel: number): Failure | null
   takeSeen(parcel: number): NativeSeen | null
-  takeFacts(parcel: number): { grade: string; warnings: string[]; dangers: string[]; server: string } | null
+  takeFacts(parcel: number): { grade: string; warnings: string[]; server: string } | null
 }
 
 export interface Native {

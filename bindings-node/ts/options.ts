@@ -108,8 +108,6 @@ export interface ClientOptions extends LeaseOptions {
   label?: string | undefined
   /** Whether holds tell label, process id, host and time to `inspect`. Default: false. */
   inspectable?: boolean | undefined
-  /** Warnings about the server that are not to be told, by name: `persistence replicas`. Default: none. */
-  acceptedWarnings?: string | undefined
   /** A file with the certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's. */
   caFile?: string | undefined
   /** A file with this client's certificate, PEM. Goes with `keyFile`. */
@@ -118,6 +116,15 @@ export interface ClientOptions extends LeaseOptions {
   keyFile?: string | undefined
   /** Whether to believe any certificate. For experiments only: anybody in between can read and take locks. */
   tlsInsecure?: boolean | undefined
+}
+
+/** Options of {@link Client.forceRelease}. */
+export interface ForceReleaseOptions {
+  /**
+   * A string without a time to live is a lock, too: that of a client that does `SET NX` alone. Any other string goes as
+   * well, so only for whoever is sure. Default: false.
+   */
+  foreign?: boolean
 }
 
 /** Options of waiting. */
@@ -200,7 +207,6 @@ const CLIENT: Record<string, Check> = {
   sentinelPassword: secret,
   sentinelTls: flag,
   inspectable: flag,
-  acceptedWarnings: text,
   caFile: text,
   certFile: text,
   keyFile: text,
@@ -244,6 +250,13 @@ export function lockValues(options: unknown, lock: string): Values | undefined {
     values.owner = values.owner instanceof Owner ? values.owner.id : `=${values.owner}`
   }
   return values
+}
+
+const FORCE: Record<string, Check> = { foreign: flag }
+
+/** Whether a string without a time to live is to be taken for a lock. */
+export function foreignToo(options: unknown, tried: string): boolean {
+  return checked(FORCE, options, tried)?.foreign === true
 }
 
 const ACQUIRE = ['timeout', 'signal']

@@ -107,10 +107,13 @@ impl Client {
         Ok(interruptible(py, || self.client().inspect(name))?.map(Inspection::from))
     }
 
-    fn force_release(&self, name: &Bound<'_, PyAny>) -> PyResult<bool> {
+    fn force_release(&self, name: &Bound<'_, PyAny>, foreign: bool) -> PyResult<bool> {
         let py = name.py();
         let name = bytes(name, "name", "force_release")?;
-        interruptible(py, || self.client().force_release(name))
+        interruptible(py, || match foreign {
+            true => self.client().force_release_foreign(name),
+            false => self.client().force_release(name),
+        })
     }
 
     fn close(&self, py: Python<'_>) {
@@ -119,9 +122,9 @@ impl Client {
 
     // ---- event loops -----------------------------------------------------------------------------------------------
 
-    fn start_check<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+    fn start_check(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let client = self.client().to_async();
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             let found = client.check().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(facts) => Ok(Py::new(py, Facts::from(facts))?.into_any()),
@@ -131,27 +134,26 @@ impl Client {
         })
     }
 
-    fn start_inspect<'py>(
-        &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
-        name: &Bound<'py, PyAny>,
-    ) -> PyResult<Started<'py>> {
+    fn start_inspect(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>, name: &Bound<'_, PyAny>) -> PyResult<Started> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "inspect")?;
-        Pump::start(pump, event_loop, async move { inspected(client.inspect(name).await) })
+        Pump::start(pump, future, async move { inspected(client.inspect(name).await) })
     }
 
-    fn start_force_release<'py>(
+    fn start_force_release(
         &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
-        name: &Bound<'py, PyAny>,
-    ) -> PyResult<Started<'py>> {
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
+        name: &Bound<'_, PyAny>,
+        foreign: bool,
+    ) -> PyResult<Started> {
         let client = self.client().to_async();
         let name = bytes(name, "name", "force_release")?;
-        Pump::start(pump, event_loop, async move {
-            let found = client.force_release(name).await;
+        Pump::start(pump, future, async move {
+            let found = match foreign {
+                true => client.force_release_foreign(name).await,
+                false => client.force_release(name).await,
+            };
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),
                 Err(error) => Err(raise(py, &error)),
@@ -160,9 +162,9 @@ impl Client {
         })
     }
 
-    fn start_close<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+    fn start_close(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let client = self.client().to_async();
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             client.close().await;
             let finish: Finish = Box::new(|py| Ok(py.None()));
             finish

@@ -1,36 +1,61 @@
 //! Failures on their way to Python, where the exception classes are.
 
 use onelock::{Error, ErrorKind};
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
-/// `onelock.errors._make`.
-static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+/// The exception class of each kind, from `errors.py`.
+static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
-#[allow(clippy::too_many_arguments)] // the parts of one message
-fn make(
-    py: Python<'_>,
+/// Tells the exception class of each kind of error. Called once, by `errors.py`.
+#[pyfunction]
+pub(crate) fn set_error_classes(py: Python<'_>, classes: Py<PyDict>) {
+    // told again when the module is imported once more: the first classes are those that programs know
+    let _ = CLASSES.set(py, classes);
+}
+
+/// The parts of an error.
+struct Parts<'a> {
     kind: ErrorKind,
-    message: &str,
-    lock_name: Option<&str>,
-    tried: &str,
-    detail: &str,
-    causes: &[String],
-) -> PyErr {
-    let made = MAKE.import(py, "onelock.errors", "_make").and_then(|make| {
-        let causes = PyTuple::new(py, causes)?;
-        make.call1((kind.name(), message, lock_name, tried, detail, causes))
-    });
-    match made {
-        Ok(exception) => PyErr::from_value(exception),
-        Err(error) => error,
-    }
+    message: &'a str,
+    lock_name: Option<&'a str>,
+    tried: &'a str,
+    detail: &'a str,
+    causes: &'a [String],
+}
+
+/// The exception. No code of Python runs: the thread may be that of an event loop, see `pump`.
+fn make(py: Python<'_>, parts: &Parts<'_>) -> PyErr {
+    let made = || -> PyResult<PyErr> {
+        let classes = CLASSES.get(py).map(|classes| classes.bind(py));
+        let class = classes.map(|classes| classes.get_item(parts.kind.name())).transpose()?.flatten();
+        let Some(class) = class else {
+            return Ok(PyRuntimeError::new_err(parts.message.to_owned()));
+        };
+        let exception = class.call1((parts.message,))?;
+        exception.setattr(intern!(py, "lock_name"), parts.lock_name)?;
+        exception.setattr(intern!(py, "tried"), parts.tried)?;
+        exception.setattr(intern!(py, "detail"), parts.detail)?;
+        exception.setattr(intern!(py, "causes"), PyTuple::new(py, parts.causes)?)?;
+        Ok(PyErr::from_value(exception))
+    };
+    made().unwrap_or_else(|error| error)
 }
 
 /// The exception for an error of the core.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
-    make(py, error.kind(), &error.to_string(), error.lock_name(), error.tried(), error.detail(), error.causes())
+    let parts = Parts {
+        kind: error.kind(),
+        message: &error.to_string(),
+        lock_name: error.lock_name(),
+        tried: error.tried(),
+        detail: error.detail(),
+        causes: error.causes(),
+    };
+    make(py, &parts)
 }
 
 /// The exception for something that the binding itself refuses; the message has the shape of the core's.
@@ -38,7 +63,7 @@ pub(crate) fn refused(py: Python<'_>, kind: ErrorKind, tried: &str, detail: &str
     let name = name.map(|name| name.escape_ascii().to_string());
     let on = name.as_ref().map_or_else(String::new, |name| format!(" \"{name}\""));
     let message = format!("{tried}{on}: {detail} ({}: {})", kind.name(), kind.todo());
-    make(py, kind, &message, name.as_deref(), tried, detail, &[])
+    make(py, &Parts { kind, message: &message, lock_name: name.as_deref(), tried, detail, causes: &[] })
 }
 
 /// What the core knows of every kind of error, for the test that compares it with the exception classes.

@@ -33,16 +33,17 @@ pub(crate) struct Lease {
 }
 
 static LEASE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-static ASYNC_LEASE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// A grant, of which a lease can be made. Dropped without, it is given back.
+pub(crate) fn grant(py: Python<'_>, face: Face, name: Py<PyAny>) -> PyResult<Py<Granted>> {
+    Py::new(py, Granted(Mutex::new(Some(Lease { face, name }))))
+}
 
 /// The Python object of a grant. No code of Python runs between the grant and the object: a signal handler that raises
 /// finds either nothing or a lease that is given back when the object goes.
-pub(crate) fn make(py: Python<'_>, face: Face, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
-    let class = match &face {
-        Face::Blocking(_) => LEASE.import(py, "onelock.lease", "Lease")?,
-        Face::Async(_) => ASYNC_LEASE.import(py, "onelock.alease", "AsyncLease")?,
-    };
-    let granted = Granted(Mutex::new(Some(Lease { face, name })));
+pub(crate) fn make(py: Python<'_>, lease: blocking::Lease, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    let class = LEASE.import(py, "onelock.lease", "Lease")?;
+    let granted = grant(py, Face::Blocking(lease), name)?;
     Ok(class.call1((granted,))?.unbind())
 }
 
@@ -188,9 +189,9 @@ impl Lease {
     // ---- event loops -----------------------------------------------------------------------------------------------
 
     /// `release` in the background; the future will have the outcome.
-    fn _start_release<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+    fn _start_release(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let lease = self.shared()?;
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             let found = lease.release().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.as_str().into_pyobject(py)?.into_any().unbind()),
@@ -210,15 +211,10 @@ impl Lease {
     }
 
     /// `extend` in the background.
-    fn _start_extend<'py>(
-        &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
-        ttl: &Bound<'py, PyAny>,
-    ) -> PyResult<Started<'py>> {
+    fn _start_extend(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>, ttl: &Bound<'_, PyAny>) -> PyResult<Started> {
         let lease = self.shared()?;
         let ttl = duration(ttl, "ttl", "extend")?;
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             let extended = lease.extend(ttl).await;
             let finish: Finish = Box::new(move |py| match extended {
                 Ok(()) => Ok(py.None()),
@@ -229,9 +225,9 @@ impl Lease {
     }
 
     /// Waits in the background for the loss; the future will have the reason.
-    fn _start_lost<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+    fn _start_lost(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let lost = self.shared()?.lost();
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             let reason = lost.await;
             let finish: Finish = Box::new(move |py| Ok(reason.as_str().into_pyobject(py)?.into_any().unbind()));
             finish

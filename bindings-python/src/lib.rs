@@ -9,12 +9,16 @@
 //! | `listener` | loss and jeopardy, told to Python |
 //! | `argument`, `error`, `report` | values, failures and records across the boundary |
 //! | `log` | the core's events on their way to `logging` |
-//! | `exit` | the end of the interpreter |
+//! | `exit`, `interpreter` | the end of the interpreter, and which one it is |
 //!
 //! **Threads.** Background work never enters Python: a runtime worker that waits for the interpreter would stop every
 //! renewal. What it has to say goes into a queue, and a thread of Python's, or one kept for callbacks, takes it out.
 //!
-//! **Safety.** This crate has no `unsafe` of its own.
+//! **The end.** Until Python 3.14, a thread that is in Python when the interpreter ends is unwound, which must not meet frames
+//! of Rust. So what runs on the thread of an event loop calls nothing of Python: it hands out what there is to do, and
+//! `_pumps.py` does it.
+//!
+//! **Safety.** This crate has no `unsafe` of its own but for the number of the interpreter.
 
 mod argument;
 mod cancel;
@@ -24,6 +28,7 @@ mod connection;
 mod error;
 mod exit;
 mod gate;
+mod interpreter;
 mod lease;
 mod listener;
 mod lock;
@@ -41,6 +46,9 @@ use pyo3::prelude::*;
 /// do without one.
 #[pymodule(name = "_onelock", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    interpreter::check(module.py())?;
+    // `exit` does it, as long as there is an interpreter
+    onelock::runtime::leave_exit_to_caller();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("FENCE_GUARD_SCRIPT", onelock::FENCE_GUARD_SCRIPT)?;
     module.add("URL_VARIABLE", onelock::URL_VARIABLE)?;
@@ -51,6 +59,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<owner::Owner>()?;
     module.add_class::<cancel::Cancel>()?;
     module.add_class::<gate::FenceGate>()?;
+    module.add_class::<connection::Connection>()?;
     module.add_class::<pump::Pump>()?;
     module.add_class::<pump::Reader>()?;
     module.add_class::<report::Facts>()?;
@@ -60,6 +69,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<report::Histogram>()?;
     module.add_function(wrap_pyfunction!(argument::seconds, module)?)?;
     module.add_function(wrap_pyfunction!(error::error_kinds, module)?)?;
+    module.add_function(wrap_pyfunction!(error::set_error_classes, module)?)?;
     module.add_function(wrap_pyfunction!(exit::give_back, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_log_level, module)?)?;
     module.add_function(wrap_pyfunction!(log::take_log, module)?)?;

@@ -56,7 +56,7 @@ impl Lock {
     }
 
     fn lease(&self, py: Python<'_>, lease: blocking::Lease) -> PyResult<Py<PyAny>> {
-        lease::make(py, lease::Face::Blocking(lease), self.name.clone_ref(py))
+        lease::make(py, lease, self.name.clone_ref(py))
     }
 
     /// A blocking call with the caller's owner.
@@ -79,7 +79,7 @@ impl Lock {
 
 fn granted(result: Result<onelock::Lease, onelock::Error>, name: Py<PyAny>) -> Finish {
     Box::new(move |py| match result {
-        Ok(lease) => lease::make(py, lease::Face::Async(Arc::new(lease)), name),
+        Ok(lease) => Ok(lease::grant(py, lease::Face::Async(Arc::new(lease)), name)?.into_any()),
         Err(error) => Err(raise(py, &error)),
     })
 }
@@ -106,6 +106,23 @@ impl Lock {
             Face::Async(lock) => lock.kind(),
         }
         .as_str()
+    }
+
+    /// Whether name, options, time-out and owner make sense together. No I/O.
+    fn check(
+        &self,
+        py: Python<'_>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        owner: Option<&Bound<'_, Owner>>,
+    ) -> PyResult<()> {
+        optional_duration(timeout, "timeout", "describe a lock")?;
+        let checked = match (&self.face, owner) {
+            (Face::Blocking(lock), None) => lock.validate(),
+            (Face::Blocking(lock), Some(owner)) => lock.clone().owner(&owner.get().owner).validate(),
+            (Face::Async(lock), None) => lock.validate(),
+            (Face::Async(lock), Some(owner)) => lock.clone().owner(&owner.get().owner).validate(),
+        };
+        checked.map_err(|error| raise(py, &error))
     }
 
     // ---- threads ---------------------------------------------------------------------------------------------------
@@ -152,27 +169,27 @@ impl Lock {
 
     // ---- event loops -----------------------------------------------------------------------------------------------
 
-    fn start_acquire<'py>(
+    fn start_acquire(
         &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
-        timeout: Option<&Bound<'py, PyAny>>,
-        owner: Option<&Bound<'py, Owner>>,
-    ) -> PyResult<Started<'py>> {
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        owner: Option<&Bound<'_, Owner>>,
+    ) -> PyResult<Started> {
         let wait = optional_duration(timeout, "timeout", "acquire")?;
-        let name = self.name.clone_ref(event_loop.py());
-        Pump::start(pump, event_loop, acquired(self.shared(owner)?, wait, name))
+        let name = self.name.clone_ref(pump.py());
+        Pump::start(pump, future, acquired(self.shared(owner)?, wait, name))
     }
 
     /// The future will have the lease, or `None` when somebody else has the lock.
-    fn start_try_acquire<'py>(
+    fn start_try_acquire(
         &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
-        owner: Option<&Bound<'py, Owner>>,
-    ) -> PyResult<Started<'py>> {
-        let (lock, name) = (self.shared(owner)?, self.name.clone_ref(event_loop.py()));
-        Pump::start(pump, event_loop, async move {
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
+        owner: Option<&Bound<'_, Owner>>,
+    ) -> PyResult<Started> {
+        let (lock, name) = (self.shared(owner)?, self.name.clone_ref(pump.py()));
+        Pump::start(pump, future, async move {
             match lock.try_acquire().await {
                 Ok(Some(lease)) => granted(Ok(lease), name),
                 Ok(None) => Box::new(|py: Python<'_>| Ok(py.None())),
@@ -181,20 +198,20 @@ impl Lock {
         })
     }
 
-    fn start_attach<'py>(
+    fn start_attach(
         &self,
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
         proof: String,
-        owner: Option<&Bound<'py, Owner>>,
-    ) -> PyResult<Started<'py>> {
-        let (lock, name) = (self.shared(owner)?, self.name.clone_ref(event_loop.py()));
-        Pump::start(pump, event_loop, async move { granted(lock.attach(&proof).await, name) })
+        owner: Option<&Bound<'_, Owner>>,
+    ) -> PyResult<Started> {
+        let (lock, name) = (self.shared(owner)?, self.name.clone_ref(pump.py()));
+        Pump::start(pump, future, async move { granted(lock.attach(&proof).await, name) })
     }
 
-    fn start_is_locked<'py>(&self, pump: &Bound<'py, Pump>, event_loop: &Bound<'py, PyAny>) -> PyResult<Started<'py>> {
+    fn start_is_locked(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let lock = self.shared(None)?;
-        Pump::start(pump, event_loop, async move {
+        Pump::start(pump, future, async move {
             let found = lock.is_locked().await;
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),

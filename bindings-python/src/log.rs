@@ -87,8 +87,11 @@ impl Log {
         self.filled.notify_one();
         if start {
             let log = self.clone();
-            // without a thread the lines wait for the next call that takes them
-            let _ = thread::Builder::new().name("onelock-log".to_owned()).spawn(move || log.carry());
+            let spawned = thread::Builder::new().name("onelock-log".to_owned()).spawn(move || log.carry());
+            if spawned.is_err() {
+                // the lines wait for the next one, which asks for a thread again, or for the end
+                self.lock().carrier = false;
+            }
         }
     }
 

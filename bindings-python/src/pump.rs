@@ -1,4 +1,5 @@
-//! One event loop's share of background work: starts it, and delivers its results in batches on the loop's own thread.
+//! One event loop's share of background work: starts it, and hands out its results in batches on the loop's own thread.
+//! What calls into the loop, its futures and listeners is `_pumps.py`.
 //!
 //! The loop owns the reader of the pump (through `add_reader`) and nobody else does. When the loop is closed it lets go of
 //! the reader, and with that what is still under way is cancelled, and what was not delivered is undone, whoever keeps
@@ -13,9 +14,7 @@ use std::{mem, process, thread};
 use futures_util::FutureExt;
 use onelock::ErrorKind;
 use onelock::port::{Port, Socket, Task};
-use pyo3::exceptions::PyOSError;
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::connection::Connection;
@@ -49,29 +48,40 @@ pub(crate) struct Pump {
 
 /// Tells the waiter even if the work panicked.
 struct Report {
-    queue: Arc<Queue>,
+    /// Until it has told.
+    queue: Option<Arc<Queue>>,
     id: u64,
 }
 
 impl Report {
-    fn done(self, finish: Finish) {
-        self.queue.push(self.id, finish);
-        mem::forget(self);
+    fn done(mut self, finish: Finish) {
+        if let Some(queue) = self.queue.take() {
+            queue.push(self.id, finish);
+        }
     }
 }
 
 impl Drop for Report {
     fn drop(&mut self) {
-        if thread::panicking() {
+        if let Some(queue) = self.queue.take()
+            && thread::panicking()
+        {
             let finish =
                 |py: Python<'_>| Err(refused(py, ErrorKind::Internal, "run background work", "it panicked", None));
-            self.queue.push(self.id, Box::new(finish));
+            queue.push(self.id, Box::new(finish));
         }
     }
 }
 
-/// Something that was started: its number, and the future that will have its result.
-pub(crate) type Started<'py> = (u64, Bound<'py, PyAny>);
+/// What the loop has to do after something was started: the connections that it is to watch from now on, and whether it is
+/// to call `flush` when it has gone round.
+pub(crate) type Chores = (Vec<Py<Connection>>, bool);
+
+/// Something that was started: its number, and most of the time nothing else.
+pub(crate) type Started = (u64, Option<Chores>);
+
+/// What has come: for a future its result (0) or its error (1), or what a listener is to be called with (2).
+pub(crate) type Told = (Py<PyAny>, u8, Py<PyAny>);
 
 impl Pump {
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
@@ -83,29 +93,25 @@ impl Pump {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts `work` in the background. Its result goes to a new future of `event_loop`.
-    pub(crate) fn start<'py>(
-        pump: &Bound<'py, Pump>,
-        event_loop: &Bound<'py, PyAny>,
+    /// Starts `work` in the background. Its result goes to `future`.
+    pub(crate) fn start(
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
         work: impl Future<Output = Finish> + Send + 'static,
-    ) -> PyResult<Started<'py>> {
-        let (py, this) = (event_loop.py(), pump.get());
-        let future = event_loop.call_method0(intern!(py, "create_future"))?;
+    ) -> PyResult<Started> {
+        let (py, this) = (pump.py(), pump.get());
         let id = this.number();
-        let queue = this.queue.clone();
-        let report = Report { queue, id };
+        let report = Report { queue: Some(this.queue.clone()), id };
         let started = this.port.start(work.map(move |finish| report.done(finish)));
         let work = started.map_err(|error| raise(py, &error))?;
-        let waiter = Waiter { future: future.clone().unbind(), work };
-        this.waiters().results.insert(id, waiter);
-        for socket in this.port.fresh() {
-            Connection::watch(pump, event_loop, socket)?;
+        this.waiters().results.insert(id, Waiter { future, work });
+        let fresh = this.port.fresh();
+        let flush = this.port.is_owing() && !this.called.swap(true, Ordering::Relaxed);
+        if fresh.is_empty() && !flush {
+            return Ok((id, None));
         }
-        if this.port.is_owing() && !this.called.swap(true, Ordering::Relaxed) {
-            let flush = pump.getattr(intern!(py, "flush"))?;
-            event_loop.call_method1(intern!(py, "call_soon"), (flush,))?;
-        }
-        Ok((id, future))
+        let connections = fresh.into_iter().map(|socket| Connection::new(pump, socket));
+        Ok((id, Some((connections.collect::<PyResult<_>>()?, flush))))
     }
 
     /// The number under which `callback` is called, and what calls it.
@@ -114,70 +120,71 @@ impl Pump {
         self.waiters().events.insert(id, callback);
         (id, self.queue.clone())
     }
-}
 
-impl Pump {
-    /// What this socket has is taken in, and what came of it delivered. False when it is not to be watched any more.
-    pub(crate) fn ready(&self, py: Python<'_>, socket: &Socket) -> bool {
+    /// What this socket has is taken in; what came of it, and whether it is to be watched on.
+    pub(crate) fn ready(&self, py: Python<'_>, socket: &Socket) -> (bool, Vec<Told>) {
         self.queue.attend();
         let goes_on = self.port.ready(socket);
-        self.deliver(py, self.queue.take_attended());
-        goes_on
+        (goes_on, self.tell(py, self.queue.take_attended()))
     }
 
-    fn deliver(&self, py: Python<'_>, items: Vec<Item>) {
-        for (id, finish) in items {
+    /// What has come, for whom. To be told in Python: nothing of Python runs in here, for a thread that the interpreter
+    /// ends while it is in Python must have nothing native of ours below it.
+    fn tell(&self, py: Python<'_>, items: Vec<Item>) -> Vec<Told> {
+        let tell = |(id, finish): Item| {
             let waiter = self.waiters().results.remove(&id);
-            let delivered = if let Some(waiter) = waiter {
-                deliver(waiter.future.bind(py), finish)
+            let (target, event) = if let Some(waiter) = waiter {
+                (waiter.future, false)
             } else {
-                let callback = self.waiters().events.get(&id).map(|callback| callback.clone_ref(py));
                 // nobody waits any more: the result is dropped, and so undone
-                let Some(callback) = callback else { continue };
-                finish(py).and_then(|event| callback.call1(py, (event,))).map(drop)
+                let callback = self.waiters().events.get(&id)?.clone_ref(py);
+                (callback, true)
             };
-            if let Err(error) = delivered {
-                error.write_unraisable(py, None);
-            }
-        }
+            Some(match finish(py) {
+                Ok(value) => (target, if event { 2 } else { 0 }, value),
+                Err(error) => (target, 1, error.into_value(py).into_any()),
+            })
+        };
+        items.into_iter().filter_map(tell).collect()
     }
 }
 
 #[pymethods]
 impl Pump {
     #[new]
-    fn new() -> PyResult<Pump> {
-        let queue = Queue::new().map_err(|error| PyOSError::new_err(error.to_string()))?;
+    fn new(py: Python<'_>) -> PyResult<Pump> {
+        let queue = Queue::new().map_err(|error| {
+            let detail = format!("no file descriptor to wake it by: {error}");
+            refused(py, ErrorKind::SystemLimit, "serve an event loop", &detail, None)
+        })?;
         let (waiters, next) = (Mutex::default(), AtomicU64::new(0));
         let called = AtomicBool::new(false);
         Ok(Pump { port: Port::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })
     }
 
-    /// Sends the requests that came together. The loop calls it when it has gone round.
-    fn flush(&self, py: Python<'_>) {
+    /// Sends the requests that came together. The loop calls it when it has gone round, and tells what has come.
+    fn flush(&self, py: Python<'_>) -> Vec<Told> {
         self.called.store(false, Ordering::Relaxed);
         self.queue.attend();
         self.port.flush();
-        self.deliver(py, self.queue.take_attended());
+        self.tell(py, self.queue.take_attended())
     }
 
-    /// Delivers what has come.
-    fn drain(&self, py: Python<'_>) {
-        self.deliver(py, self.queue.take());
+    /// What has come.
+    fn drain(&self, py: Python<'_>) -> Vec<Told> {
+        self.tell(py, self.queue.take())
     }
 
-    /// Nobody waits for this result any more: the work is cancelled, and what it got is given back.
-    fn abandon(&self, id: u64) {
-        let waiter = self.waiters().results.remove(&id);
-        if let Some(waiter) = waiter {
-            waiter.work.abort();
-        }
+    /// Nobody waits for this result any more: the work is cancelled, and what it got is given back. Returns the future.
+    fn abandon(&self, id: u64) -> Option<Py<PyAny>> {
+        let waiter = self.waiters().results.remove(&id)?;
+        waiter.work.abort();
+        Some(waiter.future)
     }
 
-    /// Nobody hears these events any more.
-    fn forget(&self, id: u64) {
-        let callback = self.waiters().events.remove(&id);
-        drop(callback);
+    /// Nobody hears these events any more. Returns who did.
+    fn forget(&self, id: u64) -> Option<Py<PyAny>> {
+        self.waiters().events.remove(&id)
     }
 
     /// How many results and events are waited for; for tests.
@@ -239,9 +246,9 @@ impl Reader {
         self.0.get().queue.fd()
     }
 
-    /// Delivers what has come. The loop calls it when `fileno()` is readable.
-    fn drain(&self, py: Python<'_>) {
-        self.0.get().drain(py);
+    /// What has come. The loop calls it when `fileno()` is readable.
+    fn drain(&self, py: Python<'_>) -> Vec<Told> {
+        self.0.get().drain(py)
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -253,17 +260,4 @@ impl Drop for Reader {
     fn drop(&mut self) {
         self.0.get().end();
     }
-}
-
-fn deliver(future: &Bound<'_, PyAny>, finish: Finish) -> PyResult<()> {
-    let py = future.py();
-    if future.call_method0(intern!(py, "done"))?.is_truthy()? {
-        // cancelled meanwhile: dropping the result undoes it
-        return Ok(());
-    }
-    match finish(py) {
-        Ok(value) => future.call_method1(intern!(py, "set_result"), (value,))?,
-        Err(error) => future.call_method1(intern!(py, "set_exception"), (error.into_value(py),))?,
-    };
-    Ok(())
 }

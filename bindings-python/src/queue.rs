@@ -8,8 +8,8 @@ use pyo3::prelude::*;
 
 use crate::wake::Wake;
 
-/// Makes the Python value of a result, on the loop's thread. Dropping it undoes what it stands for: an undelivered lease
-/// is given back.
+/// Makes the Python value of a result, on the loop's thread, and runs nothing of Python. Dropping it undoes what it stands
+/// for: an undelivered lease is given back.
 pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
 /// To whom, and what.

@@ -127,6 +127,21 @@ def test_bad_arguments(run: Run, url: str) -> None:
     run(work())
 
 
+def test_a_decorated_function_can_become_a_task(run: Run, url: str, name: str) -> None:
+    async def work() -> None:
+        async with AsyncClient(url) as client:
+
+            @client.locked(name)
+            async def twice(number: int) -> int:
+                return 2 * number
+
+            # the type checkers look at this, too
+            task: asyncio.Task[int] = asyncio.create_task(twice(21))
+            assert await task == 42
+
+    run(work())
+
+
 def test_many_tasks(run: Run, url: str, name: str) -> None:
     async def work() -> None:
         async with AsyncClient(url) as client:
@@ -268,7 +283,7 @@ def test_the_callers_cancellation_stays_one(run: Run, url: str, name: str, first
             if first == "theirs":
                 task.cancel()
             time.sleep(0.4)
-            pump.drain()
+            _pumps.tell(pump.drain())
             if first == "ours":
                 task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -361,7 +376,7 @@ def test_cancelled_between_grant_and_delivery(run: Run, url: str, name: str) -> 
             await asyncio.sleep(0)
             until(lambda: client.stats().held == 1)
             pump, _ = _pumps.current()
-            pump.drain()
+            _pumps.tell(pump.drain())
             assert pump.pending()[0] == 0
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

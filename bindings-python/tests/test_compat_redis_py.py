@@ -9,6 +9,8 @@ Where they differ, the case says so, and the table in `onelock/compat/redis_py.p
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import os
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +28,15 @@ import pytest
 import redis
 import redis.asyncio
 import redis.asyncio.cluster
+import redis.asyncio.connection
 import redis.asyncio.lock
+import redis.connection
 import redis.exceptions
 import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
 from conftest import Server, until
+from onelock.compat import _redis_known as known
 from onelock.compat import redis_py as compat
 from onelock.compat._redis_settings import settings
 from topologies import GROUP, Cluster, Group
@@ -530,6 +537,77 @@ def test_a_release_that_is_cancelled(server: Server, name: str) -> None:
     asyncio.run(ours())
 
 
+def test_a_late_release_by_one_task_leaves_the_hold_of_another(server: Server, name: str) -> None:
+    """redis-py's would delete it."""
+
+    async def work(kind: Any) -> object:
+        client = redis.asyncio.Redis(port=server.port)
+        lock = kind(client, name, timeout=0.2)
+        expired, entered, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def first() -> None:
+            assert await lock.acquire()
+            while server.command("EXISTS", name):
+                await asyncio.sleep(0.01)
+            expired.set()
+            await entered.wait()
+            with suppress(LockNotOwnedError):
+                await lock.release()
+            # once more changes nothing
+            with suppress(LockError):
+                await lock.release()
+            done.set()
+
+        async def second() -> object:
+            await expired.wait()
+            lock.timeout, lock._options = 20, {"ttl": 20, "auto_renew": False}
+            assert await lock.acquire()
+            entered.set()
+            await done.wait()
+            left = server.command("EXISTS", name)
+            with suppress(LockError):
+                await lock.release()
+            return left
+
+        try:
+            return (await asyncio.gather(first(), second()))[1]
+        finally:
+            await client.aclose()
+
+    assert asyncio.run(work(redis.asyncio.lock.Lock)) == 0
+    assert asyncio.run(work(compat.AsyncLock)) == 1
+
+
+def test_a_late_release_by_one_thread_leaves_the_hold_of_another(server: Server, name: str) -> None:
+    lock = compat.Lock(redis.Redis(port=server.port), name, timeout=0.2, thread_local=False)
+    assert lock.acquire()
+    until(lambda: not server.command("EXISTS", name))
+    with ThreadPoolExecutor(1) as other:
+        lock._options = {"ttl": 20, "auto_renew": False}
+        assert other.submit(lock.acquire).result()
+        with pytest.raises(LockNotOwnedError):
+            lock.release()
+        with pytest.raises(LockError):
+            lock.release()
+        assert server.command("EXISTS", name) == 1
+        other.submit(lock.release).result()
+        assert server.command("EXISTS", name) == 0
+
+
+def test_a_hold_outlives_the_task_that_acquired_it(server: Server, name: str) -> None:
+    async def work() -> None:
+        client = redis.asyncio.Redis(port=server.port)
+        lock = compat.AsyncLock(client, name)
+        assert await asyncio.create_task(lock.acquire())
+        gc.collect()
+        assert server.command("EXISTS", name) == 1
+        await lock.release()
+        assert server.command("EXISTS", name) == 0
+        await client.aclose()
+
+    asyncio.run(work())
+
+
 # ---- settings ---------------------------------------------------------------------------------------------------------
 
 
@@ -551,11 +629,15 @@ def test_settings_of_a_client() -> None:
 
 
 def test_settings_from_a_provider_of_credentials() -> None:
+    fixed = redis.UsernamePasswordCredentialProvider("me", "x")
+    assert settings(redis.Redis(credential_provider=fixed))[0] == "redis://me:x@localhost:6379/0"
+
     class Provider(redis.CredentialProvider):
         def get_credentials(self) -> tuple[str, str]:
-            return "me", "x"
+            raise AssertionError("asked for nothing")
 
-    assert settings(redis.Redis(credential_provider=Provider()))[0] == "redis://me:x@localhost:6379/0"
+    with pytest.raises(TypeError, match=r"credential_provider.*Provider"):
+        settings(redis.Redis(credential_provider=Provider()))
 
 
 @pytest.mark.parametrize("kind", [redis.Sentinel, redis.asyncio.Sentinel])
@@ -610,9 +692,87 @@ def test_settings_of_a_client_of_a_cluster_that_has_not_connected() -> None:
     assert options["ca_file"] == "ca"
 
 
-def test_settings_that_are_not_understood() -> None:
-    with pytest.raises(TypeError, match="ssl_ca_data"):
-        settings(redis.Redis(ssl=True, ssl_ca_data="x"))
+@pytest.mark.parametrize("key", sorted(known.REFUSED - {"unix_socket_path", "socket_type"}))
+@pytest.mark.parametrize("kind", [redis.Redis, redis.asyncio.Redis])
+def test_settings_that_are_not_understood(kind: Any, key: str) -> None:
+    if key not in inspect.signature(kind).parameters:
+        return
+    client = kind(ssl=True)
+    client.connection_pool.connection_kwargs[key] = "x"
+    with pytest.raises(TypeError, match=key):
+        settings(client)
+
+
+def test_more_settings_that_are_not_understood() -> None:
+    sentinel: Any = redis.Sentinel
+    with pytest.raises(TypeError, match="ssl_check_hostname"):
+        settings(redis.Redis(ssl=True, ssl_check_hostname=False))
+    # nothing is checked at all there
+    assert settings(redis.Redis(ssl=True, ssl_check_hostname=False, ssl_cert_reqs="none"))[1]["tls_insecure"]
+    assert settings(redis.Redis(ssl_check_hostname=False))[0] == "redis://localhost:6379/0"
+    with pytest.raises(TypeError, match="ssl_check_hostname"):
+        settings(redis.asyncio.RedisCluster(host="h", ssl=True, ssl_check_hostname=False))
+    with pytest.raises(TypeError, match="ssl_check_hostname"):
+        settings(sentinel([("s1", 1)]).master_for("m", ssl=True, ssl_check_hostname=False))
+    with pytest.raises(TypeError, match="ssl_check_hostname"):
+        settings(sentinel([("s1", 1)], sentinel_kwargs={"ssl": True, "ssl_check_hostname": False}).master_for("m"))
+    with pytest.raises(TypeError, match="redis_connect_func"):
+        settings(redis.Redis(redis_connect_func=print))
+    pool = redis.ConnectionPool(host="h", socket_type=2)
+    with pytest.raises(TypeError, match="socket_type"):
+        settings(redis.Redis(connection_pool=pool))
+    pool = redis.ConnectionPool(host="h", something_new=0)
+    with pytest.raises(TypeError, match="something_new"):
+        settings(redis.Redis(connection_pool=pool))
+
+
+def test_every_setting_of_redis_py_is_known() -> None:
+    """When this fails, redis-py has a new one: say in `_redis_known` what it means for a lock."""
+    kinds = [
+        *(kind for of in (known._CLIENTS, known._CLUSTERS, known._POOLS, known._CONNECTIONS) for kind in of),
+        redis.connection.AbstractConnection,
+        redis.asyncio.connection.AbstractConnection,
+    ]
+    # of clients, pools and clusters, and not handed to connections
+    others = {
+        "self", "args", "kwargs", "connection_kwargs", "single_connection_client", "auto_close_connection_pool",
+        "cache_factory", "service_name", "sentinel_manager", "startup_nodes", "cluster_error_retry_attempts",
+        "require_full_coverage", "reinitialize_steps", "read_from_replicas", "load_balancing_strategy",
+        "dynamic_startup_nodes", "url", "address_remap", "policy_resolver",
+    }  # fmt: skip
+    known_ones = known.TAKEN | known.REFUSED | known.IRRELEVANT | others
+    for kind in kinds:
+        for parameter in inspect.signature(kind.__init__).parameters:
+            assert parameter in known_ones, f"{kind.__module__}.{kind.__qualname__}({parameter})"
+
+
+class FakeConnection(redis.connection.Connection):
+    """As fakeredis has it: goes nowhere."""
+
+
+class FakeRedis(redis.Redis):
+    """As fakeredis has it."""
+
+    @classmethod
+    def from_url(cls, url: str, **kwargs: Any) -> Any:
+        pool = redis.ConnectionPool.from_url(url, connection_class=FakeConnection)
+        return cls(connection_pool=pool)
+
+
+class FakePool(redis.ConnectionPool):
+    """Somebody's own."""
+
+
+@pytest.mark.parametrize("make", [compat.Lock, compat.AsyncLock])
+def test_a_client_that_is_not_known_is_refused_by_name(url: str, make: Any) -> None:
+    with pytest.raises(TypeError, match="FakeRedis"):
+        make(FakeRedis.from_url(url), "a")
+    with pytest.raises(TypeError, match="FakeConnection"):
+        make(redis.Redis(connection_pool=redis.ConnectionPool.from_url(url, connection_class=FakeConnection)), "a")
+    with pytest.raises(TypeError, match="FakePool"):
+        make(redis.Redis(connection_pool=FakePool.from_url(url)), "a")
+    with pytest.raises(TypeError, match="Pipeline"):
+        make(redis.Redis.from_url(url).pipeline(), "a")
 
 
 # ---- several servers --------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ class Watching:
     seen: list[Seen]
 
     def add_reader(self, fd: Any, callback: Any, *args: Any) -> Any:
-        if type(getattr(callback, "__self__", None)).__name__ != "Connection":
+        if not args or type(args[0]).__name__ != "Connection":
             return super().add_reader(fd, callback, *args)  # type: ignore[misc]
         seen = Seen(fd)
         self.seen.append(seen)

@@ -40,11 +40,15 @@ from onelock import Client
 client = Client(prefix="gunicorn:")
 masters = client.lock("master").acquire()
 number = 0
+kept = []
 
 
 def app(environ, start_response):
     global number
     number += 1
+    if not kept:
+        # for as long as the worker lives
+        kept.append(client.lock(f"worker:{os.getpid()}").acquire())
     with client.lock("shared", timeout=10) as lease:
         mine = client.lock("master", timeout=0)
         told = f"{os.getpid()} {masters.held} {mine.is_locked()} {lease.held}"
@@ -111,6 +115,7 @@ def test_gunicorn_workers_have_clients_of_their_own(server: Server, tmp_path: Pa
 CELERY = """
 import os, sys, time
 from celery import Celery
+from celery.signals import worker_process_shutdown
 from onelock import Client
 
 app = Celery("jobs", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
@@ -121,8 +126,20 @@ client = Client(prefix="celery:")
 client.lock("at start").acquire().release()
 
 
+kept = []
+
+
+@worker_process_shutdown.connect
+def give_back(**_):
+    # these processes end without the interpreter's own end
+    client.close()
+
+
 @app.task
 def add_one(file):
+    if not kept:
+        # for as long as the worker lives
+        kept.append(client.lock(f"worker:{os.getpid()}").acquire())
     with client.lock("counter", timeout=30):
         with open(file) as counter:
             value = int(counter.read())

@@ -8,8 +8,10 @@ import gc
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
+import redis
 
 import onelock
 from conftest import Server, is_free, until
@@ -189,7 +191,6 @@ def test_every_client_option(url: str, name: str) -> None:
         sentinel_tls=False,
         label="checkout",
         inspectable=True,
-        accepted_warnings="persistence",
     ) as client:
         with client.lock(name) as lease:
             assert 8 < lease.remaining < 9
@@ -575,7 +576,6 @@ def test_facts(client: Client) -> None:
     assert "valkey" in facts.server or "redis" in facts.server
     assert facts.grade in {grade.value for grade in Grade}
     assert any("appendonly" in warning for warning in facts.warnings)
-    assert facts.dangers == []
 
 
 def test_gate() -> None:
@@ -637,3 +637,32 @@ def test_a_lease_with_callbacks_goes_with_its_last_reference(client: Client, nam
         until(lambda: client.inspect(name) is None)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("make", [Client, onelock.AsyncClient])
+def test_what_makes_no_sense_is_refused_where_the_lock_is_described(make: type[Client]) -> None:
+    client = make("redis://127.0.0.1:1/")
+    bad: list[dict[str, Any]] = [
+        {"name": ""},
+        {"name": "x" * 513},
+        {"name": "a", "ttl": 0.001},
+        {"name": "a", "ttl": 1, "min_validity": 2},
+        {"name": "a", "max_hold": 0},
+        {"name": "a", "timeout": -1},
+        {"name": "a", "owner": onelock.Owner()},
+    ]
+    for arguments in bad:
+        with pytest.raises(onelock.InvalidArgument):
+            client.lock(**arguments)
+    with pytest.raises(TypeError):
+        client.lock("a", timeout="5")  # type: ignore[arg-type]
+    with pytest.raises(onelock.InvalidArgument):
+        client.reentrant_lock("")
+    assert client.reentrant_lock("a", owner=onelock.Owner()).name == "a"
+
+
+def test_an_address_is_a_text_or_a_list_of_texts() -> None:
+    assert Client(["redis://127.0.0.1:1/", "redis://127.0.0.1:2/", "redis://127.0.0.1:3/"])
+    for wrong in (redis.Redis(), b"redis://localhost", 6379, [b"redis://localhost"], {"host": "localhost"}):
+        with pytest.raises(TypeError, match="must be an address"):
+            Client(wrong)  # type: ignore[arg-type]

@@ -79,6 +79,18 @@ impl Address {
         Ok(Address::Quorum(Nodes::list(urls, &options.redis())?))
     }
 
+    /// Whether another store at this address is the same, once the runtime of the first one has ended.
+    pub(crate) fn check_again(&self) -> Result<(), Error> {
+        match self {
+            Address::Memory(name) if name.is_empty() => {
+                let detail = "the runtime on which this client was first used has ended, and its memory:// with it; make \
+                              a new client, or name the store (memory://NAME)";
+                Err(Error::new(crate::ErrorKind::Unsupported, "use the client", detail))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A store at this address. Opens no socket.
     pub(crate) fn open(&self, options: &Options) -> SharedStore {
         match self {

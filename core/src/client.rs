@@ -9,15 +9,14 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::backend::Facts;
-use crate::backend::finding;
 use crate::builder::ClientBuilder;
 use crate::driver::acquiring::cause;
 use crate::driver::engine::Engine;
 use crate::driver::tally::Stats;
 use crate::driver::{clock, giving, sleep_until};
 use crate::error::{Error, ErrorKind};
-use crate::inspect::{self, Inspection};
-use crate::lock::{Description, Lock};
+use crate::exit;
+use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
 use crate::options::Options;
 use crate::runtime;
@@ -61,14 +60,17 @@ impl Shared {
         }
     }
 
-    /// The engine of this process, made on first use. Lock-free.
+    /// The engine of this process, made on first use, and anew when the runtime of its background work has ended. Lock-free.
     pub(crate) fn engine(&self) -> Result<Arc<Engine>, Error> {
         loop {
             let present = self.engine.load_full();
             if let Some(engine) = &present
                 && engine.stamp.is_here()
             {
-                return Ok(engine.clone());
+                if !engine.is_orphaned() {
+                    return Ok(engine.clone());
+                }
+                self.address.check_again()?;
             }
             if self.closed.load(Ordering::Acquire) {
                 leak_inherited(present);
@@ -76,6 +78,7 @@ impl Shared {
             }
             let store = self.address.open(&self.options);
             let fresh = Engine::start(self.options.clone(), store, self.runtime()?)?;
+            exit::watch(&fresh, self.background);
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
             leak_inherited(present);
             leak_inherited(arc_swap::Guard::into_inner(seen));
@@ -147,7 +150,9 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
         };
         Error::new(failure.kind, "connect", found).because(cause(engine, &failure))
     })?;
-    let facts = finding::told(facts, &engine.options.accepted_warnings);
+    for warning in &facts.warnings {
+        tracing::warn!(server = %facts.server, "{warning}");
+    }
     let grade = if engine.options.fencing { facts.grade } else { Grade::None };
     let wanted = engine.options.min_fencing_grade;
     if grade < wanted {
@@ -160,7 +165,7 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
         return Err(Error::new(ErrorKind::Unsupported, "connect", detail));
     }
     engine.set_grade(grade);
-    tracing::info!(grade = grade.as_str(), "onelock: connected to {} at {}", facts.server, engine.store.address());
+    tracing::debug!(server = %facts.server, grade = grade.as_str(), "connected");
     Ok(Facts { grade, ..facts })
 }
 
@@ -184,8 +189,9 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
         engine.runtime.spawn(async move {
             if let Err(error) = check(&worker).await {
                 tracing::debug!(%error, "the server was not looked at");
-                // also what does not pass by itself may be put right meanwhile
-                worker.check_failed();
+                if error.is_retryable() {
+                    worker.check_failed();
+                }
             }
         });
     }
@@ -223,7 +229,7 @@ pub(crate) async fn close(engine: &Arc<Engine>) {
 ///
 /// Cheap to clone; clones share connections, renewal and clean-up. May be used from any task and any thread of one tokio
 /// runtime: background work runs on the runtime on which the client is first used, and ends with it. `await` [`close`]
-/// before the program ends: what is still held is given back then.
+/// (or [`release`](crate::Lease::release)) before that: a guard that is dropped at the end of `main` comes too late.
 ///
 /// [`close`]: Client::close
 ///
@@ -252,7 +258,7 @@ impl Client {
     /// | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, the others are asked for |
     /// | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
     ///
-    /// What breaks locks on that server is logged, and told by [`Client::check`]. Returns within
+    /// What breaks locks on that server is logged as a warning, and told by [`Client::check`]. Returns within
     /// `connect_timeout + request_timeout` (3 s).
     ///
     /// # Errors
@@ -299,8 +305,9 @@ impl Client {
 
     /// The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name. No I/O.
     ///
-    /// A name has 1 to 512 bytes, any bytes; it is checked when the lock is used. Not re-entrant: who acquires it twice
-    /// waits for himself. On the server it is a string that any `SET NX PX` client respects.
+    /// A name has 1 to 512 bytes, any bytes, and does not begin with a word kept for companion keys (`onelock_fence:` ...);
+    /// it is checked when the lock is used. Not re-entrant: who acquires it twice waits for himself. On the server it is a
+    /// string that any `SET NX PX` client respects.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -333,66 +340,6 @@ impl Client {
     /// ```
     pub fn reentrant_lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
-    }
-
-    /// Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip, within
-    /// `connect_timeout + request_timeout`.
-    ///
-    /// For people and dashboards: when the answer arrives it may be old. Label, process and host are known of holders
-    /// whose client is [`inspectable`](ClientBuilder::inspectable).
-    ///
-    /// # Errors
-    /// `WrongKind` when something that is no lock stands there; `Unavailable`, `NotPermitted` and so on from the server.
-    ///
-    /// # Cancel safety
-    /// It changes nothing.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
-    /// # let client = onelock::Client::connect("memory://").await?;
-    /// let lease = client.lock("orders:42").acquire().await?;
-    /// let seen = client.inspect("orders:42").await?.unwrap();
-    /// assert_eq!(seen.fencing_token, lease.fencing_token());
-    /// assert!(seen.ttl_left.unwrap().as_secs() >= 29);
-    /// # lease.release().await?;
-    /// assert!(client.inspect("orders:42").await?.is_none());
-    /// # Ok(()) }
-    /// ```
-    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
-        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
-        what.check("inspect")?;
-        let engine = self.engine()?;
-        engine.check_open("inspect").map_err(|error| error.on(&what.name))?;
-        inspect::inspect(&engine, &what.name, what.key).await
-    }
-
-    /// Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
-    ///
-    /// The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
-    /// next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency, not for
-    /// programs.
-    ///
-    /// # Errors
-    /// `WrongKind` when something that is no lock stands there (it is left untouched); `Unavailable`, `NotPermitted` and
-    /// so on from the server.
-    ///
-    /// # Cancel safety
-    /// If the future is dropped, the lock may or may not have been taken away.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
-    /// # let client = onelock::Client::connect("memory://").await?;
-    /// let lease = client.lock("orders:42").acquire().await?;
-    /// assert!(client.force_release("orders:42").await?);
-    /// assert_eq!(lease.release().await?, onelock::Release::AlreadyExpired);
-    /// # Ok(()) }
-    /// ```
-    pub async fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
-        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
-        what.check("force_release")?;
-        let engine = self.engine()?;
-        engine.check_open("force_release").map_err(|error| error.on(&what.name))?;
-        inspect::force_release(&engine, &what.name, what.key).await
     }
 
     /// Looks at the server: its version, its fencing grade, and what breaks locks on it. [`Client::connect`] does so too.

@@ -8,7 +8,7 @@ use crate::driver::clock;
 use crate::driver::engine::Engine;
 use crate::lock::Description;
 use crate::machine::{Answer, Failure, Key, Kind, Op, Outcome, OwnerInfo, Reply, Standing, Time, token};
-use crate::{Error, ErrorKind};
+use crate::{Client, Error, ErrorKind};
 
 /// What stands under a name, from [`Client::inspect`](crate::Client::inspect).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,86 @@ pub struct Inspection {
     pub ttl_left: Option<Duration>,
     /// The fencing token of the present hold; `None` for a holder without one, such as a foreign client.
     pub fencing_token: Option<u64>,
+}
+
+impl Client {
+    /// Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip, within
+    /// `connect_timeout + request_timeout`.
+    ///
+    /// For people and dashboards: when the answer arrives it may be old. Label, process and host are known of holders
+    /// whose client is [`inspectable`](ClientBuilder::inspectable).
+    ///
+    /// # Errors
+    /// `WrongKind` when something that is no lock stands there; `Unavailable`, `NotPermitted` and so on from the server.
+    ///
+    /// # Cancel safety
+    /// It changes nothing.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// let seen = client.inspect("orders:42").await?.unwrap();
+    /// assert_eq!(seen.fencing_token, lease.fencing_token());
+    /// assert!(seen.ttl_left.unwrap().as_secs() >= 29);
+    /// # lease.release().await?;
+    /// assert!(client.inspect("orders:42").await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
+        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
+        what.check("inspect")?;
+        let engine = self.engine()?;
+        engine.check_open("inspect").map_err(|error| error.on(&what.name))?;
+        inspect(&engine, &what.name, what.key).await
+    }
+
+    /// Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
+    ///
+    /// Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live.
+    ///
+    /// The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
+    /// next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency, not for
+    /// programs.
+    ///
+    /// # Errors
+    /// `WrongKind` when anything else stands there (it is left untouched; see [`Client::force_release_foreign`]);
+    /// `Unavailable`, `NotPermitted` and so on from the server.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock may or may not have been taken away.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock("orders:42").acquire().await?;
+    /// assert!(client.force_release("orders:42").await?);
+    /// assert_eq!(lease.release().await?, onelock::Release::AlreadyExpired);
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.force(name.as_ref(), false).await
+    }
+
+    /// [`Client::force_release`] by whoever is sure that a string without a time to live is a lock, too: that of a client
+    /// that does `SET NX` alone. Any other string goes as well, so look first.
+    ///
+    /// # Errors
+    /// As [`Client::force_release`].
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, the lock may or may not have been taken away.
+    pub async fn force_release_foreign(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.force(name.as_ref(), true).await
+    }
+
+    async fn force(&self, name: &[u8], foreign: bool) -> Result<bool, Error> {
+        let what = Description::new(self.options(), Kind::Mutex, name);
+        what.check("force_release")?;
+        let engine = self.engine()?;
+        engine.check_open("force_release").map_err(|error| error.on(&what.name))?;
+        force_release(&engine, &what.name, what.key, foreign).await
+    }
 }
 
 pub(crate) fn inspection(standing: Standing, name: &[u8]) -> Result<Inspection, Error> {
@@ -67,7 +147,11 @@ pub(crate) fn forced(engine: &Engine, name: &[u8], answer: &Answer) -> Result<bo
             Ok(*found)
         }
         Outcome::Applied(Reply::WrongKind { found }) => {
-            let detail = format!("a {found} stands under this name; it was left untouched");
+            let why = match found.as_str() {
+                "string" => "has no time to live, so it may be no lock (who is sure that it is one, says `foreign`)",
+                _ => "is not recognisably a lock",
+            };
+            let detail = format!("what stands under this name (a {found}) {why}; it was left untouched");
             Err(Error::new(ErrorKind::WrongKind, "force_release", detail).on(name))
         }
         _ => Err(failed(engine, "force_release", name, &failure(answer))),
@@ -96,12 +180,12 @@ pub(crate) fn same_kind(found: Option<Inspection>, what: &Description) -> Result
     }
 }
 
-pub(crate) async fn force_release(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<bool, Error> {
+pub(crate) async fn force_release(engine: &Arc<Engine>, name: &[u8], key: Key, foreign: bool) -> Result<bool, Error> {
     let until = limit(engine) + engine.options.request_timeout;
-    let mut answer = engine.store.call(Op::ForceRelease { key: key.clone() }, until).await;
+    let mut answer = engine.store.call(Op::ForceRelease { key: key.clone(), foreign }, until).await;
     if matches!(answer.outcome, Outcome::Indeterminate(_)) {
         // deleting twice is as good as once; only "was there something" may be off after a lost reply
-        answer = engine.store.call(Op::ForceRelease { key }, until).await;
+        answer = engine.store.call(Op::ForceRelease { key, foreign }, until).await;
     }
     engine.observe_clock(&answer);
     forced(engine, name, &answer)

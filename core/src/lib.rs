@@ -37,7 +37,7 @@
 //!
 //! `client` (default): everything that does I/O. Without it only [`machine`] is built, which depends on next to nothing.
 
-#![deny(unsafe_code)] // but for a few lines in `driver::birthmark`
+#![deny(unsafe_code)] // but for a few lines in `driver::birthmark` and `exit`
 
 mod error;
 pub mod machine;
@@ -54,6 +54,8 @@ mod builder;
 mod client;
 #[cfg(feature = "client")]
 mod driver;
+#[cfg(feature = "client")]
+mod exit;
 #[cfg(feature = "client")]
 mod inspect;
 #[cfg(feature = "client")]

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::lease::Lease;
 use crate::machine::{Key, Kind, LossReason, Owner, Terms};
-use crate::options::{Options, check_name, check_wait, invalid};
+use crate::options::{Options, check_name, check_wait, check_words, invalid};
 
 type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
 
@@ -50,7 +50,10 @@ impl Description {
 
     /// Whether everything about it makes sense, before any I/O.
     pub(crate) fn check(&self, tried: &str) -> Result<(), Error> {
-        check_name(&self.name).and_then(|()| self.terms.check()).map_err(|detail| invalid(tried, detail).on(&self.name))
+        check_name(&self.name)
+            .and_then(|()| check_words(&self.key, "the name behind its prefix"))
+            .and_then(|()| self.terms.check())
+            .map_err(|detail| invalid(tried, detail).on(&self.name))
     }
 
     pub(crate) fn check_wait(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {
@@ -144,6 +147,15 @@ macro_rules! lock_setters {
         pub fn renew_every(mut self, period: Duration) -> Self {
             Arc::make_mut(&mut self.what.terms).renew_every = Some(period);
             self
+        }
+
+        /// Whether name, options and owner make sense together: what every acquire looks at first. No I/O. For those who
+        /// want to know when they describe a lock, not when they use it.
+        ///
+        /// # Errors
+        /// `InvalidArgument`, which says what is wrong.
+        pub fn validate(&self) -> Result<(), $crate::Error> {
+            self.what.check("describe a lock").and_then(|()| self.what.check_owner("describe a lock"))
         }
 
         /// The name, as it was given.
@@ -295,7 +307,60 @@ impl Lock {
         Fut: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        let lease = Arc::new(self.acquire().await?);
+        self.run(self.acquire().await?, body).await
+    }
+
+    /// The same with a bounded wait; see [`Lock::acquire_within`].
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::acquire_within`], or `Lost`.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::with`].
+    pub async fn with_within<F, Fut, T, E>(&self, wait: Duration, body: F) -> Result<T, E>
+    where
+        F: FnOnce(Arc<Lease>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        self.run(self.acquire_within(wait).await?, body).await
+    }
+
+    /// The same with one try: `None`, and `body` does not run, when somebody else holds the lock.
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::try_acquire`], or `Lost`.
+    ///
+    /// # Cancel safety
+    /// As [`Lock::with`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lock = client.lock("nightly");
+    /// let done = lock.try_with(|_| async { Ok::<_, onelock::Error>("done") }).await?;
+    /// assert_eq!(done, Some("done"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_with<F, Fut, T, E>(&self, body: F) -> Result<Option<T>, E>
+    where
+        F: FnOnce(Arc<Lease>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        match self.try_acquire().await? {
+            Some(lease) => self.run(lease, body).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn run<F, Fut, T, E>(&self, lease: Lease, body: F) -> Result<T, E>
+    where
+        F: FnOnce(Arc<Lease>) -> Fut,
+        Fut: Future<Output = Result<T, E>>,
+        E: From<Error>,
+    {
+        let lease = Arc::new(lease);
         let lost = lease.lost();
         let outcome = tokio::select! {
             // a body that is ready wins over a loss that is ready

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Notify, Secret, finding, quorum, redis};
+use crate::backend::{Notify, Secret, quorum, redis};
 use crate::machine::quorum::Rules;
-use crate::machine::{Grade, Terms, terms};
+use crate::machine::{Grade, Terms, naming, terms};
 use crate::{Error, ErrorKind};
 
 /// The longest lock name, in bytes.
@@ -29,7 +29,6 @@ pub(crate) struct Options {
     pub(crate) unreachable_limit: Duration,
     pub(crate) label: Option<String>,
     pub(crate) inspectable: bool,
-    pub(crate) accepted_warnings: String,
     pub(crate) tls: TlsOptions,
     pub(crate) notify: Notify,
     pub(crate) min_replicas: u32,
@@ -69,7 +68,6 @@ impl Default for Options {
             unreachable_limit: Duration::from_secs(30),
             label: None,
             inspectable: false,
-            accepted_warnings: String::new(),
             tls: TlsOptions::default(),
             notify: Notify::default(),
             min_replicas: 0,
@@ -112,7 +110,6 @@ impl Options {
         if self.quarantine.is_some_and(|quarantine| quarantine > terms::SPAN_MAX) {
             return refuse("quarantine may be one year at most; 0 switches it off".to_owned());
         }
-        finding::names(&self.accepted_warnings).map_err(|detail| invalid("make a client", detail))?;
         if !self.fencing && self.min_fencing_grade != Grade::None {
             return refuse("min_fencing_grade asks for fencing tokens, but fencing is off".to_owned());
         }
@@ -159,9 +156,16 @@ impl Options {
 pub(crate) fn check_name(name: &[u8]) -> Result<(), String> {
     match name.len() {
         0 => Err("the name is empty; a name has 1 to 512 bytes".to_owned()),
-        1..=NAME_MAX => Ok(()),
+        1..=NAME_MAX => check_words(name, "the name"),
         length => Err(format!("the name has {length} bytes; a name has 1 to {NAME_MAX} bytes")),
     }
+}
+
+/// Whether a key cannot be taken for another lock's counter or channel.
+pub(crate) fn check_words(key: &[u8], what: &str) -> Result<(), String> {
+    naming::reserved_word(key).map_or(Ok(()), |word| {
+        Err(format!("{what} begins with `{word}:`, under which other locks keep something of theirs; choose another"))
+    })
 }
 
 /// Whether `wait` is within the limits.
@@ -225,6 +229,13 @@ mod tests {
             o.min_fencing_grade = Grade::Strict;
         });
         assert!(both.contains("min_fencing_grade"));
+        for refused in ["onelock_fence:{job}", "onelock_channel:a{b}", "redisson_lock__channel:x", "onelock_queue:"] {
+            let error = check_name(refused.as_bytes()).unwrap_err();
+            assert!(error.contains(refused.split_inclusive(':').next().unwrap()), "{error}");
+        }
+        for good in ["onelock_fence", "onelock_fences:{job}", "app:onelock_fence:{job}", "redisson_locks:x"] {
+            assert_eq!(check_name(good.as_bytes()), Ok(()), "{good}");
+        }
         assert!(check_name(b"").is_err() && check_name(&[0; 513]).is_err() && check_name(&[0; 512]).is_ok());
     }
 }

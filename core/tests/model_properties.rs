@@ -27,6 +27,7 @@ enum What {
     Crash { keep_data: bool },
 }
 
+const UUID: &str = "6f1d2c8e-0b1a-4c55-9e11-2a7f3b9c0d42";
 const START_US: u64 = 1_700_000_000_000_000;
 
 fn keys() -> impl Strategy<Value = Key> {
@@ -37,7 +38,7 @@ fn claims() -> impl Strategy<Value = Claim> {
     (keys(), 0..3, prop_oneof![Just(Kind::Mutex), Just(Kind::Reentrant)]).prop_map(|(key, number, kind)| {
         let token = match kind {
             Kind::Mutex => format!("onelock1:{number}"),
-            _ => format!("uuid:{number}"),
+            _ => format!("{UUID}:{number}"),
         };
         Claim { kind, key, token: token.into() }
     })
@@ -60,7 +61,7 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => (claims(), 1..5_000_000_000u64, 1_000..3_000_000u64)
             .prop_map(|(claim, fence, fence_ttl_ms)| Op::WriteBack { claim, fence, fence_ttl_ms }),
         1 => keys().prop_map(|key| Op::Inspect { key }),
-        1 => keys().prop_map(|key| Op::ForceRelease { key }),
+        1 => (keys(), any::<bool>()).prop_map(|(key, foreign)| Op::ForceRelease { key, foreign }),
     ]
 }
 
@@ -69,8 +70,9 @@ fn foreign_values() -> impl Strategy<Value = Value> {
     prop_oneof![
         Just(Value::Text(Key::from(&b"redis-py"[..]))),
         Just(Value::Text(Key::from(&b"onelock1:1"[..]))),
-        Just(owner(b"java:1")),
-        Just(owner(b"uuid:1")),
+        Just(owner(b"d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:1")),
+        Just(owner(format!("{UUID}:1").as_bytes())),
+        Just(owner(b"sku")),
         Just(Value::List),
     ]
 }
@@ -259,7 +261,7 @@ proptest! {
         run(&steps, |now_us, before, op, answer, _| {
             let expected = match (op, reply(answer)) {
                 (Op::Release { claim }, Reply::Released(true)) => Some((claim.kind, claim.key.clone())),
-                (Op::ForceRelease { key }, Reply::Forced(true)) =>
+                (Op::ForceRelease { key, .. }, Reply::Forced(true)) =>
                     before.holder_of(now_us, key).map(|(kind, _)| (kind, key.clone())),
                 _ => None,
             };
@@ -303,7 +305,7 @@ fn memory_is_bounded_by_what_is_alive() {
 #[test]
 fn a_key_lives_through_its_last_millisecond() {
     let mut model = Model::new();
-    let claim = Claim { kind: Kind::Reentrant, key: Key::from(&b"a"[..]), token: "uuid:1".into() };
+    let claim = Claim { kind: Kind::Reentrant, key: Key::from(&b"a"[..]), token: format!("{UUID}:1").into() };
     model.apply(START_US, &Op::Acquire { claim: claim.clone(), ttl_ms: 10, fence_ttl_ms: None, info: None });
     assert_eq!(model.count_of(START_US + 10_999, &claim.key), Some(1));
     assert_eq!(model.live(START_US + 10_999)[0].ttl_left_ms, Some(0));

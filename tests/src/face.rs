@@ -140,6 +140,14 @@ impl Client {
         }
     }
 
+    /// See [`onelock::Client::force_release_foreign`].
+    pub fn force_release_foreign(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
+        match self {
+            Client::Async(client) => block_on(client.force_release_foreign(name)),
+            Client::Blocking(client) => client.force_release_foreign(name),
+        }
+    }
+
     /// See [`onelock::Client::check`].
     pub fn check(&self) -> Result<Facts, Error> {
         match self {

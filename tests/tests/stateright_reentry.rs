@@ -101,19 +101,21 @@ struct Reentry {
     design: Design,
 }
 
+const UUID: &str = "6f1d2c8e-0b1a-4c55-9e11-2a7f3b9c0d42";
+
 fn key() -> Key {
     b"reentry".as_slice().into()
 }
 
 fn other() -> Claim {
-    Claim { kind: Kind::Reentrant, key: key(), token: "other:1".into() }
+    Claim { kind: Kind::Reentrant, key: key(), token: format!("{UUID}:99").into() }
 }
 
 impl Reentry {
     fn claim(&self, round: u8) -> Claim {
         let token = match self.design {
-            Design::FreshAndAbsolute => format!("owner:{round}"),
-            Design::OwnerOnly | Design::Increments => "owner:0".to_owned(),
+            Design::FreshAndAbsolute => format!("{UUID}:{round}"),
+            Design::OwnerOnly | Design::Increments => format!("{UUID}:0"),
         };
         Claim { kind: Kind::Reentrant, key: key(), token: token.into() }
     }

@@ -75,7 +75,7 @@ check_rust() {
     cargo test --quiet --locked --package onelock-c --package onelock-c-header
 }
 
-programs=(basics wait loss hostile log fork exit)
+programs=(basics wait loss hostile log fork exit limits)
 
 # build NAME STANDARD OUTPUT FLAGS...
 build() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What building and testing the Python package needs: a virtual environment of its own in .tools/python. Prints its folder.
 #
-# $PYTHON chooses the interpreter (3.10 or newer); it is made anew when that or the list of packages changes.
+# $PYTHON chooses the interpreter (3.10 or newer); it is made anew when that changes.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 venv=$root/.tools/python
@@ -9,6 +9,7 @@ packages=(
     maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 pyright==1.1.414 ruff==0.17.6 typing_extensions
     uvloop==0.23.0
     redis==8.1.0 hypothesis==6.170.17 trustme==1.2.1 flask==3.1.3 gunicorn==27.0.1 celery==5.7.0 gevent==26.9.0 eventlet==0.41.3
+    fastapi==0.165.0
 )
 
 # who calls this from inside the environment means the interpreter that it was made of
@@ -35,13 +36,16 @@ mkdir -p "$root/.tools"
 exec 9>"$root/.tools/python.lock"
 flock 9
 python=${PYTHON:-$(newest)}
-wanted="$("$python" -c 'import sys; print(sys.executable, sys.version_info[:3])') ${packages[*]}"
-if [ "$(cat "$venv/made-of" 2>/dev/null)" != "$wanted" ]; then
+interpreter=$("$python" -c 'import sys; print(sys.executable, sys.version_info[:3])')
+if [ "$(cat "$venv/interpreter" 2>/dev/null)" != "$interpreter" ]; then
     rm -rf "$venv"
     "$python" -m venv "$venv" >&2
-    "$venv/bin/pip" install -q --disable-pip-version-check "${packages[@]}" >&2
     # the package itself is used where it stands
     echo "$root/bindings-python/python" >"$("$venv/bin/python" -c 'import site; print(site.getsitepackages()[0])')/onelock-source.pth"
-    echo "$wanted" >"$venv/made-of"
+    echo "$interpreter" >"$venv/interpreter"
+fi
+if [ "$(cat "$venv/packages" 2>/dev/null)" != "${packages[*]}" ]; then
+    "$venv/bin/pip" install -q --disable-pip-version-check "${packages[@]}" >&2
+    echo "${packages[*]}" >"$venv/packages"
 fi
 echo "$venv"

@@ -27,6 +27,7 @@ from onelock._onelock import (
     Stats,
     __version__,
 )
+from onelock._owners import owner_scope
 from onelock.client import Client
 from onelock.errors import (
     AuthenticationFailed,
@@ -56,6 +57,7 @@ from onelock.outcomes import Grade, LossReason, Release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from onelock._signals import give_back_on_signal
     from onelock.aclient import AsyncClient
     from onelock.alease import AsyncLease
     from onelock.alock import AsyncLock
@@ -100,10 +102,17 @@ __all__ = [
     "Unsupported",
     "WrongKind",
     "__version__",
+    "give_back_on_signal",
+    "owner_scope",
 ]
 
 # asyncio takes longer to import than all the rest, and programs of threads do not need it
-_LAZY = {"AsyncClient": "aclient", "AsyncLease": "alease", "AsyncLock": "alock"}
+_LAZY = {
+    "AsyncClient": "aclient",
+    "AsyncLease": "alease",
+    "AsyncLock": "alock",
+    "give_back_on_signal": "_signals",
+}
 
 
 def __getattr__(name: str) -> object:

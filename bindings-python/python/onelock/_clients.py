@@ -26,10 +26,15 @@ def before_exit(call: Callable[[], None]) -> None:
     _before.append(call)
 
 
-def _at_exit() -> None:
+def give_back() -> None:
+    """Gives back what is held by every client. The process is about to end."""
     for call in _before:
         call()
     _onelock.give_back(_EXIT_LIMIT)
+
+
+def _at_exit() -> None:
+    give_back()
     lines = _onelock.take_log()
     if lines:
         _logging.deliver(lines)
@@ -58,11 +63,22 @@ def _watch() -> None:
         os.register_at_fork(after_in_child=_in_child)
 
 
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
 def make(url: Url | None, options: ClientOptions) -> _onelock.Client:
     """A native client. Opens no socket and starts no thread."""
     if url is None:
         url = ""
     elif not isinstance(url, str):
+        # a client of another library can be iterated over too, with an odd error
+        parts: object = url
+        if not isinstance(parts, (list, tuple)) or not all(map(_is_text, parts)):
+            raise TypeError(
+                f"url must be an address such as 'redis://localhost', or a list of them, not {type(url).__name__}; "
+                "for a redis.Redis object there is onelock.compat.redis_py"
+            )
         url = " ".join(url)
     client = _onelock.Client(url, dict(options))
     _watch()

@@ -19,16 +19,24 @@ _BY_US = "onelock: the lease was lost"
 class Scope:
     """One entry into a lease by one task."""
 
-    __slots__ = ("_cancelled", "_cancelling", "_inside", "_number", "_pump", "lease", "task")
+    __slots__ = ("_cancelled", "_cancelling", "_inside", "_number", "_pump", "frame", "lease", "task")
 
-    def __init__(self, lease: AsyncLease, task: asyncio.Task[object], pump: Pump, cancel_on_loss: bool) -> None:
+    def __init__(
+        self, lease: AsyncLease, task: asyncio.Task[object], pump: Pump, cancel_on_loss: bool, frame: object = None
+    ) -> None:
         self.lease = lease
+        self.frame = frame
         self.task = task
         self._pump = pump
         self._inside = True
         self._cancelled = False
         self._cancelling = self._count()
         self._number = lease._listen_lost(pump, self._lost) if cancel_on_loss else None
+
+    @property
+    def who(self) -> asyncio.Task[object]:
+        """Who entered."""
+        return self.task
 
     def _count(self) -> int:
         if sys.version_info >= (3, 11):

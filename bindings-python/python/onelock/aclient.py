@@ -10,9 +10,9 @@ from onelock.client import COROUTINE, function_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
     from types import TracebackType
-    from typing import ParamSpec, TypeVar
+    from typing import Any, ParamSpec, TypeVar
 
     from typing_extensions import Unpack
 
@@ -81,7 +81,8 @@ class AsyncClient:
     ) -> AsyncLock:
         """The reentrant lock of this name: its holder may enter again. No I/O.
 
-        The holder is the task (not the tasks that it starts), or the `owner` that is passed. See `Client.reentrant_lock`.
+        The holder is the `owner` that is passed, or that of the `owner_scope` around; else the task (not the tasks that it
+        starts). See `Client.reentrant_lock`.
         """
         _logging.refresh()
         native = self._native.lock(True, "reentrant_lock", name, **options)
@@ -98,10 +99,10 @@ class AsyncClient:
         on_jeopardy: AsyncOnJeopardy | None = None,
         cancel_on_loss: bool = True,
         **options: Unpack[LockOptions],
-    ) -> Callable[[Callable[P, Awaitable[R]]], Callable[P, Awaitable[R]]]:
+    ) -> Callable[[Callable[P, Coroutine[Any, Any, R]]], Callable[P, Coroutine[Any, Any, R]]]:
         """A decorator for `async def`: the function runs while the lock is held; see `Client.locked`."""
 
-        def decorate(function: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
+        def decorate(function: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
             if not function_flags(function) & COROUTINE:
                 raise TypeError(f"{function!r} is no `async def`: decorate it with the `locked` of a Client")
 
@@ -126,24 +127,21 @@ class AsyncClient:
 
     async def inspect(self, name: Name) -> Inspection | None:
         """Who holds the lock of this name, whatever its kind; see `Client.inspect`."""
-        pump, loop = _pumps.current()
-        found: Inspection | None = await _pumps.result(pump, self._native.start_inspect(pump, loop, name))
+        found: Inspection | None = await _pumps.result(self._native.start_inspect, name)
         return found
 
-    async def force_release(self, name: Name) -> bool:
+    async def force_release(self, name: Name, *, foreign: bool = False) -> bool:
         """Takes the lock of this name away from whoever holds it; see `Client.force_release`.
 
         Cancelled, it may or may not have been taken away.
         """
-        pump, loop = _pumps.current()
-        found: bool = await _pumps.result(pump, self._native.start_force_release(pump, loop, name))
+        found: bool = await _pumps.result(self._native.start_force_release, name, foreign)
         return found
 
     async def check(self) -> Facts:
         """Looks at the server: its version, its fencing grade, and what breaks locks on it."""
         _logging.refresh()
-        pump, loop = _pumps.current()
-        facts: Facts = await _pumps.result(pump, self._native.start_check(pump, loop))
+        facts: Facts = await _pumps.result(self._native.start_check)
         return facts
 
     def stats(self) -> Stats:
@@ -155,8 +153,7 @@ class AsyncClient:
 
         Waiting acquires end with `ClientClosed`, and so does every later call but `release`. Calling it again is fine.
         """
-        pump, loop = _pumps.current()
-        await _pumps.result(pump, self._native.start_close(pump, loop))
+        await _pumps.result(self._native.start_close)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -52,27 +52,25 @@ class AsyncLease(_onelock.Lease):
 
         Cancelled, it goes on in the background. The rest is as in `Lease.release`.
         """
-        pump, loop = _pumps.current()
         if self._heard is not None and self._loss is None:
             self._unhear()
         # cancelled, the server is told all the same, but nobody waits for its answer
-        return RELEASES[await self._start_release(pump, loop)[1]]
+        _, _, future = _pumps.begin(self._start_release)
+        return RELEASES[await future]
 
     async def extend(self, ttl: Seconds) -> None:
         """Makes the lease last `ttl` seconds from now, unless it lasts longer already; see `Lease.extend`.
 
         Cancelled, the extension may or may not reach the server; the deadline here did not move.
         """
-        pump, loop = _pumps.current()
-        await _pumps.result(pump, self._start_extend(pump, loop, ttl))
+        await _pumps.result(self._start_extend, _pumps.plain(ttl))
 
     async def lost(self) -> LossReason:
         """Waits for the loss of the lease. Never ends if it is released instead, so wait for something else too:
 
         done, _ = await asyncio.wait({work, asyncio.ensure_future(lease.lost())}, return_when=FIRST_COMPLETED)
         """
-        pump, loop = _pumps.current()
-        return LOSSES[await _pumps.result(pump, self._start_lost(pump, loop))]
+        return LOSSES[await _pumps.result(self._start_lost)]
 
     def on_lost(self, callback: AsyncOnLost) -> None:
         """Calls `callback(lease, reason)` once, on the running loop, when the lease is lost; soon if it is lost already.

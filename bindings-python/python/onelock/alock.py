@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from onelock import _pumps
-from onelock._owners import DEFAULT, task_owner
+from onelock._owners import DEFAULT, frame_of_scope, scope_entered, task_owner
 from onelock._scope import Scope
+from onelock.lock import left_elsewhere
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class AsyncLock:
         cancel_on_loss: bool,
     ) -> None:
         """Locks are made by `AsyncClient.lock` and `AsyncClient.reentrant_lock`."""
+        native.check(timeout, owner)
         self._native = native
         self._timeout = timeout
         self._owner: Owner | Default | None = owner
@@ -85,24 +87,25 @@ class AsyncLock:
         """
         if timeout is DEFAULT:
             timeout = self._timeout
+        timeout = _pumps.plain(timeout)  # type: ignore[arg-type]
         pump, loop = _pumps.current()
-        started = self._native.start_acquire(pump, loop, timeout, self._who())  # type: ignore[arg-type]
-        number, future = started
+        future: asyncio.Future[AsyncLease] = loop.create_future()
+        number, chores = self._native.start_acquire(pump, future, timeout, self._who())
         try:
-            lease: AsyncLease = await future
+            if chores is not None:
+                _pumps.attend(pump, loop, chores)
+            lease = await future
         except BaseException:
             pump.abandon(number)
             _pumps.give_back(future)
             # the error's traceback has this frame, and the future has the error
-            del future, started
+            del future
             raise
         return lease if self._on_lost is None and self._on_jeopardy is None else self._listening(lease)
 
     async def try_acquire(self) -> AsyncLease | None:
         """One try: `None` when somebody else holds the lock. One round trip, no waiting. Otherwise as `acquire`."""
-        pump, loop = _pumps.current()
-        started = self._native.start_try_acquire(pump, loop, self._who())
-        lease = await _pumps.granted(pump, started)
+        lease = await _pumps.granted(self._native.start_try_acquire, self._who())
         return None if lease is None else self._listening(lease)
 
     async def attach(self, proof: str) -> AsyncLease:
@@ -110,17 +113,14 @@ class AsyncLock:
 
         Cancelled, the hold stays with nobody and ends with its ttl; the proof can be used again.
         """
-        pump, loop = _pumps.current()
-        started = self._native.start_attach(pump, loop, proof, self._who())
-        return self._listening(await _pumps.granted(pump, started))
+        return self._listening(await _pumps.granted(self._native.start_attach, proof, self._who()))
 
     async def is_locked(self) -> bool:
         """Whether anybody holds it, this client included. One round trip.
 
         When the answer arrives it may be old: to act on it, use `try_acquire`.
         """
-        pump, loop = _pumps.current()
-        found: bool = await _pumps.result(pump, self._native.start_is_locked(pump, loop))
+        found: bool = await _pumps.result(self._native.start_is_locked)
         return found
 
     def _who(self) -> Owner | None:
@@ -142,22 +142,17 @@ class AsyncLock:
         pump, _ = _pumps.current()
         task = asyncio.current_task()
         assert task is not None
-        self._entered.append(Scope(lease, task, pump, self._cancel_on_loss))
+        self._entered.append(Scope(lease, task, pump, self._cancel_on_loss, frame_of_scope()))
         return lease
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        scope = self._take(asyncio.current_task())
+        scope = scope_entered(self._entered, frame_of_scope(), asyncio.current_task())
+        if scope is None:
+            raise left_elsewhere(self.name)
+        self._entered.remove(scope)
         await scope.lease._leave(scope, error)
-
-    def _take(self, task: object) -> Scope:
-        """The innermost scope of this task; of another one where a scope is left in another task."""
-        for scope in reversed(self._entered):
-            if scope.task is task:
-                self._entered.remove(scope)
-                return scope
-        return self._entered.pop()
 
     def __repr__(self) -> str:
         return f"<AsyncLock {self.name!r}>" if self.kind == "lock" else f"<AsyncLock {self.name!r}, reentrant>"

@@ -64,7 +64,6 @@ class Client:
     | `unreachable_limit` | 30 | how long an unbounded acquire puts up with a server that cannot be reached |
     | `label` | none | names this client in the server's `CLIENT LIST` and in inspection |
     | `inspectable` | False | holds tell label, process, host and time to `inspect` |
-    | `accepted_warnings` | none | warnings about the server that are not to be logged, by name: `"persistence replicas"` |
     | `min_replicas` | 0 | how many replicas must confirm a grant before it counts, with `WAIT` |
     | `replica_timeout` | 1 | how long they may take |
     | `node_timeout` | 0.2 | Redlock: how long one server may take for a request before it counts as absent |
@@ -87,7 +86,7 @@ class Client:
     def connect(cls, url: Url | None = None, **options: Unpack[ClientOptions]) -> Client:
         """A client that is connected and checked. Returns within `connect_timeout + request_timeout`.
 
-        What breaks locks on that server is logged. Raises what `Client` raises, what the server says
+        What breaks locks on that server is logged as a warning. Raises what `Client` raises, what the server says
         (`ServerUnavailable`, `AuthenticationFailed`, `NotPermitted`, ...), and `Unsupported` when its fencing grade is
         below the demanded one.
         """
@@ -130,8 +129,10 @@ class Client:
     ) -> Lock:
         """The reentrant lock of this name: its holder may enter again. No I/O.
 
-        The holder is the thread, or the `owner` that is passed. A name belongs to one kind of lock. On the server it is a
-        hash that Redisson's `RLock` shares. The rest is as in `lock`.
+        The holder is the `owner` that is passed, or that of the `owner_scope` around; else the thread, within its context
+        (`contextvars`): two calls into a pool of threads (FastAPI, Django, `asyncio.to_thread`) are two holders, even if the
+        pool uses one thread for both. A name belongs to one kind of lock. On the server it is a hash that Redisson's `RLock`
+        shares. The rest is as in `lock`.
         """
         _logging.refresh()
         native = self._native.lock(False, "reentrant_lock", name, **options)
@@ -185,13 +186,17 @@ class Client:
         """
         return self._native.inspect(name)
 
-    def force_release(self, name: Name) -> bool:
+    def force_release(self, name: Name, *, foreign: bool = False) -> bool:
         """Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
+
+        Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to
+        live; else it raises `WrongKind` and leaves it untouched. With `foreign=True`, for whoever is sure of it, a string
+        without a time to live is a lock, too: that of a client that does `SET NX` alone.
 
         The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
         next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency.
         """
-        return self._native.force_release(name)
+        return self._native.force_release(name, foreign)
 
     def check(self) -> Facts:
         """Looks at the server: its version, its fencing grade, and what breaks locks on it."""

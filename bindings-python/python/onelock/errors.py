@@ -5,6 +5,8 @@ Every message says what was tried, on which lock, what was found, and what to do
 
 from __future__ import annotations
 
+from onelock import _onelock
+
 __all__ = [
     "AuthenticationFailed",
     "ClientClosed",
@@ -198,13 +200,4 @@ _CLASSES: dict[str, type[OnelockError]] = {
 }
 
 
-def _make(
-    kind: str, message: str, lock_name: str | None, tried: str, detail: str, causes: tuple[str, ...]
-) -> OnelockError:
-    """The exception for an error of the core. The native module calls it."""
-    error = _CLASSES.get(kind, InternalError)(message)
-    error.lock_name = lock_name
-    error.tried = tried
-    error.detail = detail
-    error.causes = causes
-    return error
+_onelock.set_error_classes(dict(_CLASSES))

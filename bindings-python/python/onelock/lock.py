@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from onelock._owners import DEFAULT, thread_owner
+from onelock._owners import DEFAULT, frame_of_scope, here, scope_entered, thread_owner
+from onelock.errors import LockNotHeld
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -15,6 +16,17 @@ if TYPE_CHECKING:
     from onelock.lease import Lease
 
 __all__ = ["Lock"]
+
+
+class Entered:
+    """One scope, and the lease that it entered."""
+
+    __slots__ = ("frame", "lease", "who")
+
+    def __init__(self, lease: Lease, frame: object, who: Owner) -> None:
+        self.lease = lease
+        self.frame = frame
+        self.who = who
 
 
 class Lock:
@@ -40,6 +52,7 @@ class Lock:
         on_jeopardy: OnJeopardy | None,
     ) -> None:
         """Locks are made by `Client.lock` and `Client.reentrant_lock`."""
+        native.check(timeout, owner)
         self._native = native
         self._timeout = timeout
         self._owner: Owner | Default | None = owner
@@ -47,7 +60,7 @@ class Lock:
             self._owner = DEFAULT
         self._on_lost = on_lost
         self._on_jeopardy = on_jeopardy
-        self._entered: list[tuple[Owner, Lease]] = []
+        self._entered: list[Entered] = []
 
     @property
     def name(self) -> Name:
@@ -121,7 +134,7 @@ class Lock:
     def __enter__(self) -> Lease:
         lease = self.acquire()
         try:
-            self._entered.append((thread_owner(), lease))
+            self._entered.append(Entered(lease, frame_of_scope(), here()))
         except BaseException:
             lease.release()
             raise
@@ -130,16 +143,19 @@ class Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        take_entered(self._entered, thread_owner())._leave(error)
+        entry = scope_entered(self._entered, frame_of_scope(), here())
+        if entry is None:
+            raise left_elsewhere(self.name)
+        self._entered.remove(entry)
+        entry.lease._leave(error)
 
     def __repr__(self) -> str:
         return f"<Lock {self.name!r}>" if self.kind == "lock" else f"<Lock {self.name!r}, reentrant>"
 
 
-def take_entered(entered: list[tuple[Owner, Lease]], me: Owner) -> Lease:
-    """The lease of the innermost scope of this thread; of another one where a scope is left on another thread."""
-    for entry in reversed(entered):
-        if entry[0] is me:
-            entered.remove(entry)
-            return entry[1]
-    return entered.pop()[1]
+def left_elsewhere(name: Name) -> LockNotHeld:
+    """What is raised instead of ending the hold of another scope."""
+    return LockNotHeld(
+        f"leave a scope of {name!r}: it was entered by another caller, and of the scopes that are open it cannot be told which "
+        "one this is; nothing was released. Give each scope a lock object of its own, or use `with lock.acquire():`"
+    )

@@ -201,12 +201,7 @@ impl Store for MemoryStore {
         let facts = if self.is_closed() {
             Err(self.closed_failure())
         } else {
-            Ok(Facts {
-                grade: Grade::ClockBounded,
-                warnings: Vec::new(),
-                dangers: Vec::new(),
-                server: "memory".to_owned(),
-            })
+            Ok(Facts { grade: Grade::ClockBounded, warnings: Vec::new(), server: "memory".to_owned() })
         };
         Box::pin(std::future::ready(facts))
     }
@@ -330,9 +325,9 @@ mod tests {
         // a release that deletes nothing tells nobody
         assert_eq!(run(&one, &Op::Release { claim: holder.clone() }), Reply::Released(false));
         assert!(!near.hearing.has_changed().unwrap());
-        assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone() }), Reply::Forced(false));
+        assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone(), foreign: false }), Reply::Forced(false));
         fence(run(&one, &acquire(&holder, 60_000)));
-        assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone() }), Reply::Forced(true));
+        assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone(), foreign: false }), Reply::Forced(true));
         soon(far.hearing.changed()).await.unwrap();
         assert_eq!(one.subscriptions(), 4);
         drop((near, far, elsewhere, other_kind));

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
-use super::{Interrupter, check_outside_runtime, wait_for};
+use super::{Interrupter, check_outside_runtime, is_inside_task, wait_for};
 use crate::backend::Uninterrupted;
 use crate::driver::giving;
 use crate::error::{Error, ErrorKind};
@@ -126,7 +124,7 @@ impl Lease {
 
     /// Gives the lock back and tells what the server found; see [`crate::Lease::release`].
     ///
-    /// Inside an async runtime it does not wait for the server: the outcome is [`Release::Unconfirmed`].
+    /// Inside an async task it does not wait for the server: the outcome is [`Release::Unconfirmed`].
     ///
     /// # Errors
     /// Only `Forked`, in a forked child.
@@ -135,7 +133,7 @@ impl Lease {
             return Ok(Release::AlreadyReleased);
         }
         let (engine, hold) = (&self.handle.engine, &self.handle.hold);
-        if Handle::try_current().is_ok() {
+        if is_inside_task() {
             return Ok(giving::give_up(engine, hold));
         }
         match giving::release(engine, hold) {

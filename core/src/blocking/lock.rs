@@ -108,8 +108,40 @@ impl Lock {
     /// # assert_eq!(sum, 2); Ok(()) }
     /// ```
     pub fn with<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
-        let lease = self.acquire()?;
-        let outcome = body(&lease);
+        self.run(&self.acquire()?, body)
+    }
+
+    /// The same with a bounded wait; see [`crate::Lock::with_within`].
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::acquire_within`], or `Lost`.
+    pub fn with_within<T, E: From<Error>>(
+        &self,
+        wait: Duration,
+        body: impl FnOnce(&Lease) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run(&self.acquire_within(wait)?, body)
+    }
+
+    /// The same with one try: `None`, and `body` does not run, when somebody else holds the lock; see
+    /// [`crate::Lock::try_with`].
+    ///
+    /// # Errors
+    /// The body's, or as [`Lock::try_acquire`], or `Lost`.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::blocking::Client::connect("memory://")?;
+    /// let done = client.lock("nightly").try_with(|_| Ok::<_, onelock::Error>("done"))?;
+    /// assert_eq!(done, Some("done"));
+    /// # Ok(()) }
+    /// ```
+    pub fn try_with<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<Option<T>, E> {
+        self.try_acquire()?.map(|lease| self.run(&lease, body)).transpose()
+    }
+
+    fn run<T, E: From<Error>>(&self, lease: &Lease, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
+        let outcome = body(lease);
         let held_to_the_end = lease.is_held();
         let release = lease.release();
         let value = outcome?;
@@ -174,18 +206,11 @@ impl Lock {
         let _inside = span.enter();
         let waited = match entering::enter_on_thread(&engine, &self.what, wait, interrupt)? {
             OnThread::Held(hold) => return Ok(self.lease(engine, hold)),
-            OnThread::Continue(acquiring, place) => {
-                let (name, worker) = (self.what.name.clone(), engine.clone());
-                wait_for(&engine, interrupt, async move {
-                    let hold = entering::go_on(acquiring, place).await?;
-                    // a handle from here on: undelivered, it is given back
-                    Ok(LeaseHandle::new(worker, hold, name))
-                })
-            }
-            OnThread::Queue => {
+            OnThread::Continue(rest) => {
                 let (what, worker) = (self.what.clone(), engine.clone());
                 wait_for(&engine, interrupt, async move {
-                    let hold = entering::enter(worker.clone(), &what, wait).await?;
+                    let hold = entering::go_on(worker.clone(), &what, rest).await?;
+                    // a handle from here on: undelivered, it is given back
                     Ok(LeaseHandle::new(worker, hold, what.name))
                 })
             }

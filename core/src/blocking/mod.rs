@@ -2,8 +2,9 @@
 //!
 //! Attempt, extend and release go over a connection that the calling thread drives itself, or, when many threads are at
 //! it, over one that they share. So does waiting for a wake-up, for the first few threads that do; for the others, and for
-//! renewal and clean-up, there is one background runtime ([`crate::runtime`]). Inside an async runtime every call that would
-//! block is an `Unsupported` error instead: use [`crate::Client`] there.
+//! renewal and clean-up, there is one background runtime ([`crate::runtime`]). Inside an async task every call that would
+//! block is an `Unsupported` error instead: use [`crate::Client`] there, or `tokio::task::spawn_blocking`, where it works as
+//! on any thread.
 //!
 //! ```
 //! # fn main() -> Result<(), onelock::Error> {
@@ -23,9 +24,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::task::coop::poll_proceed;
 
 use crate::backend::{Facts, Uninterrupted};
 use crate::builder::ClientBuilder;
@@ -96,14 +99,38 @@ impl Interrupter {
     }
 }
 
-fn check_outside_runtime(tried: &str) -> Result<(), Error> {
+/// Whether this thread is inside a task: then blocking it keeps others from running, perhaps the one that is waited for.
+/// `spawn_blocking`, `block_in_place` and a thread that only has entered a runtime are made for it, and no task.
+///
+/// A task has a budget of steps, 128 in all, and everybody else has none: so whoever can take more is not in a task. What
+/// is taken is put back. (A task inside `tokio::task::unconstrained` has none either, and is not recognised.)
+fn is_inside_task() -> bool {
+    const MORE_THAN_A_BUDGET: usize = 256;
     if Handle::try_current().is_err() {
+        return false;
+    }
+    let mut context = Context::from_waker(Waker::noop());
+    let mut taken = Vec::with_capacity(MORE_THAN_A_BUDGET);
+    let mut spent = false;
+    while !spent && taken.len() < MORE_THAN_A_BUDGET {
+        match poll_proceed(&mut context) {
+            Poll::Ready(one) => taken.push(one),
+            Poll::Pending => spent = true,
+        }
+    }
+    // each puts back what there was before it, so the first one last
+    while taken.pop().is_some() {}
+    spent
+}
+
+fn check_outside_runtime(tried: &str) -> Result<(), Error> {
+    if !is_inside_task() {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::Unsupported,
         tried,
-        "this would block an async runtime; use onelock::Client there, or a plain thread (std::thread) here",
+        "this would block an async runtime; use onelock::Client there, or tokio::task::spawn_blocking here",
     ))
 }
 
@@ -141,8 +168,8 @@ enum Stopped {
 /// [`crate::Client`].
 ///
 /// Cheap to clone; clones share connections, renewal and clean-up. Opens no socket and starts no thread until it is used.
-/// After a fork the child's copy connects anew. Call [`close`](Client::close) before the program ends: what is still held
-/// is given back then.
+/// After a fork the child's copy connects anew. What is still held, or was dropped just before, is given back when the
+/// program ends, within a second; [`close`](Client::close) does so at once.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
@@ -247,12 +274,24 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::force_release`]; `Unsupported` inside an async runtime.
     pub fn force_release(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
-        let what = Description::new(&self.shared.options, Kind::Mutex, name.as_ref());
+        self.force(name.as_ref(), false)
+    }
+
+    /// The same where a string without a time to live is a lock, too; see [`crate::Client::force_release_foreign`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::force_release`]; `Unsupported` inside an async runtime.
+    pub fn force_release_foreign(&self, name: impl AsRef<[u8]>) -> Result<bool, Error> {
+        self.force(name.as_ref(), true)
+    }
+
+    fn force(&self, name: &[u8], foreign: bool) -> Result<bool, Error> {
+        let what = Description::new(&self.shared.options, Kind::Mutex, name);
         what.check("force_release")?;
         let engine = self.engine("force_release")?;
         let key = what.key.clone();
         let worker = engine.clone();
-        let work = async move { inspect::force_release(&worker, &what.name, key).await };
+        let work = async move { inspect::force_release(&worker, &what.name, key, foreign).await };
         wait_for(&engine, &Uninterrupted, work).unwrap_or_else(|_| Err(ended("force_release")))
     }
 
@@ -292,12 +331,12 @@ impl Client {
 
     /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
     ///
-    /// Inside an async runtime it does not wait; the work goes on in the background.
+    /// Inside an async task it does not wait; the work goes on in the background.
     pub fn close(&self) {
         let Some(engine) = self.shared.begin_close() else { return };
         let worker = engine.clone();
         let work = async move { client::close(&worker).await };
-        if Handle::try_current().is_ok() {
+        if is_inside_task() {
             engine.runtime.spawn(work);
         } else {
             let _ = wait_for(&engine, &Uninterrupted, work);

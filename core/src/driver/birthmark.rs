@@ -4,7 +4,7 @@
 //! Linux can be told to hand a page to forked children empty (`MADV_WIPEONFORK`); what is written there is this process's
 //! alone. Where that cannot be had, or is only pretended (emulators that accept any advice), the process id serves.
 //!
-//! The only unsafe code of the core.
+//! The only unsafe code of the core but for `exit`.
 
 #![allow(unsafe_code)]
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::claiming::Claiming;
 use super::engine::Engine;
-use super::entering::{Reentering, Way, way};
+use super::entering::{Way, way};
+use super::reentering::Reentering;
 use super::{adopting, clock, sleep_until};
 use crate::lock::Description;
 use crate::machine::{Answer, Claim, Kind, Op, Outcome, Owner, Reply, Standing, Time};
@@ -31,7 +32,7 @@ fn busy(client: &Client, owner: &Owner) -> Reentering {
     let mut what = Description::new(client.options(), Kind::Reentrant, b"a");
     what.owner = Some(owner.clone());
     match way(&client.engine().unwrap(), &what) {
-        Ok(Way::Again(reentering)) => reentering,
+        Ok(Way::Again(reentering)) => *reentering,
         _ => panic!("no re-entry"),
     }
 }

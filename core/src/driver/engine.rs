@@ -74,6 +74,8 @@ pub(crate) struct Engine {
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
     closed: AtomicBool,
+    /// The runtime has ended, and with it all background work.
+    orphaned: AtomicBool,
     /// How strong fencing tokens are, once the server was looked at; 0 before.
     grade: AtomicU8,
     checking: AtomicBool,
@@ -116,6 +118,7 @@ impl Engine {
             jitter: Mutex::new(Jitter::new(seeds(0) ^ seeds(8))),
             next_lease: AtomicU64::new(1),
             closed: AtomicBool::new(false),
+            orphaned: AtomicBool::new(false),
             grade: AtomicU8::new(0),
             checking: AtomicBool::new(false),
             closing: Notify::new(),
@@ -166,6 +169,11 @@ impl Engine {
     pub(crate) fn set_grade(&self, grade: Grade) {
         let index = GRADES.iter().position(|known| *known == grade).unwrap_or(0);
         self.grade.store(index as u8 + 1, Ordering::Relaxed);
+    }
+
+    /// Whether its background work has ended with its runtime: what it grants would not be renewed.
+    pub(crate) fn is_orphaned(&self) -> bool {
+        self.orphaned.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -288,6 +296,7 @@ impl Engine {
 
     /// The task that cleans up has ended with its runtime: nothing is kept for it.
     pub(crate) fn abandon_cleaning(&self) {
+        self.orphaned.store(true, Ordering::Release);
         let mut cleaning = lock(&self.cleaning);
         cleaning.abandoned = true;
         cleaning.janitor = Janitor::new(self.jitter());

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Interrupt;
-use crate::driver::acquiring::{Acquiring, cancelled, failed};
+use crate::driver::acquiring::Acquiring;
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
-use crate::driver::tally::count;
+use crate::driver::reentering::{Reentering, Turn};
 use crate::driver::{clock, lock, sleep_until};
 use crate::lock::Description;
-use crate::machine::{Answer, Enter, Failure, LossReason, Op, Outcome, Owner, Reply, Time};
+use crate::machine::{Enter, LossReason, Owner, Time};
 use crate::{Error, ErrorKind};
 
 /// What entering takes next.
@@ -18,7 +18,7 @@ pub(crate) enum Way {
     /// The lock has to be acquired first. The place keeps others of the same owner waiting.
     First(Option<Place>),
     /// The hold is there: tell the server the new count.
-    Again(Reentering),
+    Again(Box<Reentering>),
     /// Somebody of the same owner is in the middle of something.
     Wait,
 }
@@ -47,24 +47,6 @@ impl Place {
     }
 }
 
-/// A re-entry under way. Dropped before its answer, it has not happened.
-pub(crate) struct Reentering {
-    engine: Arc<Engine>,
-    hold: Arc<Hold>,
-    owner: Owner,
-    count: u64,
-    inside: bool,
-}
-
-impl Drop for Reentering {
-    fn drop(&mut self) {
-        if self.engine.is_here() {
-            lock(&self.engine.registry).entered(self.hold.key(), &self.owner, self.hold.id, self.inside);
-            self.engine.registry_changed.notify_waiters();
-        }
-    }
-}
-
 /// Which way this acquire goes.
 pub(crate) fn way(engine: &Arc<Engine>, what: &Description) -> Result<Way, Error> {
     let Some(owner) = &what.owner else { return Ok(Way::First(None)) };
@@ -72,9 +54,7 @@ pub(crate) fn way(engine: &Arc<Engine>, what: &Description) -> Result<Way, Error
     let found = lock(&engine.registry).enter(&what.key, owner, |hold: &Arc<Hold>| hold.cell.is_held(now));
     Ok(match found {
         Enter::First => Way::First(Some(Place { engine: engine.clone(), lock: what.clone(), owner: owner.clone() })),
-        Enter::Again { hold, count } => {
-            Way::Again(Reentering { engine: engine.clone(), hold, owner: owner.clone(), count, inside: false })
-        }
+        Enter::Again { hold, count } => Way::Again(Box::new(Reentering::new(engine, hold, owner, count))),
         Enter::Wait => Way::Wait,
         Enter::Lost(hold) => return Err(lost(&hold, &what.name)),
     })
@@ -86,50 +66,17 @@ pub(crate) fn lost(hold: &Hold, name: &[u8]) -> Error {
     Error::new(ErrorKind::Lost, "use the lease", format!("the lease was lost: {why}")).on(name)
 }
 
-impl Reentering {
-    fn op(&self) -> Op {
-        let ttl_ms = self.hold.terms.server_ttl_ms(self.hold.terms.ttl);
-        Op::SetCount { claim: self.hold.claim.clone(), count: self.count, ttl_ms }
-    }
-
-    /// What the answer means: inside, ask once more, or an error.
-    fn judge(&mut self, what: &Description, answer: &Answer) -> Result<bool, Error> {
-        let now = clock::now();
-        match &answer.outcome {
-            Outcome::Applied(Reply::Counted(true)) => {
-                let deadline = self.hold.terms.deadline(answer.sent_at, self.hold.terms.ttl);
-                if !self.hold.cell.confirm(now, deadline) {
-                    return Err(lost(&self.hold, &what.name));
-                }
-                self.inside = true;
-                count(&self.engine.tally.acquired);
-                Ok(true)
-            }
-            Outcome::Applied(_) => {
-                self.hold.cell.lose(LossReason::Taken);
-                self.engine.tell_lost(self.hold.id, self.hold.cell.loss().unwrap_or(LossReason::Taken));
-                Err(lost(&self.hold, &what.name))
-            }
-            Outcome::NotApplied(failure) => Err(failed(&self.engine, "re-enter", &what.name, failure)),
-            Outcome::Indeterminate(_) => Ok(false),
-        }
-    }
-}
-
-fn limits(engine: &Engine) -> (Time, Time) {
-    let now = clock::now();
-    let options = &engine.options;
-    (now + options.request_timeout, now + options.connect_timeout + options.request_timeout * 2)
-}
-
-fn unanswered(engine: &Engine, what: &Description) -> Error {
-    let failure = Failure::transient(ErrorKind::Unavailable, "no reply in time");
-    failed(engine, "re-enter", &what.name, &failure)
-}
-
 /// Acquires or re-enters, from an async caller.
 pub(crate) async fn enter(engine: Arc<Engine>, what: &Description, wait: Option<Duration>) -> Result<Arc<Hold>, Error> {
-    let give_up_at = wait.map_or(Time::MAX, |wait| clock::now() + wait);
+    enter_until(engine, what, wait, wait.map_or(Time::MAX, |wait| clock::now() + wait)).await
+}
+
+async fn enter_until(
+    engine: Arc<Engine>,
+    what: &Description,
+    wait: Option<Duration>,
+    give_up_at: Time,
+) -> Result<Arc<Hold>, Error> {
     loop {
         engine.check_open("acquire").map_err(|error| error.on(&what.name))?;
         let changed = engine.registry_changed.notified();
@@ -147,16 +94,11 @@ pub(crate) async fn enter(engine: Arc<Engine>, what: &Description, wait: Option<
                 }
                 return Ok(hold);
             }
-            Way::Again(mut reentering) => {
-                let (_, hard) = limits(&engine);
-                for _ in 0..2 {
-                    let answer = engine.store.call(reentering.op(), hard).await;
-                    engine.observe_clock(&answer);
-                    if reentering.judge(what, &answer)? {
-                        return Ok(reentering.hold.clone());
-                    }
+            Way::Again(reentering) => {
+                let mut reentering = reentering.within(remaining(wait, give_up_at));
+                if let Turn::Inside(hold) = Box::pin(reentering.run(what)).await? {
+                    return Ok(hold);
                 }
-                return Err(unanswered(&engine, what));
             }
             Way::Wait => {
                 // boxed: it is rare, and every acquire would be large for it
@@ -199,23 +141,22 @@ pub(crate) fn enter_on_thread(
                     }
                     Ok(OnThread::Held(hold))
                 }
-                None => Ok(OnThread::Continue(Box::new(acquiring), place)),
+                None => Ok(OnThread::Continue(Rest::Acquiring(Box::new(acquiring), place))),
             }
         }
-        Way::Again(mut reentering) => {
-            let (_, hard) = limits(engine);
-            for _ in 0..2 {
-                let answer = engine.store.call_blocking(&reentering.op(), hard, interrupt);
-                if reentering.judge(what, &answer)? {
-                    return Ok(OnThread::Held(reentering.hold.clone()));
-                }
-                if interrupt.interrupted() {
-                    return Err(failed(engine, "re-enter", &what.name, &cancelled()));
-                }
-            }
-            Err(unanswered(engine, what))
+        Way::Again(reentering) => {
+            let give_up_at = wait.map_or(Time::MAX, |wait| clock::now() + wait);
+            let mut reentering = reentering.within(wait);
+            Ok(match reentering.run_on_thread(what, interrupt)? {
+                Some(Turn::Inside(hold)) => OnThread::Held(hold),
+                Some(Turn::Anew) => OnThread::Continue(Rest::Anew(wait, give_up_at)),
+                None => OnThread::Continue(Rest::Reentering(Box::new(reentering), wait, give_up_at)),
+            })
         }
-        Way::Wait => Ok(OnThread::Queue),
+        Way::Wait => {
+            let give_up_at = wait.map_or(Time::MAX, |wait| clock::now() + wait);
+            Ok(OnThread::Continue(Rest::Anew(wait, give_up_at)))
+        }
     }
 }
 
@@ -224,18 +165,38 @@ pub(crate) enum OnThread {
     /// All the way.
     Held(Arc<Hold>),
     /// It has to wait: the rest runs on the runtime.
-    Continue(Box<Acquiring>, Option<Place>),
-    /// Somebody of the same owner is busy: start over on the runtime.
-    Queue,
+    Continue(Rest),
+}
+
+/// What is left of an acquire that a calling thread began.
+pub(crate) enum Rest {
+    /// Waiting for the lock.
+    Acquiring(Box<Acquiring>, Option<Place>),
+    /// Asking the server again for a re-entry.
+    Reentering(Box<Reentering>, Option<Duration>, Time),
+    /// All of it: somebody of the same owner is busy, or gave the hold back meanwhile.
+    Anew(Option<Duration>, Time),
 }
 
 /// The rest of an acquire that a calling thread began.
-pub(crate) async fn go_on(acquiring: Box<Acquiring>, place: Option<Place>) -> Result<Arc<Hold>, Error> {
-    // its seat in the line is given up before the place
-    let mut acquiring = acquiring;
-    let hold = acquiring.run().await?;
-    if let Some(place) = place {
-        place.granted(&hold);
-    }
-    Ok(hold)
+pub(crate) async fn go_on(engine: Arc<Engine>, what: &Description, rest: Rest) -> Result<Arc<Hold>, Error> {
+    let (wait, give_up_at) = match rest {
+        Rest::Acquiring(acquiring, place) => {
+            // its seat in the line is given up before the place
+            let mut acquiring = acquiring;
+            let hold = acquiring.run().await?;
+            if let Some(place) = place {
+                place.granted(&hold);
+            }
+            return Ok(hold);
+        }
+        Rest::Reentering(mut reentering, wait, give_up_at) => {
+            if let Turn::Inside(hold) = reentering.run(what).await? {
+                return Ok(hold);
+            }
+            (wait, give_up_at)
+        }
+        Rest::Anew(wait, give_up_at) => (wait, give_up_at),
+    };
+    enter_until(engine, what, wait, give_up_at).await
 }

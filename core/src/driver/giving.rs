@@ -9,6 +9,7 @@ use crate::driver::claiming::Claiming;
 use crate::driver::engine::Engine;
 use crate::driver::entering::lost;
 use crate::driver::hold::Hold;
+use crate::driver::recounting::recount;
 use crate::driver::tally::count;
 use crate::driver::{clock, lock, sleep_until};
 use crate::lease::Release;
@@ -37,16 +38,19 @@ pub(crate) struct Sending {
 
 enum What {
     Last(Claiming),
-    Inner { owner: Owner, count: u64 },
+    Inner { owner: Owner, count: u64, answered: bool },
 }
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        if let What::Inner { owner, .. } = &self.what
+        if let What::Inner { owner, answered, .. } = &self.what
             && self.engine.is_here()
         {
             lock(&self.engine.registry).left(self.hold.key(), owner, self.hold.id);
             self.engine.registry_changed.notify_waiters();
+            if !answered {
+                recount(&self.engine, &self.hold);
+            }
         }
     }
 }
@@ -72,7 +76,7 @@ pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
         (Leave::Inner { count }, Some(owner)) => Step::Send(Sending {
             engine: engine.clone(),
             hold: hold.clone(),
-            what: What::Inner { owner: owner.clone(), count },
+            what: What::Inner { owner: owner.clone(), count, answered: false },
         }),
         _ => release_last(engine, hold),
     }
@@ -102,6 +106,7 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
         last
     });
     if !last {
+        recount(engine, hold);
         return if hold.cell.loss().is_some() { Release::AlreadyExpired } else { Release::Released };
     }
     match hold.cell.begin_release(clock::now()) {
@@ -140,7 +145,7 @@ impl Sending {
     }
 
     /// What the answer says about the release.
-    pub(crate) fn judge(self, answer: &Answer) -> Release {
+    pub(crate) fn judge(mut self, answer: &Answer) -> Release {
         if let Some(failure) = answer.outcome.failure() {
             let name = self.hold.key().escape_ascii();
             tracing::warn!(lock = %name, cause = %failure.detail, "release not confirmed; clean-up goes on");
@@ -151,6 +156,9 @@ impl Sending {
             }
             _ => None,
         };
+        if let What::Inner { answered, .. } = &mut self.what {
+            *answered = found.is_some();
+        }
         match (&self.what, found) {
             (_, None) => Release::Unconfirmed,
             (What::Inner { .. }, Some(true)) => {

@@ -1,6 +1,6 @@
 //! One granted hold, shared by its handles, the registry and the watchdog.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
@@ -34,6 +34,8 @@ pub(crate) struct Hold {
     pub(crate) doubt: Doubt,
     /// Under which owner it is registered, for a reentrant lock with an owner.
     pub(crate) owner: Option<Owner>,
+    /// Somebody is setting the server's count.
+    recounting: AtomicBool,
     lost: Notify,
     listeners: Mutex<Listeners>,
 }
@@ -58,6 +60,7 @@ impl Hold {
             granted_at,
             doubt,
             owner,
+            recounting: AtomicBool::new(false),
             lost: Notify::new(),
             listeners: Mutex::default(),
         }
@@ -75,6 +78,15 @@ impl Hold {
     /// How long the key may live on the server if nobody removes it, in milliseconds.
     pub(crate) fn longest_ms(&self) -> u64 {
         self.longest_ms.load(Ordering::Acquire)
+    }
+
+    /// True for the one who is to set the server's count from now on.
+    pub(crate) fn begin_recount(&self) -> bool {
+        !self.recounting.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn end_recount(&self) {
+        self.recounting.store(false, Ordering::Release);
     }
 
     /// Waits until the loss is told; for ever if it never is.

@@ -9,7 +9,8 @@
 //! | `hold` | one granted hold, shared by its handles and the watchdog |
 //! | `giving` | extend, release, hand over |
 //! | `adopting` | attach: going on with a hold given away by another process |
-//! | `entering` | re-entry of reentrant locks |
+//! | `entering`, `reentering` | re-entry of reentrant locks |
+//! | `recounting` | the server's hold count, when it may differ |
 //! | `lanes` | the local lines of waiters and their subscriptions |
 //! | `patrol` | the background tasks: renewal and clean-up |
 //! | `process`, `birthmark` | which process this is: a forked child leaves alone what it inherited |
@@ -29,6 +30,8 @@ pub(crate) mod hold;
 pub(crate) mod lanes;
 pub(crate) mod patrol;
 pub(crate) mod process;
+pub(crate) mod recounting;
+pub(crate) mod reentering;
 pub(crate) mod tally;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -8,6 +8,18 @@ pub const FENCE_WORD: &str = "onelock_fence";
 pub const MUTEX_CHANNEL_WORD: &str = "onelock_channel";
 /// The word of the channel that announces the release of a reentrant lock; Redisson's own.
 pub const REENTRANT_CHANNEL_WORD: &str = "redisson_lock__channel";
+/// What no name of a lock begins with: the words of companion keys and channels, and those kept for other kinds of lock.
+pub const RESERVED_WORDS: [&str; 9] = [
+    FENCE_WORD,
+    MUTEX_CHANNEL_WORD,
+    REENTRANT_CHANNEL_WORD,
+    "onelock_queue",
+    "onelock_waiters",
+    "onelock_readers",
+    "onelock_grant",
+    "redisson_rwlock",
+    "redisson_sc",
+];
 /// What is published on either channel. Redisson's listeners accept nothing but ASCII integers.
 pub const RELEASE_MESSAGE: &str = "0";
 /// The hash field that carries the fencing token of a reentrant hold.
@@ -46,6 +58,13 @@ pub fn channel(kind: Kind, key: &[u8]) -> Vec<u8> {
         Kind::Mutex => companion(MUTEX_CHANNEL_WORD, key),
         Kind::Reentrant => companion(REENTRANT_CHANNEL_WORD, key),
     }
+}
+
+/// The reserved word that a name begins with, colon included, if it does: what stands there may be another lock's.
+pub fn reserved_word(name: &[u8]) -> Option<&'static str> {
+    RESERVED_WORDS
+        .into_iter()
+        .find(|word| name.strip_prefix(word.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':')))
 }
 
 /// How many slots a cluster has.

@@ -82,10 +82,12 @@ pub enum Op {
         /// The key.
         key: Key,
     },
-    /// Delete a lock of either kind whoever holds it, then tell the waiters. Another type under the key is left alone.
+    /// Delete a lock of either kind whoever holds it, then tell the waiters. What is not recognisably a lock is left alone.
     ForceRelease {
         /// The key.
         key: Key,
+        /// A string without time to live is a lock, too. Else it may be anybody's data.
+        foreign: bool,
     },
     /// [`Op::Release`] of what is left over: on some nodes of a store that has several (a store of one is all of them).
     Undo {
@@ -191,7 +193,8 @@ pub enum Reply {
     },
     /// To [`Op::Acquire`], [`Op::Vote`] and [`Op::ForceRelease`]: the key holds something else; it was left untouched.
     WrongKind {
-        /// What stands there, in a word: a server type such as `list`, or `hash` / `string` of the other kind.
+        /// What stands there, in a word: a server type such as `list`, or `hash` / `string` that is of the
+        /// other kind or no lock.
         found: String,
     },
     /// To [`Op::Renew`]: one verdict per hold, in order.

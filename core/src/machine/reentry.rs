@@ -173,6 +173,14 @@ impl<H: Clone> Registry<H> {
         }
     }
 
+    /// The same while nobody of the owner is in the middle of something; `None` otherwise.
+    pub fn settled_count(&self, key: &Key, owner: &Owner, id: u64) -> Option<u64> {
+        match self.slots.get(&(key.clone(), owner.clone())) {
+            Some(Slot::Held { id: held, busy: true, .. }) if *held == id => None,
+            _ => Some(self.count(key, owner, id)),
+        }
+    }
+
     /// Whether nothing is registered.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
@@ -224,10 +232,13 @@ mod tests {
         registry.enter(&key, &owner, |_: &char| true);
         registry.granted(&key, &owner, 1, 'h');
         registry.enter(&key, &owner, |_| true);
+        assert_eq!(registry.settled_count(&key, &owner, 1), None, "it tells the server itself");
         assert!(registry.entered(&key, &owner, 1, false));
+        assert_eq!(registry.settled_count(&key, &owner, 1), Some(1));
         assert_eq!(registry.count(&key, &owner, 1), 1);
         assert!(registry.leave_silently(&key, &owner, 1));
         assert!(!registry.entered(&key, &owner, 1, true), "the hold is gone");
+        assert_eq!(registry.settled_count(&key, &owner, 1), Some(0));
     }
 
     #[test]

@@ -98,6 +98,16 @@ pub fn is_ours(value: &[u8]) -> bool {
     value.starts_with(VALUE_PREFIX.as_bytes())
 }
 
+/// Whether a hash field is that of an owner, ours or Redisson's: `<uuid>:<number>`.
+pub fn is_owner(field: &[u8]) -> bool {
+    let Some((uuid, [b':', number @ ..])) = field.split_at_checked(36) else { return false };
+    let groups = || uuid.split(|byte| *byte == b'-');
+    groups().count() == 5
+        && groups().all(|group| !group.is_empty() && group.iter().all(u8::is_ascii_hexdigit))
+        && !number.is_empty()
+        && number.iter().all(u8::is_ascii_digit)
+}
+
 /// Whether `token` has the form of a token of `kind`; checked before a handed-over token is believed.
 pub fn is_well_formed(kind: Kind, token: &str) -> bool {
     if token.len() > 4096 || !token.is_ascii() {
@@ -133,6 +143,10 @@ mod tests {
         assert!(is_well_formed(Kind::Mutex, "onelock1:abababababababababababababababab"));
         assert!(!is_well_formed(Kind::Mutex, "onelock1:abab"));
         assert!(!is_well_formed(Kind::Mutex, &field));
+        assert!(is_owner(field.as_bytes()));
+        for other in ["sku", "mode", "", "a:1", &field[..37], &field[1..], &format!("{field}:write")] {
+            assert!(!is_owner(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

@@ -304,7 +304,11 @@ static bool act_on_client(request *r, const char *op, onelock_client *client) {
     }
     if (strcmp(op, "force_release") == 0) {
         const json_value *name = json_get(r->args, "name");
-        if (!ok(r, onelock_client_force_release(client, name->text, name->length, &found, &r->error))) return false;
+        const json_value *foreign = json_get(r->args, "foreign");
+        bool too = foreign != NULL && foreign->number != 0;
+        onelock_status status = (too ? onelock_client_force_release_foreign : onelock_client_force_release)(
+            client, name->text, name->length, &found, &r->error);
+        if (!ok(r, status)) return false;
         return fputs(found ? "true" : "false", r->out) >= 0;
     }
     onelock_lock *lock = make_lock(r, client);
@@ -351,7 +355,7 @@ static bool act(request *r) {
     const char *op = text(r, "op");
     for (int i = 0; i < r->args->count; i++) {
         if (!is_one_of(r->args->values[i].key,
-                       "id op client url kind name lease wait_ms limit_ms proof request body owner ttl_ms auto_renew "
+                       "id op client url kind name lease wait_ms limit_ms proof request body foreign owner ttl_ms auto_renew "
                        "max_hold_ms lock_delay_ms min_validity_ms fencing prefix drift_factor min_fencing_grade "
                        "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms label inspectable")) {
             return fail(r, "Driver", "an argument is unknown");

@@ -25,7 +25,7 @@ const CLIENT = {
   label: 'label',
   inspectable: 'inspectable',
 }
-const OTHERS = ['client', 'url', 'kind', 'name', 'lease', 'wait_ms', 'limit_ms', 'proof', 'request', 'body']
+const OTHERS = ['client', 'url', 'kind', 'name', 'lease', 'wait_ms', 'limit_ms', 'proof', 'request', 'body', 'foreign']
 const KNOWN = new Set([...OTHERS, ...Object.keys(CLIENT), ...Object.keys(LOCK)])
 
 class DriverError extends Error {}
@@ -172,7 +172,7 @@ const OPERATIONS = {
   with: (args, id) => cancellable(id, (signal) => within(args, signal)),
   is_locked: (args) => lockOf(args).isLocked(),
   inspect: async ({ client, name }) => inspection(await found(clients, 'client', client).inspect(bytes(name))),
-  force_release: ({ client, name }) => found(clients, 'client', client).forceRelease(bytes(name)),
+  force_release: ({ client, name, foreign }) => found(clients, 'client', client).forceRelease(bytes(name), { foreign }),
   check: ({ lease }) => view(found(leases, 'lease', lease)),
   async extend({ lease, ttl_ms }) {
     const held = found(leases, 'lease', lease)

@@ -20,7 +20,7 @@ _CLIENT_OPTIONS = (
     *("connect_timeout_ms", "request_timeout_ms", "close_timeout_ms", "unreachable_limit_ms"),
 )
 _ARGUMENTS = frozenset(_CLIENT_OPTIONS) | frozenset(
-    ("client", "url", "kind", "name", "lease", "wait_ms", "limit_ms", "proof", "request", "body", "owner")
+    ("client", "url", "kind", "name", "lease", "wait_ms", "limit_ms", "proof", "request", "body", "owner", "foreign")
 )
 _output = threading.Lock()
 

@@ -67,7 +67,8 @@ class Driver:
             case "inspect":
                 return inspection(await self.clients[args["client"]].inspect(request.name()))
             case "force_release":
-                return await self.clients[args["client"]].force_release(request.name())
+                client = self.clients[args["client"]]
+                return await client.force_release(request.name(), foreign=args.get("foreign", False))
             case "cancel":
                 if args["request"] in self.pending:
                     self.pending[args["request"]].cancel()

@@ -59,7 +59,7 @@ class Driver:
             case "inspect":
                 return inspection(self.clients[args["client"]].inspect(request.name()))
             case "force_release":
-                return self.clients[args["client"]].force_release(request.name())
+                return self.clients[args["client"]].force_release(request.name(), foreign=args.get("foreign", False))
             case "cancel":
                 pending = self.cancels.get(args["request"])
                 if pending is not None:

@@ -73,7 +73,11 @@ impl Driver {
             "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked().await?)),
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes()).await?)),
             "force_release" => {
-                return Ok(json!(self.clients.get(&args.client)?.force_release(args.name.bytes()).await?));
+                let client = self.clients.get(&args.client)?;
+                return Ok(json!(match args.foreign {
+                    true => client.force_release_foreign(args.name.bytes()).await?,
+                    false => client.force_release(args.name.bytes()).await?,
+                }));
             }
             "cancel" => {
                 if let Some(pending) = self.pending.lock().unwrap().get(&args.request) {

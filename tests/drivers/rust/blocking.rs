@@ -63,7 +63,13 @@ impl Driver {
             "with" => return with(&*self.clients.get(&args.client)?, args),
             "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked()?)),
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes())?)),
-            "force_release" => return Ok(json!(self.clients.get(&args.client)?.force_release(args.name.bytes())?)),
+            "force_release" => {
+                let client = self.clients.get(&args.client)?;
+                return Ok(json!(match args.foreign {
+                    true => client.force_release_foreign(args.name.bytes())?,
+                    false => client.force_release(args.name.bytes())?,
+                }));
+            }
             "cancel" => {
                 if let Some(pending) = self.pending.lock().unwrap().get(&args.request) {
                     pending.cancel();

@@ -32,6 +32,7 @@ pub(crate) struct Args {
     pub(crate) proof: String,
     pub(crate) request: u64,
     pub(crate) body: Body,
+    pub(crate) foreign: bool,
     pub(crate) owner: Option<String>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) auto_renew: Option<bool>,

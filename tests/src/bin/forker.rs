@@ -1,4 +1,4 @@
-//! Forks while it holds a lock, and checks what both processes see: `onelock-forker blocking|async|storm|exit URL`.
+//! Forks while it holds a lock, and checks what both processes see: `onelock-forker blocking|async|storm|exit|end URL`.
 //!
 //! Ends with status 0 when everything was as it must be. After the child of `blocking` and `async` has done its part, a
 //! line `look` is printed and a line on standard input waited for, so that the test can look at the server.
@@ -224,6 +224,12 @@ fn exit(url: &str) {
     std::process::exit(0);
 }
 
+/// A guard goes at the end of `main`, and so does the program.
+fn end(url: &str) {
+    let client = builder().connect_blocking(url).unwrap();
+    let _lease = client.lock("a").ttl(TTL).acquire().unwrap();
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let (what, url) = (args.next().unwrap(), args.next().unwrap());
@@ -232,6 +238,7 @@ fn main() {
         "async" => asynchronous(&url),
         "storm" => storm(&url),
         "exit" => exit(&url),
+        "end" => end(&url),
         other => panic!("{other}"),
     }
 }

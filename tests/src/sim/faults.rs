@@ -161,7 +161,7 @@ impl World {
             }
             _ => {
                 self.taint(Some(name));
-                let done = self.server.model.apply(us, &Op::ForceRelease { key });
+                let done = self.server.model.apply(us, &Op::ForceRelease { key, foreign: false });
                 if let Some((kind, key)) = done.announced {
                     self.publish(kind, &key);
                 }

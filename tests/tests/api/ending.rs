@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use onelock::{Error, ErrorKind, Release};
 use onelock_tests::face::{Client, block_on, on_both};
-use onelock_tests::stage::{SLACK, SOON, Stage, fails, ms, timed};
+use onelock_tests::stage::{SLACK, SOON, Stage, fails, ms, quick, timed};
 use onelock_tests::wait::wait_until;
 
 #[test]
@@ -167,4 +167,72 @@ fn handles_may_be_sent_and_shared() {
     shareable::<onelock::blocking::Client>();
     shareable::<onelock::blocking::Lock>();
     shareable::<onelock::blocking::Lease>();
+}
+
+/// Where tokio lets a thread block, it may; inside a task it may not, whichever runtime that is of.
+#[test]
+fn blocking_calls_are_at_home_where_a_runtime_lets_block() {
+    let stage = Stage::valkey();
+    let Client::Blocking(client) = stage.client(onelock_tests::face::Face::Blocking) else { unreachable!() };
+    let works = |client: &onelock::blocking::Client| {
+        let lease = client.lock("a").acquire_within(SOON).unwrap();
+        lease.extend(ms(20_000)).unwrap();
+        assert_eq!(lease.release().unwrap(), Release::Released);
+    };
+    let refused =
+        |client: &onelock::blocking::Client| drop(fails(client.lock("a").try_acquire(), ErrorKind::Unsupported));
+    let one = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let several = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for runtime in [&one, &several] {
+        runtime.block_on(async {
+            refused(&client);
+            let theirs = client.clone();
+            tokio::task::spawn_blocking(move || works(&theirs)).await.unwrap();
+            let theirs = client.clone();
+            tokio::spawn(async move { refused(&theirs) }).await.unwrap();
+            tokio::task::LocalSet::new().run_until(async { refused(&client) }).await;
+            // the look for a task takes nothing from it
+            refused(&client);
+            tokio::task::yield_now().await;
+        });
+        let entered = runtime.enter();
+        works(&client);
+        drop(entered);
+    }
+    several.block_on(async {
+        let theirs = client.clone();
+        let task = tokio::spawn(async move {
+            tokio::task::block_in_place(|| works(&theirs));
+            // a runtime inside is a runtime
+            tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(async { refused(&theirs) }));
+            refused(&theirs);
+        });
+        task.await.unwrap();
+    });
+    works(&client);
+}
+
+/// A client that outlives its first runtime has its leases renewed on the next one.
+#[test]
+fn a_client_goes_on_with_the_next_runtime() {
+    let stage = Stage::valkey();
+    let client = quick().build(&stage.proxy.url()).unwrap();
+    let runtime = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for round in 0..3 {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let lease = client.lock(format!("{round}")).ttl(ms(600)).renew_every(ms(100)).acquire().await.unwrap();
+            let before = client.stats().renewals;
+            while client.stats().renewals < before + 8 {
+                assert!(lease.is_held(), "it was not renewed");
+                tokio::time::sleep(ms(5)).await;
+            }
+            assert_eq!(lease.release().await.unwrap(), Release::Released);
+        });
+        drop(runtime);
+    }
+    // a store of the client alone ends with the runtime
+    let client = onelock::Client::new("memory://").unwrap();
+    runtime().block_on(async { drop(client.lock("a").acquire().await.unwrap()) });
+    runtime().block_on(async { fails(client.lock("a").acquire().await.map(drop), ErrorKind::Unsupported) });
 }

@@ -9,7 +9,6 @@
 //! | `callbacks` | being told of a loss or of jeopardy |
 //! | `options` | lock delay, prefix, fencing, grades, labels |
 //! | `handing_over` | detach and attach |
-//! | `strangers` | addresses that lead somewhere else, servers that lack something |
 //! | `scope` | the forms that run a body |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
@@ -22,4 +21,3 @@ mod limits;
 mod messages;
 mod options;
 mod scope;
-mod strangers;

@@ -141,3 +141,27 @@ fn a_body_that_panics_or_is_dropped_leaves_nothing_held() {
     });
     stage.wait_clean(&face::Client::Async(client), "b", SOON);
 }
+
+#[test]
+fn a_body_may_wait_for_a_while_or_not_at_all() {
+    let stage = Stage::valkey();
+    let blocking = quick().build_blocking(&stage.proxy.url()).unwrap();
+    let client = quick().build(&stage.proxy.url()).unwrap();
+    let lock = blocking.lock("a");
+    assert_eq!(lock.with_within(SOON, |_| Ok::<_, Error>(1)).unwrap(), 1);
+    assert_eq!(lock.try_with(|lease| Ok::<_, Error>(lease.is_held())).unwrap(), Some(true));
+    let held = blocking.lock("a").acquire().unwrap();
+    let never = |_: &onelock::blocking::Lease| -> Result<(), Error> { panic!("it is held by somebody else") };
+    fails(lock.with_within(ms(20), never), ErrorKind::Timeout);
+    assert_eq!(lock.try_with(never).unwrap(), None);
+    block_on(async {
+        let lock = client.lock("a");
+        let never = |_| async { panic!("it is held by somebody else") };
+        fails(lock.with_within(ms(20), never).await as Result<(), Error>, ErrorKind::Timeout);
+        assert_eq!((lock.try_with(never).await as Result<Option<()>, Error>).unwrap(), None);
+        held.release().unwrap();
+        assert_eq!(lock.with_within(SOON, |_| async { Ok::<_, Error>(2) }).await.unwrap(), 2);
+        assert_eq!(lock.try_with(|_| async { Ok::<_, Error>(3) }).await.unwrap(), Some(3));
+    });
+    wait_until(SOON, "it to be given back", || !stage.exists("a"));
+}

@@ -176,7 +176,7 @@ fn f21_a_user_who_is_locked_out_meanwhile_loses_at_the_deadline() {
 fn f22_another_type_under_the_name_is_wrong_kind_and_left_untouched() {
     everywhere(|flavor, face| {
         let stage = Stage::new(flavor);
-        let makers: [(&str, &[&str]); 8] = [
+        let makers: [(&str, &[&str]); 9] = [
             ("list", &["RPUSH", "a", "x"]),
             ("set", &["SADD", "a", "x"]),
             ("zset", &["ZADD", "a", "1", "x"]),
@@ -184,7 +184,8 @@ fn f22_another_type_under_the_name_is_wrong_kind_and_left_untouched() {
             ("hash", &["HSET", "a", "mode", "write", "x", "1"]),
             ("string", &["SET", "a", "x"]),
             ("string", &["SET", "a", "onelock1:0123456789abcdef0123456789abcdef"]),
-            ("hash", &["HSET", "a", "x", "1"]),
+            ("hash", &["HSET", "a", "sku", "5"]),
+            ("hash", &["HSET", "a", "f5a1c6a2-7d4b-4f0e-9d7c-0a4b3c2d1e0f:42", "1"]),
         ];
         let client = stage.client(face);
         for (found, maker) in makers {
@@ -194,7 +195,7 @@ fn f22_another_type_under_the_name_is_wrong_kind_and_left_untouched() {
             let before = dump();
             for kind in KINDS {
                 // a foreign holder of the same kind is no mistake
-                let (mutex, hash) = (found == "string", maker[0] == "HSET" && maker[2] != "mode");
+                let (mutex, hash) = (found == "string", maker[2].ends_with(":42"));
                 let expected = match kind {
                     Kind::Mutex if mutex => ErrorKind::Timeout,
                     Kind::Reentrant if hash => ErrorKind::Timeout,
@@ -207,9 +208,13 @@ fn f22_another_type_under_the_name_is_wrong_kind_and_left_untouched() {
                     assert_eq!(error.lock_name(), Some("a"));
                 }
             }
-            if maker[0] != "SET" && maker[2] != "x" || found == "list" {
+            if found != "string" && !maker[2].ends_with(":42") {
                 fails(client.inspect("a"), ErrorKind::WrongKind);
-                fails(client.force_release("a"), ErrorKind::WrongKind);
+                fails(client.force_release_foreign("a"), ErrorKind::WrongKind);
+            }
+            if !maker[2].starts_with("onelock1:") && !maker[2].ends_with(":42") {
+                let error = fails(client.force_release("a"), ErrorKind::WrongKind);
+                assert_eq!(error.to_string().contains("foreign"), found == "string", "{error}");
             }
             assert_eq!(dump(), before, "{found} untouched");
         }

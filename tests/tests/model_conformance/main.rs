@@ -211,7 +211,7 @@ const PLANTED: [(&str, Answering); 5] = [
     }),
     ("a release that does not compare", |model, now_us, op| match op {
         Op::Release { claim } => {
-            let forced = model.apply(now_us, &Op::ForceRelease { key: claim.key.clone() });
+            let forced = model.apply(now_us, &Op::ForceRelease { key: claim.key.clone(), foreign: false });
             let released = matches!(forced.outcome, Outcome::Applied(Reply::Forced(true)));
             ModelReply { outcome: Outcome::Applied(Reply::Released(released)), ..forced }
         }

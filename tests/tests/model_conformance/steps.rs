@@ -84,7 +84,7 @@ impl Draw {
                 Op::WriteBack { claim: self.claim(), fence, fence_ttl_ms: self.ttl() }
             }
             16 => Op::Undo { claim: self.claim(), nodes: Nodes::ALL, quiet: self.one_in(2) },
-            _ => Op::ForceRelease { key: self.key() },
+            _ => Op::ForceRelease { key: self.key(), foreign: self.one_in(2) },
         }
     }
 
@@ -122,7 +122,7 @@ impl Draw {
     /// What other clients keep under the name of a lock, and what looks like a hold of ours but came by another way.
     fn foreign_lock(&mut self) -> Value {
         let text = |text: &[u8]| Key::from(text);
-        let (ours, owner) = (format!("onelock1:{:032x}", 0), format!("{UUID}:0"));
+        let (ours, owner, other) = (format!("onelock1:{:032x}", 0), format!("{UUID}:0"), format!("{UUID}:9"));
         let choices = [
             Value::Text(text(b"0f8a41c29d3b4e21a7d3f2b15c6e9a04")),
             Value::Text(text(b"")),
@@ -134,6 +134,12 @@ impl Draw {
             Value::Hash(vec![(text(b"onelock_fence"), text(b"5")), (text(owner.as_bytes()), text(b"1"))]),
             Value::Hash(vec![(text(b"mode"), text(b"read")), (text(owner.as_bytes()), text(b"1"))]),
             Value::Hash(vec![(text(b"mode"), text(b"write")), (text(b"java:1:write"), text(b"1"))]),
+            // hashes that are no locks: no owner's field, one too many, more than a lock has, a giant
+            Value::Hash(vec![(text(b"sku"), text(b"5"))]),
+            Value::Hash(vec![(text(b"java:1"), text(b"1"))]),
+            Value::Hash(vec![(text(owner.as_bytes()), text(b"1")), (text(other.as_bytes()), text(b"1"))]),
+            Value::Hash(vec![(text(owner.as_bytes()), text(b"1")), (text(b"sku"), text(b"5"))]),
+            Value::Hash((0..600).map(|n| (text(format!("field {n}").as_bytes()), text(b"1"))).collect()),
             Value::List,
         ];
         self.pick(&choices)

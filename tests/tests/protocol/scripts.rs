@@ -257,7 +257,7 @@ fn one_of_several(bench: &mut Bench) {
 fn looking(bench: &mut Bench) {
     let key = NAME.as_bytes().into();
     let inspect = Op::Inspect { key };
-    let force = Op::ForceRelease { key: NAME.as_bytes().into() };
+    let force = Op::ForceRelease { key: NAME.as_bytes().into(), foreign: false };
     bench.check(&case("inspect", "free"), &inspect);
     bench.check(&case("force_release", "free"), &force);
     bench.check(&case("acquire_reentrant", "granted"), &acquire(&claim(Kind::Reentrant, NAME, 1), true));
@@ -268,7 +268,7 @@ fn looking(bench: &mut Bench) {
     let deleted = Case { writes: Some("writes when deleted"), ..case("force_release", "deleted, and announced") };
     bench.check(&deleted, &force);
     bench.server.cmd(&["RPUSH", NAME, "x"]);
-    bench.check(&case("inspect", "no lock of ours"), &inspect);
-    bench.check(&case("force_release", "no lock of ours"), &force);
+    bench.check(&case("inspect", "no lock"), &inspect);
+    bench.check(&case("force_release", "no lock"), &force);
     bench.server.cmd(&["DEL", NAME]);
 }

@@ -67,7 +67,9 @@ async fn a_release_is_heard() {
                 let _ = store.call(release(&mine), now() + LONG).await;
                 until(&mut subscription, "the release", |hearing| hearing.hints == before.hints + 1).await;
                 let _ = store.call(acquire(&mine), now() + LONG).await;
-                let _ = store.call(onelock::machine::Op::ForceRelease { key: key("a") }, now() + LONG).await;
+                let _ = store
+                    .call(onelock::machine::Op::ForceRelease { key: key("a"), foreign: false }, now() + LONG)
+                    .await;
                 until(&mut subscription, "the forced release", |hearing| hearing.hints == before.hints + 2).await;
             }
         }

@@ -32,7 +32,7 @@ fn random_op(jitter: &mut Jitter) -> Op {
         10..=12 => Op::SetCount { claim, count: jitter.below(5) + 1, ttl_ms },
         13..=15 => Op::Release { claim },
         16..=18 => Op::Inspect { key: key(name) },
-        _ => Op::ForceRelease { key: key(name) },
+        _ => Op::ForceRelease { key: key(name), foreign: jitter.below(2) == 0 },
     }
 }
 

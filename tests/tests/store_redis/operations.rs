@@ -115,7 +115,7 @@ fn fencing_tokens_grow_whatever_happens_to_the_counter() {
             server.cmd(&["DEL", &counter]);
             server.cmd(&["RPUSH", &counter, "a"]);
             assert!(grant(4) > first);
-            asker.reply(&Op::ForceRelease { key: key(name) });
+            asker.reply(&Op::ForceRelease { key: key(name), foreign: false });
         }
     });
 }
@@ -171,13 +171,13 @@ fn the_hash_is_what_redisson_expects() {
         assert_eq!(server.int(&["HLEN", name]), 3);
         // a hold of Redisson's own
         asker.reply(&release(&mine));
-        server.cmd(&["HSET", name, "0f:7", "2"]);
+        server.cmd(&["HSET", name, "d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:7", "2"]);
         server.cmd(&["PEXPIRE", name, "30000"]);
         match asker.reply(&op) {
             Reply::Denied { ttl_left_ms: Some(20_000..=30_000), announces: true } => {}
             reply => panic!("{reply:?}"),
         }
-        assert_eq!(server.text(&["HGET", name, "0f:7"]), "2");
+        assert_eq!(server.text(&["HGET", name, "d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:7"]), "2");
     });
 }
 
@@ -229,8 +229,15 @@ fn a_batch_renews_each_by_itself() {
 }
 
 /// What to put under a key, and what it is called.
-const OTHERS: [(&[&str], &str); 4] =
-    [(&["RPUSH"], "list"), (&["SADD"], "set"), (&["ZADD", "1"], "zset"), (&["HSET", "mode"], "hash")];
+const OTHERS: [(&[&str], &str); 7] = [
+    (&["RPUSH"], "list"),
+    (&["SADD"], "set"),
+    (&["ZADD", "1"], "zset"),
+    (&["HSET", "mode"], "hash"),
+    (&["HSET", "sku"], "hash"),
+    (&["HSET", "java:1"], "hash"),
+    (&["HSET", "f5a1c6a2-7d4b-4f0e-9d7c-0a4b3c2d1e0f:1", "1", "sku"], "hash"),
+];
 
 #[test]
 fn what_is_no_lock_of_the_kind_is_named_and_left_alone() {
@@ -251,7 +258,7 @@ fn what_is_no_lock_of_the_kind_is_named_and_left_alone() {
                 assert_eq!(asker.reply(&acquire(&mine)), wrong(found));
                 assert_eq!(asker.reply(&release(&mine)), Reply::Released(false));
                 assert_eq!(asker.reply(&renew(&mine, TTL)), Reply::Renewed(vec![Renewal::NotMine]));
-                assert_eq!(asker.reply(&Op::ForceRelease { key: key(name) }), wrong(found));
+                assert_eq!(asker.reply(&Op::ForceRelease { key: key(name), foreign: false }), wrong(found));
                 let Reply::Inspected(Some(standing)) = asker.reply(&Op::Inspect { key: key(name) }) else { panic!() };
                 assert_eq!((standing.kind, standing.ttl_left_ms), (Err(found.to_owned()), None));
                 assert_eq!(server.cmd(&["DUMP", name]), before, "{words:?}");
@@ -261,7 +268,13 @@ fn what_is_no_lock_of_the_kind_is_named_and_left_alone() {
         put(&["SET"]);
         let reentrant = claim(Kind::Reentrant, name, &token(Kind::Reentrant, 1));
         assert_eq!(asker.reply(&acquire(&reentrant)), Reply::WrongKind { found: "string".into() });
-        put(&["HSET", "0f:7"]);
+        assert_eq!(
+            asker.reply(&Op::ForceRelease { key: key(name), foreign: false }),
+            Reply::WrongKind { found: "string".into() }
+        );
+        let forced = Op::ForceRelease { key: key(name), foreign: true };
+        assert_eq!(asker.reply(&forced), Reply::Forced(true), "whoever is sure");
+        put(&["HSET", "f5a1c6a2-7d4b-4f0e-9d7c-0a4b3c2d1e0f:7"]);
         let mutex = claim(Kind::Mutex, name, &token(Kind::Mutex, 1));
         assert_eq!(asker.reply(&acquire(&mutex)), Reply::WrongKind { found: "hash".into() });
     });
@@ -322,7 +335,7 @@ fn inspection_shows_who_holds_it() {
 #[test]
 fn force_takes_it_from_anybody() {
     everywhere(|server, asker, name| {
-        let force = || asker.reply(&Op::ForceRelease { key: key(name) });
+        let force = || asker.reply(&Op::ForceRelease { key: key(name), foreign: false });
         assert_eq!(force(), Reply::Forced(false));
         for kind in KINDS {
             asker.reply(&acquire(&claim(kind, name, &token(kind, 1))));

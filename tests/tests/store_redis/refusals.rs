@@ -61,7 +61,10 @@ fn a_release_needs_no_permission_to_publish() {
                 assert_eq!(asker.reply(&release(&mine)), Reply::Released(true));
                 assert_eq!(server.int(&["EXISTS", "a"]), 0);
                 asker.reply(&acquire(&mine));
-                assert_eq!(asker.reply(&Op::ForceRelease { key: mine.key.clone() }), Reply::Forced(true));
+                assert_eq!(
+                    asker.reply(&Op::ForceRelease { key: mine.key.clone(), foreign: false }),
+                    Reply::Forced(true)
+                );
             }
         }
     }

@@ -8,17 +8,23 @@ from urllib.parse import quote
 import redis.exceptions as theirs
 
 from onelock import errors as ours
+from onelock.compat._redis_known import check_client, check_settings
 
 __all__ = ["settings", "translated"]
 
 
 def settings(client: Any) -> tuple[str, dict[str, Any]]:
-    """Address and options for a client of ours that goes where `client` goes. No I/O."""
+    """Address and options for a client of ours that goes where `client` goes. No I/O.
+
+    `TypeError` for whatever is not known to go there: another class of client, pool or connection, another setting.
+    """
+    check_client(client)
     nodes = getattr(client, "nodes_manager", None)
     if nodes is not None:
         return _cluster(client, nodes)
     pool = client.connection_pool
     given: dict[str, Any] = pool.connection_kwargs
+    check_settings(given, _has_tls(pool))
     if hasattr(pool, "sentinel_manager"):
         return _sentinels(pool, given)
     if "path" in given:
@@ -45,6 +51,9 @@ def _sentinels(pool: Any, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     hosts = [_host(settings["host"], settings["port"]) for _, settings in watchers]
     # all were made with the same settings but for host and port
     first_pool, first = watchers[0]
+    for watcher in manager.sentinels:
+        check_client(watcher)
+        check_settings(watcher.connection_pool.connection_kwargs, _has_tls(watcher.connection_pool))
     user, password = _credentials(first)
     tls, watched = _has_tls(pool), _has_tls(first_pool)
     files = [_tls(settings) for settings, has in ((given, tls), (first, watched)) if has]
@@ -69,6 +78,7 @@ def _cluster(client: Any, nodes: Any) -> tuple[str, dict[str, Any]]:
     # that of asyncio has them itself
     given: dict[str, Any] = getattr(client, "connection_kwargs", None) or nodes.connection_kwargs
     tls = bool(given.get("ssl")) or _is_tls(given.get("connection_class"))
+    check_settings(given, tls, of_cluster=client)
     options = {**_options(given), **(_tls(given) if tls else {})}
     hosts = [_host(node.host, node.port) for node in list(nodes.startup_nodes.values())]
     return f"{'rediss' if tls else 'redis'}+cluster://{_login(given)}{','.join(hosts)}", options
@@ -107,6 +117,7 @@ def _is_tls(kind: Any) -> bool:
 def _credentials(given: dict[str, Any]) -> tuple[str | None, str | None]:
     provider = given.get("credential_provider")
     if provider is not None:
+        # one whose answer stays the same, see `check_settings`
         found = provider.get_credentials()
         user, password = found if len(found) == 2 else (None, found[0])
     else:
@@ -125,9 +136,6 @@ def _limit(seconds: Any) -> Any:
 
 
 def _tls(given: dict[str, Any]) -> dict[str, Any]:
-    for key in ("ssl_ca_path", "ssl_ca_data", "ssl_password", "ssl_ciphers"):
-        if given.get(key):
-            raise TypeError(f"{key} is not understood here; make a onelock.Client with ca_file, cert_file and key_file")
     certificate = given.get("ssl_certfile")
     demands = given.get("ssl_cert_reqs", "required")
     return {

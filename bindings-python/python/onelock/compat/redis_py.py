@@ -22,6 +22,11 @@ What is different, on purpose (`tests/test_compat_redis_py.py` runs every case w
   hold. `local.token` can be read, not set. To hand a hold over, see `onelock.Lease.detach`.
 - `extend(n, replace_ttl=True)` with less than is left leaves it longer: nothing ever shortens a lease.
 - A thread that holds nothing gets `LockError` from `release()`; `AttributeError` in redis-py.
+- Tasks that share an `AsyncLock`, and threads that share a `Lock(thread_local=False)`, each release what they acquired
+  themselves: a late `release()` of one is `LockNotOwnedError`. In redis-py it ends the hold of the other. A task or thread
+  that has not acquired releases for whoever has, if that is one.
+- A client, pool or connection class that is not redis-py's own (`fakeredis`, a subclass) is a `TypeError`: it may go elsewhere
+  than its settings say.
 - A forked child holds nothing (`LockNotOwnedError`); in redis-py it shares the parent's hold.
 - A key of another type under the name is a `ResponseError` for `acquire`; in redis-py it looks held.
 - A `timeout` below 0.01 s is a `ValueError`.
@@ -31,23 +36,21 @@ What is different, on purpose (`tests/test_compat_redis_py.py` runs every case w
 
 The server is the one that the `redis.Redis` object has: also the master that one of `Sentinel.master_for` finds, which is
 followed at a failover, or the cluster of a `RedisCluster`. Settings that have no counterpart here (`address_remap`,
-`min_other_sentinels`, `ssl_ca_data` ...) are refused with `TypeError`, and so is a client of `Sentinel.slave_for`.
+`min_other_sentinels`, `ssl_ca_data`, `ssl_check_hostname=False`, `redis_connect_func`, a `credential_provider` whose answer may
+change ...) are refused with `TypeError`, and so is a client of `Sentinel.slave_for`.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from contextlib import suppress
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import LockError, LockNotOwnedError
 
-from onelock import _clients
 from onelock.client import Client
+from onelock.compat._redis_holds import Hold, Holds, of_tasks, of_threads
 from onelock.compat._redis_settings import settings, translated
 from onelock.errors import NotAcquired, OnelockError
 from onelock.outcomes import Release
@@ -62,8 +65,6 @@ __all__ = ["AsyncLock", "Lock"]
 _logger = logging.getLogger(__name__)
 _clients_of: WeakKeyDictionary[Any, Client] = WeakKeyDictionary()
 _async_clients_of: WeakKeyDictionary[Any, AsyncClient] = WeakKeyDictionary()
-_staying: WeakSet[Any] = WeakSet()
-"""Holds with a time-out: as in redis-py they last until then, whatever becomes of the program."""
 
 
 def _server(redis: Any) -> Any:
@@ -95,57 +96,9 @@ def _async_client(redis: Any) -> AsyncClient:
     return client
 
 
-def _let_stay() -> None:
-    for hold in list(_staying):
-        hold.let_stay()
-
-
-_clients.before_exit(_let_stay)
-
-
-class _Hold:
-    """A lease and whether it outlives the one who has it."""
-
-    __slots__ = ("__weakref__", "lease", "stays")
-
-    def __init__(self, lease: Any, stays: bool) -> None:
-        self.lease = lease
-        self.stays = stays
-        if stays:
-            _staying.add(self)
-
-    def let_stay(self) -> None:
-        # an error: it has ended meanwhile
-        with suppress(OnelockError):
-            self.lease.detach()
-
-    def __del__(self) -> None:
-        # before the lease itself goes, which would give it back
-        if self.stays and self.lease.held:
-            self.let_stay()
-
-
-class _Slot:
-    """What one thread, or everybody, knows of the hold."""
-
-    hold: _Hold | None = None
-
-    @property
-    def token(self) -> bytes | None:
-        """The owner token, as it stands on the server; `None` when nothing is held."""
-        return None if self.hold is None else self.hold.lease.token.encode()
-
-
-class _Local(_Slot, threading.local):
-    pass
-
-
-class _Shared(_Slot, SimpleNamespace):
-    pass
-
-
 class _Base:
     _make_client: staticmethod[[Any], Any]
+    _make_holds: staticmethod[[bool], Holds]
 
     def __init__(
         self,
@@ -166,7 +119,7 @@ class _Base:
         self.blocking_timeout = blocking_timeout
         self.thread_local = bool(thread_local)
         self.raise_on_release_error = raise_on_release_error
-        self.local: _Local | _Shared = _Local() if self.thread_local else _Shared()
+        self.local = self._make_holds(self.thread_local)
         # a redis object of a kind that is not understood is refused here
         self._client = self._make_client(redis)
         self._key = bytes(redis.get_encoder().encode(name))
@@ -185,27 +138,27 @@ class _Base:
         return None if limit is None else max(limit, 0)
 
     def _got(self, lease: Any) -> Literal[True]:
-        self.local.hold = _Hold(lease, bool(self.timeout))
+        self.local.acquired(Hold(lease, bool(self.timeout)))
         return True
 
-    def _held(self, what: str) -> _Hold:
+    def _held(self, what: str) -> Hold:
         hold = self.local.hold
         if hold is None:
             raise LockError(f"{what}: this lock is not held here; acquire it first", lock_name=self.name)
         return hold
 
-    def _timed(self, what: str) -> tuple[_Hold, float]:
+    def _timed(self, what: str) -> tuple[Hold, float]:
         hold = self._held(what)
         if self.timeout is None:
             raise LockError(f"{what}: this lock has no timeout, so it is renewed by itself", lock_name=self.name)
         return hold, self.timeout
 
-    def _is_mine(self, found: Inspection | None, hold: _Hold | None) -> bool:
+    def _is_mine(self, found: Inspection | None, hold: Hold | None) -> bool:
         if found is None or hold is None or found.fencing_token is None:
             return False
         return bool(hold.lease.held and found.fencing_token == hold.lease.fencing_token)
 
-    def _longer(self, found: Inspection | None, hold: _Hold, additional_time: float) -> float:
+    def _longer(self, found: Inspection | None, hold: Hold, additional_time: float) -> float:
         if found is None or found.ttl_left is None or not self._is_mine(found, hold):
             raise self._not_owned("extend")
         return found.ttl_left + additional_time
@@ -241,6 +194,7 @@ class Lock(_Base):
     """redis-py's `redis.lock.Lock`; see the module for what is different."""
 
     _make_client = staticmethod(_client)
+    _make_holds = staticmethod(of_threads)
 
     @property
     def lease(self) -> Lease | None:
@@ -276,7 +230,7 @@ class Lock(_Base):
     def release(self) -> None:
         """Gives the lock back. Raises `LockError` when nothing is held, `LockNotOwnedError` when it was lost meanwhile."""
         hold = self._held("release")
-        self.local.hold = None
+        self.local.ended()
         try:
             outcome = hold.lease.release()
         except OnelockError as error:
@@ -293,7 +247,7 @@ class Lock(_Base):
         """Makes the lease last its whole `timeout` from now."""
         return self._extend(*self._timed("reacquire"))
 
-    def _extend(self, hold: _Hold, ttl: float) -> Literal[True]:
+    def _extend(self, hold: Hold, ttl: float) -> Literal[True]:
         try:
             hold.lease.extend(ttl)
         except OnelockError as error:
@@ -328,6 +282,7 @@ class AsyncLock(_Base):
     """redis-py's `redis.asyncio.lock.Lock`; see the module for what is different."""
 
     _make_client = staticmethod(_async_client)
+    _make_holds = staticmethod(of_tasks)
 
     @property
     def lease(self) -> AsyncLease | None:
@@ -362,7 +317,7 @@ class AsyncLock(_Base):
     async def release(self) -> None:
         """Gives the lock back. Raises `LockError` when nothing is held, `LockNotOwnedError` when it was lost meanwhile."""
         hold = self._held("release")
-        self.local.hold = None
+        self.local.ended()
         try:
             outcome = await hold.lease.release()
         except OnelockError as error:
@@ -379,7 +334,7 @@ class AsyncLock(_Base):
         """Makes the lease last its whole `timeout` from now."""
         return await self._extend(*self._timed("reacquire"))
 
-    async def _extend(self, hold: _Hold, ttl: float) -> Literal[True]:
+    async def _extend(self, hold: Hold, ttl: float) -> Literal[True]:
         try:
             await hold.lease.extend(ttl)
         except OnelockError as error:

@@ -5,29 +5,14 @@ use std::collections::HashMap;
 use super::node::Node;
 use super::value::{entry, printable, text};
 use crate::backend::Facts;
-use crate::backend::finding::{EVICTION, PERSISTENCE, REPLICAS, UNKNOWN, finding};
-use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
 
 /// Asks the server. What it won't tell counts as not there.
 pub(crate) async fn look(node: &Node, until: Time) -> Result<Facts, Failure> {
-    let epoch = node.shared.epoch();
     let info = node.ask(&["INFO"], until).await?;
-    if is_replica(text(&info)) {
-        node.link.retire();
-        node.shared.missed(epoch);
-        let detail = format!("{}: the server is a replica by now; locks are taken on its master", node.shared.name);
-        return Err(Failure::transient(ErrorKind::ReadOnly, detail));
-    }
     let fsync = setting(node, "appendfsync", until).await?;
     let replicas = setting(node, "min-replicas-to-write", until).await?;
     Ok(judge(text(&info), fsync.as_deref(), replicas.as_deref()))
-}
-
-/// Whether a connection that was made to a master leads to a replica now.
-fn is_replica(info: Option<&[u8]>) -> bool {
-    let mut lines = info.unwrap_or_default().split(|byte| *byte == b'\n');
-    lines.any(|line| line.trim_ascii() == b"role:slave")
 }
 
 /// A line of the server's configuration; `None` if it doesn't tell.
@@ -42,8 +27,7 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
         let warning = "INFO is not permitted, so it could not be checked whether this server keeps its locks: eviction \
                        policy, persistence and replicas are unknown";
         let server = "unknown server".to_owned();
-        let warnings = vec![finding(UNKNOWN, warning)];
-        return Facts { grade: Grade::BestEffort, warnings, dangers: Vec::new(), server };
+        return Facts { grade: Grade::BestEffort, warnings: vec![warning.to_owned()], server };
     };
     let text = String::from_utf8_lossy(info);
     let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
@@ -54,28 +38,26 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
     // what the server does not show counts as not there
     let evicting = policy != "noeviction";
     if policy.is_empty() {
-        let text = "maxmemory-policy is unknown: a lock may be evicted while it is held; set noeviction";
-        warnings.push(finding(EVICTION, text));
+        warnings.push("maxmemory-policy is unknown: a lock may be evicted while it is held; set noeviction".to_owned());
     } else if evicting {
-        let text = format!("maxmemory-policy is {policy}: a lock may be evicted while it is held; set noeviction");
-        warnings.push(finding(EVICTION, &text));
+        warnings.push(format!("maxmemory-policy is {policy}: a lock may be evicted while it is held; set noeviction"));
     }
     let aof = field("aof_enabled") == "1";
     let always = aof && fsync == Some(b"always");
     if !aof {
-        let text =
-            "appendonly is off: a restart forgets locks that are held; set appendonly yes and appendfsync always";
-        warnings.push(finding(PERSISTENCE, text));
+        warnings.push(
+            "appendonly is off: a restart forgets locks that are held; set appendonly yes and appendfsync always"
+                .to_owned(),
+        );
     }
     let replicas = field("connected_slaves").parse().unwrap_or(0);
     let enough = min_replicas.is_some_and(|number| number != b"0");
     if replicas > 0 && !enough {
-        let text = format!(
+        warnings.push(format!(
             "{replicas} asynchronous replica{}: a failover may lose a lock that is held; \
              fencing tokens are the protection, min-replicas-to-write narrows the gap",
             if replicas == 1 { "" } else { "s" }
-        );
-        warnings.push(finding(REPLICAS, &text));
+        ));
     }
     let grade = match (evicting, always && replicas == 0) {
         (true, _) => Grade::BestEffort,
@@ -87,7 +69,7 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
         (None, Some(version)) => format!("redis {}", printable(version)),
         (None, None) => "unknown server".to_owned(),
     };
-    Facts { grade, warnings, dangers: Vec::new(), server }
+    Facts { grade, warnings, server }
 }
 
 #[cfg(test)]

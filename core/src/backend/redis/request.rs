@@ -71,7 +71,7 @@ pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
             command.arg(&**key).arg(naming::fence_key(key));
             command
         }
-        Op::ForceRelease { key } => force_release(key, form, announce),
+        Op::ForceRelease { key, foreign } => force_release(key, *foreign, form, announce),
     }
 }
 
@@ -132,9 +132,10 @@ fn renew(holds: &[(Claim, u64)], form: Form) -> Cmd {
     command
 }
 
-fn force_release(key: &Key, form: Form, announce: Announce) -> Cmd {
-    let mut command = begin(&SCRIPTS.force_release, form, 1, 3, 3 * key.len() + 96);
+fn force_release(key: &Key, foreign: bool, form: Form, announce: Announce) -> Cmd {
+    let mut command = begin(&SCRIPTS.force_release, form, 1, 4, 3 * key.len() + 96);
     command.arg(&**key).arg(naming::channel(Kind::Mutex, key)).arg(naming::channel(Kind::Reentrant, key));
+    command.arg(u8::from(foreign));
     announce.add_to(&mut command);
     command
 }
@@ -216,8 +217,8 @@ mod tests {
         assert_eq!(words(&undo), ["1", "k", "m", "tok", ""]);
         assert_eq!(words(&Op::Inspect { key: b"k"[..].into() }), ["2", "k", "onelock_fence:{k}"]);
         assert_eq!(
-            words(&Op::ForceRelease { key: b"k"[..].into() }),
-            ["1", "k", "onelock_channel:{k}", "redisson_lock__channel:{k}"]
+            words(&Op::ForceRelease { key: b"k"[..].into(), foreign: false }),
+            ["1", "k", "onelock_channel:{k}", "redisson_lock__channel:{k}", "0"]
         );
     }
 }

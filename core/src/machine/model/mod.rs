@@ -24,10 +24,12 @@ use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, fence_key};
 use crate::machine::op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
 use crate::machine::outcome::Outcome;
 use crate::machine::stored_token;
-use crate::machine::token::{digest, is_ours};
+use crate::machine::token::{self, digest, is_ours};
 
 /// How far past its own clock a server lets a proposed fencing token go: an hour, in microseconds.
 const PROPOSAL_AHEAD_US: u64 = 3_600_000_000;
+/// How many fields a reentrant lock has at most: its owner and our two notes.
+const LOCK_FIELDS: usize = 3;
 /// How much of a string `inspect` shows.
 const HOLDER_MAX: usize = 4096;
 
@@ -111,7 +113,7 @@ impl Model {
             Op::SetCount { claim, count, ttl_ms } => self.set_count(now, claim, *count, *ttl_ms).into(),
             Op::Release { claim } => self.release(now, claim),
             Op::Inspect { key } => Reply::Inspected(self.inspect(now, key)).into(),
-            Op::ForceRelease { key } => self.force_release(now, key),
+            Op::ForceRelease { key, foreign } => self.force_release(now, key, *foreign),
         }
     }
 
@@ -123,7 +125,7 @@ impl Model {
         let ttl_left_ms = entry.ttl_left_ms(now.ms);
         match (&entry.value, claim.kind) {
             (Value::Text(holder), Kind::Mutex) => Relation::Others { ttl_left_ms, announces: is_ours(holder) },
-            (value @ Value::Hash(_), Kind::Reentrant) if !is_read_write(value) => {
+            (Value::Hash(fields), Kind::Reentrant) if is_lock(fields) => {
                 Relation::Others { ttl_left_ms, announces: true }
             }
             (other, _) => Relation::Wrong(other.type_name()),
@@ -264,12 +266,12 @@ impl Model {
         }
     }
 
-    fn force_release(&mut self, now: Moment, key: &Key) -> ModelReply {
-        let kind = match self.keys.peek(now.ms, key).map(|entry| &entry.value) {
-            None => return Reply::Forced(false).into(),
-            Some(Value::Text(_)) => Kind::Mutex,
-            Some(value @ Value::Hash(_)) if !is_read_write(value) => Kind::Reentrant,
-            Some(other) => return Reply::WrongKind { found: other.type_name().to_owned() }.into(),
+    fn force_release(&mut self, now: Moment, key: &Key, foreign: bool) -> ModelReply {
+        let Some(entry) = self.keys.peek(now.ms, key) else { return Reply::Forced(false).into() };
+        let kind = match &entry.value {
+            Value::Text(holder) if foreign || entry.last_ms.is_some() || is_ours(holder) => Kind::Mutex,
+            Value::Hash(fields) if is_lock(fields) => Kind::Reentrant,
+            other => return Reply::WrongKind { found: other.type_name().to_owned() }.into(),
         };
         self.keys.remove(now.ms, key);
         ModelReply { outcome: Outcome::Applied(Reply::Forced(true)), announced: Some((kind, key.clone())) }
@@ -288,7 +290,7 @@ impl Model {
                 fence: if is_ours(holder) { self.counter(now, key) } else { None },
                 info: None,
             },
-            Value::Hash(fields) if !is_read_write(&entry.value) => {
+            Value::Hash(fields) if is_lock(fields) => {
                 let owner = fields.iter().find(|(field, _)| is_owner(field));
                 Standing {
                     kind: Ok(Kind::Reentrant),
@@ -335,9 +337,11 @@ fn is_owner(field: &[u8]) -> bool {
     field != FENCE_FIELD.as_bytes() && field != INFO_FIELD.as_bytes()
 }
 
-/// Whether a hash is Redisson's read/write lock, which is another kind.
-fn is_read_write(value: &Value) -> bool {
-    value.field(b"mode").is_some()
+/// Whether a hash is a reentrant lock, ours or Redisson's: one owner at most, and nothing but our notes beside it.
+fn is_lock(fields: &[(Key, Key)]) -> bool {
+    let mut others = fields.iter().filter(|(field, _)| is_owner(field));
+    let owner = others.next();
+    fields.len() <= LOCK_FIELDS && others.next().is_none() && owner.is_none_or(|(field, _)| token::is_owner(field))
 }
 
 fn stored_fence(value: &Value) -> Option<u64> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Model, Moment, Value, is_owner, is_read_write, number};
+use super::{Model, Moment, Value, is_lock, is_owner, number};
 use crate::machine::naming::{FENCE_WORD, fence_key};
 use crate::machine::op::{Key, Kind};
 
@@ -85,12 +85,11 @@ impl Model {
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;
         match value {
             Value::Text(holder) => Some((Kind::Mutex, holder.clone())),
-            Value::Hash(_) if is_read_write(value) => None,
-            Value::Hash(fields) => {
+            Value::Hash(fields) if is_lock(fields) => {
                 let (owner, _) = fields.iter().find(|(field, _)| is_owner(field))?;
                 Some((Kind::Reentrant, owner.clone()))
             }
-            Value::List => None,
+            Value::Hash(_) | Value::List => None,
         }
     }
 
@@ -99,9 +98,8 @@ impl Model {
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;
         match value {
             Value::Text(_) => Some(1),
-            Value::Hash(_) if is_read_write(value) => None,
-            Value::Hash(fields) => number(&fields.iter().find(|(field, _)| is_owner(field))?.1),
-            Value::List => None,
+            Value::Hash(fields) if is_lock(fields) => number(&fields.iter().find(|(field, _)| is_owner(field))?.1),
+            Value::Hash(_) | Value::List => None,
         }
     }
 

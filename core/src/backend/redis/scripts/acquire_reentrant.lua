@@ -13,7 +13,7 @@
 --   {us, 0, fence}       granted with count 1 (fence 0: fencing is off)
 --   {us, 1, fence}       held by this owner already; count unchanged, time to live refreshed, never shortened
 --   {us, 2, pttl, 1}     held by somebody else, whose release will be published; with ARGV[5] a fifth item is the owner
---   {us, 3, type}        no reentrant lock stands there (a hash with the field `mode` is a read/write lock); left untouched
+--   {us, 3, type}        no reentrant lock stands there (a hash with any other field is none); left untouched
 --
 -- Idempotent: a second run by the same owner answers 1 with the same fence, kept in the hash.
 
@@ -43,16 +43,35 @@ local function counter()
   return believable(stored)
 end
 
--- Who else holds it. A lock has three fields at most; the bound keeps a foreign giant from blocking the server.
-local function holder()
-  local fields = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)[2]
+-- Whether a field is that of an owner: `<uuid>:<number>`, in our locks and in Redisson's.
+local function is_owner(field)
+  return string.sub(field, 37, 37) == ':' and string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') ~= nil
+end
+
+-- The fields of a reentrant lock, or nil for any other hash. A lock has one owner and three fields at most; the bound
+-- keeps a foreign giant from blocking the server.
+local function lock_fields()
+  local found = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)
+  local fields, owners = found[2], 0
+  if found[1] ~= '0' or #fields > 6 then return nil end
+  for i = 1, #fields, 2 do
+    if fields[i] ~= 'onelock_fence' and fields[i] ~= 'onelock_info' then
+      if not is_owner(fields[i]) then return nil end
+      owners = owners + 1
+    end
+  end
+  return owners <= 1 and fields or nil
+end
+
+-- Who else holds it.
+local function holder(fields)
   for i = 1, #fields, 2 do
     if fields[i] ~= 'onelock_fence' and fields[i] ~= 'onelock_info' then return fields[i] end
   end
   return ''
 end
 
-local found = redis.pcall('HMGET', KEYS[1], owner, 'mode', 'onelock_fence')
+local found = redis.pcall('HMGET', KEYS[1], owner, 'onelock_fence')
 if found.err then
   if string.find(found.err, 'WRONGTYPE', 1, true) then
     return {now, 3, redis.call('TYPE', KEYS[1]).ok}
@@ -62,13 +81,14 @@ end
 
 local mine = found[1]
 if not mine and redis.call('EXISTS', KEYS[1]) == 1 then
-  if found[2] then return {now, 3, 'hash'} end
-  return {now, 2, redis.call('PTTL', KEYS[1]), 1, ARGV[5] and holder()}
+  local fields = lock_fields()
+  if not fields then return {now, 3, 'hash'} end
+  return {now, 2, redis.call('PTTL', KEYS[1]), 1, ARGV[5] and holder(fields)}
 end
 
 local fence, drawn = 0, false
 if fenced then
-  fence = mine and believable(found[3])
+  fence = mine and believable(found[2])
   if not fence then
     local stored, refused = counter()
     if refused then return refused end

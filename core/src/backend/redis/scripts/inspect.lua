@@ -8,7 +8,7 @@
 --   {us, 'string', pttl, value, fence}            a mutex; fence '' if there is none or the value is
 --                                                 a foreign client's; a long value is cut
 --   {us, 'hash', pttl, owner, count, fence, info} a reentrant lock; fence and info '' if there are none
---   {us, type, pttl}                              no lock of ours (a read/write lock says 'hash')
+--   {us, type, pttl}                              no lock (a hash with any other field than a lock has says 'hash')
 --
 -- Writes nothing.
 
@@ -16,6 +16,26 @@ local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind == 'none' then return {now, kind} end
+
+-- Whether a field is that of an owner: `<uuid>:<number>`, in our locks and in Redisson's.
+local function is_owner(field)
+  return string.sub(field, 37, 37) == ':' and string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%d+$') ~= nil
+end
+
+-- The fields of a reentrant lock, or nil for any other hash. A lock has one owner and three fields at most; the bound
+-- keeps a foreign giant from blocking the server.
+local function lock_fields()
+  local found = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)
+  local fields, owners = found[2], 0
+  if found[1] ~= '0' or #fields > 6 then return nil end
+  for i = 1, #fields, 2 do
+    if fields[i] ~= 'onelock_fence' and fields[i] ~= 'onelock_info' then
+      if not is_owner(fields[i]) then return nil end
+      owners = owners + 1
+    end
+  end
+  return owners <= 1 and fields or nil
+end
 
 local pttl = redis.call('PTTL', KEYS[1])
 if kind == 'string' then
@@ -28,16 +48,15 @@ if kind == 'string' then
   return {now, kind, pttl, holder, fence}
 end
 
-if kind == 'hash' and redis.call('HEXISTS', KEYS[1], 'mode') == 0 then
+local fields = kind == 'hash' and lock_fields()
+if fields then
   local owner, count, fence, info = '', '0', '', ''
-  -- a lock has three fields at most; the bound keeps a foreign giant from blocking the server
-  local fields = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)[2]
   for i = 1, #fields, 2 do
     if fields[i] == 'onelock_fence' then
       fence = fields[i + 1]
     elseif fields[i] == 'onelock_info' then
       info = fields[i + 1]
-    elseif owner == '' then
+    else
       owner, count = fields[i], fields[i + 1]
     end
   end

@@ -1,0 +1,60 @@
+//! The hold count on the server, when it may differ from the registry's: after an answer that never came, and when a
+//! handle is dropped. It is set in the background, to whatever the registry says, until the two agree.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::driver::engine::Engine;
+use crate::driver::hold::Hold;
+use crate::driver::{clock, lock, sleep_until};
+use crate::machine::{Op, Outcome, Owner, Reply};
+
+const PAUSE_MIN: Duration = Duration::from_millis(20);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Sees to it that the server's count of this hold becomes the registry's, as long as it is held.
+pub(crate) fn recount(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+    let Some(owner) = hold.owner.clone() else { return };
+    if engine.is_closed() || !hold.begin_recount() {
+        return;
+    }
+    let (worker, hold) = (engine.clone(), hold.clone());
+    engine.runtime.spawn(async move { agree(&worker, &hold, &owner).await });
+}
+
+/// What the registry says now; `None` while the owner is in the middle of something, which tells the server itself.
+fn settled_count(engine: &Engine, hold: &Hold, owner: &Owner) -> Option<u64> {
+    lock(&engine.registry).settled_count(hold.key(), owner, hold.id)
+}
+
+async fn agree(engine: &Engine, hold: &Hold, owner: &Owner) {
+    let mut pause = PAUSE_MIN;
+    while hold.cell.is_held(clock::now()) && !engine.is_closed() {
+        let Some(count) = settled_count(engine, hold, owner) else {
+            sleep_until(clock::now() + PAUSE_MIN).await;
+            continue;
+        };
+        if count == 0 {
+            break;
+        }
+        let ttl_ms = hold.terms.server_ttl_ms(hold.terms.ttl);
+        let op = Op::SetCount { claim: hold.claim.clone(), count, ttl_ms };
+        let answer = engine.store.call(op, clock::now() + engine.options.request_timeout).await;
+        match &answer.outcome {
+            Outcome::Applied(Reply::Counted(true)) => {
+                hold.end_recount();
+                if settled_count(engine, hold, owner) == Some(count) || !hold.begin_recount() {
+                    return;
+                }
+            }
+            // the next renewal finds the same, and tells it
+            Outcome::Applied(_) => break,
+            Outcome::NotApplied(failure) if !failure.transient => break,
+            Outcome::NotApplied(_) | Outcome::Indeterminate(_) => {
+                sleep_until(clock::now() + pause).await;
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+        }
+    }
+    hold.end_recount();
+}
