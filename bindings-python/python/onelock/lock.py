@@ -143,7 +143,15 @@ class Lock:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        entry = scope_entered(self._entered, frame_of_scope(), here())
+        try:
+            entry = scope_entered(self._entered, frame_of_scope(), here())
+        except BaseException:
+            # a signal's handler raised in there: the scope is left all the same
+            entry = scope_entered(self._entered, frame_of_scope(), here())
+            if entry is not None:
+                self._entered.remove(entry)
+                entry.lease._leave(error)
+            raise
         if entry is None:
             raise left_elsewhere(self.name)
         self._entered.remove(entry)
