@@ -829,6 +829,14 @@ onelock_status onelock_client_options_set_quarantine(onelock_client_options *opt
                                                      onelock_error **error);
 
 /**
+ * Warnings about the server that are not to be logged, by their names in brackets, separated by spaces or commas, such as
+ * `persistence replicas`. Default: none.
+ */
+onelock_status onelock_client_options_set_accepted_warnings(onelock_client_options *options,
+                                                            const char *accepted_warnings,
+                                                            onelock_error **error);
+
+/**
  * The user that Sentinels know, if they have users of their own. Default: their default user.
  */
 onelock_status onelock_client_options_set_sentinel_username(onelock_client_options *options,

@@ -470,6 +470,9 @@ public:
     client_options &quarantine(milliseconds value) {
         return set(onelock_client_options_set_quarantine, detail::ms(value));
     }
+    client_options &accepted_warnings(const std::string &value) {
+        return set(onelock_client_options_set_accepted_warnings, value.c_str());
+    }
     client_options &sentinel_username(const std::string &value) {
         return set(onelock_client_options_set_sentinel_username, value.c_str());
     }

@@ -347,6 +347,20 @@ pub unsafe extern "C" fn onelock_client_options_set_quarantine(
     })
 }
 
+/// Warnings about the server that are not to be logged, by their names in brackets, separated by spaces or commas, such as
+/// `persistence replicas`. Default: none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_accepted_warnings(
+    options: *mut onelock_client_options,
+    accepted_warnings: *const c_char,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set accepted_warnings", || {
+        let names = text(accepted_warnings, "accepted_warnings", "set accepted_warnings")?.to_owned();
+        Ok(Box::new(move |builder| builder.accepted_warnings(&names)))
+    })
+}
+
 /// The user that Sentinels know, if they have users of their own. Default: their default user.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_options_set_sentinel_username(

@@ -44,6 +44,7 @@ STATUS(onelock_client_options_set_min_replicas(HANDLE(onelock_client_options), N
 STATUS(onelock_client_options_set_replica_timeout(HANDLE(onelock_client_options), MS, ERR))
 STATUS(onelock_client_options_set_node_timeout(HANDLE(onelock_client_options), MS, ERR))
 STATUS(onelock_client_options_set_quarantine(HANDLE(onelock_client_options), MS, ERR))
+STATUS(onelock_client_options_set_accepted_warnings(HANDLE(onelock_client_options), STRING, ERR))
 STATUS(onelock_client_options_set_sentinel_username(HANDLE(onelock_client_options), STRING, ERR))
 STATUS(onelock_client_options_set_sentinel_password(HANDLE(onelock_client_options), STRING, ERR))
 STATUS(onelock_client_options_set_sentinel_tls(HANDLE(onelock_client_options), FLAG, ERR))

@@ -213,6 +213,7 @@ static void every_option(void) {
     OK(onelock_client_options_set_replica_timeout(options, 500, &error));
     OK(onelock_client_options_set_node_timeout(options, 150, &error));
     OK(onelock_client_options_set_quarantine(options, 0, &error));
+    OK(onelock_client_options_set_accepted_warnings(options, "persistence, replicas", &error));
     OK(onelock_client_options_set_sentinel_username(options, "watcher", &error));
     OK(onelock_client_options_set_sentinel_password(options, "secret", &error));
     OK(onelock_client_options_set_sentinel_tls(options, false, &error));

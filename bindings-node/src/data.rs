@@ -137,12 +137,14 @@ impl From<Inspection> for Seen {
 pub struct ServerFacts {
     pub grade: String,
     pub warnings: Vec<String>,
+    pub dangers: Vec<String>,
     pub server: String,
 }
 
 impl From<Facts> for ServerFacts {
     fn from(facts: Facts) -> ServerFacts {
-        ServerFacts { grade: facts.grade.as_str().to_owned(), warnings: facts.warnings, server: facts.server }
+        let Facts { grade, warnings, dangers, server } = facts;
+        ServerFacts { grade: grade.as_str().to_owned(), warnings, dangers, server }
     }
 }
 

@@ -40,6 +40,7 @@ pub struct ClientOptions {
     pub sentinel_password: Option<String>,
     pub sentinel_tls: Option<bool>,
     pub inspectable: Option<bool>,
+    pub accepted_warnings: Option<String>,
     pub ca_file: Option<String>,
     pub cert_file: Option<String>,
     pub key_file: Option<String>,
@@ -80,6 +81,7 @@ impl ClientOptions {
         let b = set(b, self.sentinel_password, ClientBuilder::sentinel_password);
         let b = set(b, self.sentinel_tls, ClientBuilder::sentinel_tls);
         let b = set(b, self.inspectable, ClientBuilder::inspectable);
+        let b = set(b, self.accepted_warnings, ClientBuilder::accepted_warnings);
         let b = set(b, self.ca_file, ClientBuilder::ca_file);
         let b = set(b, self.cert_file.zip(self.key_file), |b, (cert, key)| b.client_certificate(cert, key));
         set(b, self.tls_insecure, ClientBuilder::tls_insecure)

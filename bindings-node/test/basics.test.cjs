@@ -222,6 +222,7 @@ test('every option is taken', async () => {
     unreachableLimit: 1000,
     label: 'all',
     inspectable: true,
+    acceptedWarnings: 'persistence',
     minReplicas: 0,
     replicaTimeout: 100,
     notify: 'classic',

@@ -29,6 +29,8 @@ export interface Facts {
   grade: Grade
   /** What breaks locks on it, each a sentence for people with the setting to change. */
   warnings: string[]
+  /** Those of them that endanger exclusion and were not accepted: they are logged as warnings. */
+  dangers: string[]
   /** The server's name and version for people, such as `valkey 9.1.0`. */
   server: string
 }
@@ -150,7 +152,7 @@ export class Client {
   }
 
   /**
-   * A client that is connected and checked. What breaks locks on the server becomes a process warning, once.
+   * A client that is connected and checked. What endangers exclusion on that server becomes a process warning, once.
    *
    * @throws {OnelockError} what the server says: `ERR_ONELOCK_UNAVAILABLE`, `ERR_ONELOCK_AUTH_FAILED` ...
    */
@@ -158,12 +160,12 @@ export class Client {
   static connect(options: ClientOptions): Promise<Client>
   static async connect(first?: Address | ClientOptions, second?: ClientOptions): Promise<Client> {
     const client = new Client(first as Address, second)
-    const { server, warnings } = await client.check().catch(async (error) => {
+    const { server, dangers } = await client.check().catch(async (error) => {
       // nobody gets this client: its connection goes now, not when it is collected
       await client.close()
       throw error
     })
-    for (const warning of warnings) warnOnce(`${server}: ${warning}`)
+    for (const danger of dangers) warnOnce(`${server}: ${danger}`)
     return client
   }
 

@@ -57,7 +57,7 @@ export interface Session {
   takeLine(): string | null
   takeFailure(parcel: number): Failure | null
   takeSeen(parcel: number): NativeSeen | null
-  takeFacts(parcel: number): { grade: string; warnings: string[]; server: string } | null
+  takeFacts(parcel: number): { grade: string; warnings: string[]; dangers: string[]; server: string } | null
 }
 
 export interface Native {

@@ -108,6 +108,8 @@ export interface ClientOptions extends LeaseOptions {
   label?: string | undefined
   /** Whether holds tell label, process id, host and time to `inspect`. Default: false. */
   inspectable?: boolean | undefined
+  /** Warnings about the server that are not to be told, by name: `persistence replicas`. Default: none. */
+  acceptedWarnings?: string | undefined
   /** A file with the certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's. */
   caFile?: string | undefined
   /** A file with this client's certificate, PEM. Goes with `keyFile`. */
@@ -207,6 +209,7 @@ const CLIENT: Record<string, Check> = {
   sentinelPassword: secret,
   sentinelTls: flag,
   inspectable: flag,
+  acceptedWarnings: text,
   caFile: text,
   certFile: text,
   keyFile: text,

@@ -74,6 +74,7 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
             "unreachable_limit" => builder.unreachable_limit(span(&value)?),
             "label" => builder.label(text(&value, key)?),
             "inspectable" => builder.inspectable(truth(&value, key)?),
+            "accepted_warnings" => builder.accepted_warnings(text(&value, key)?),
             "min_replicas" => {
                 let count =
                     value.extract().map_err(|_| PyTypeError::new_err("min_replicas must be a number of replicas"));

@@ -11,13 +11,16 @@ pub(crate) struct Facts {
     grade: &'static str,
     /// What breaks locks on it, each a sentence for people with the setting to change; empty when nothing was found.
     warnings: Vec<String>,
+    /// Those of them that endanger exclusion while the server runs and were not accepted: they are logged as a warning.
+    dangers: Vec<String>,
     /// The server's name and version for people.
     server: String,
 }
 
 impl From<onelock::Facts> for Facts {
     fn from(facts: onelock::Facts) -> Facts {
-        Facts { grade: facts.grade.as_str(), warnings: facts.warnings, server: facts.server }
+        let onelock::Facts { grade, warnings, dangers, server } = facts;
+        Facts { grade: grade.as_str(), warnings, dangers, server }
     }
 }
 

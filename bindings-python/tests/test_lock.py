@@ -191,6 +191,7 @@ def test_every_client_option(url: str, name: str) -> None:
         sentinel_tls=False,
         label="checkout",
         inspectable=True,
+        accepted_warnings="persistence",
     ) as client:
         with client.lock(name) as lease:
             assert 8 < lease.remaining < 9
@@ -576,6 +577,7 @@ def test_facts(client: Client) -> None:
     assert "valkey" in facts.server or "redis" in facts.server
     assert facts.grade in {grade.value for grade in Grade}
     assert any("appendonly" in warning for warning in facts.warnings)
+    assert facts.dangers == []
 
 
 def test_gate() -> None:

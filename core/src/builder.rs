@@ -212,6 +212,23 @@ impl ClientBuilder {
         self
     }
 
+    /// Warnings about the server that are not to be logged: their names, which stand in brackets behind each, separated by
+    /// spaces or commas. Default: none.
+    ///
+    /// There are `eviction`, `replicas`, `slots`, `unknown`, `absent` (logged as warnings) and `persistence`, `even` (for
+    /// information). [`Client::check`](crate::Client::check) tells all of them whatever is accepted.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// let client = onelock::Client::builder().accepted_warnings("persistence replicas").connect("memory://").await?;
+    /// assert!(client.check().await?.dangers.is_empty());
+    /// # Ok(()) }
+    /// ```
+    pub fn accepted_warnings(mut self, names: impl Into<String>) -> Self {
+        self.options.accepted_warnings = names.into();
+        self
+    }
+
     /// The user that Sentinels know, if they have users of their own. Default: their default user.
     pub fn sentinel_username(mut self, username: impl Into<String>) -> Self {
         self.options.sentinel.username = Some(username.into());

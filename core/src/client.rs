@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::backend::Facts;
+use crate::backend::finding;
 use crate::builder::ClientBuilder;
 use crate::driver::acquiring::cause;
 use crate::driver::engine::Engine;
@@ -150,9 +151,7 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
         };
         Error::new(failure.kind, "connect", found).because(cause(engine, &failure))
     })?;
-    for warning in &facts.warnings {
-        tracing::warn!(server = %facts.server, "{warning}");
-    }
+    let facts = finding::told(facts, &engine.options.accepted_warnings);
     let grade = if engine.options.fencing { facts.grade } else { Grade::None };
     let wanted = engine.options.min_fencing_grade;
     if grade < wanted {
@@ -165,7 +164,7 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
         return Err(Error::new(ErrorKind::Unsupported, "connect", detail));
     }
     engine.set_grade(grade);
-    tracing::debug!(server = %facts.server, grade = grade.as_str(), "connected");
+    tracing::info!(grade = grade.as_str(), "onelock: connected to {} at {}", facts.server, engine.store.address());
     Ok(Facts { grade, ..facts })
 }
 
@@ -189,9 +188,8 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
         engine.runtime.spawn(async move {
             if let Err(error) = check(&worker).await {
                 tracing::debug!(%error, "the server was not looked at");
-                if error.is_retryable() {
-                    worker.check_failed();
-                }
+                // also what does not pass by itself may be put right meanwhile
+                worker.check_failed();
             }
         });
     }
@@ -258,7 +256,7 @@ impl Client {
     /// | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, the others are asked for |
     /// | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
     ///
-    /// What breaks locks on that server is logged as a warning, and told by [`Client::check`]. Returns within
+    /// What breaks locks on that server is logged, and told by [`Client::check`]. Returns within
     /// `connect_timeout + request_timeout` (3 s).
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Notify, Secret, quorum, redis};
+use crate::backend::{Notify, Secret, finding, quorum, redis};
 use crate::machine::quorum::Rules;
 use crate::machine::{Grade, Terms, naming, terms};
 use crate::{Error, ErrorKind};
@@ -29,6 +29,7 @@ pub(crate) struct Options {
     pub(crate) unreachable_limit: Duration,
     pub(crate) label: Option<String>,
     pub(crate) inspectable: bool,
+    pub(crate) accepted_warnings: String,
     pub(crate) tls: TlsOptions,
     pub(crate) notify: Notify,
     pub(crate) min_replicas: u32,
@@ -68,6 +69,7 @@ impl Default for Options {
             unreachable_limit: Duration::from_secs(30),
             label: None,
             inspectable: false,
+            accepted_warnings: String::new(),
             tls: TlsOptions::default(),
             notify: Notify::default(),
             min_replicas: 0,
@@ -110,6 +112,7 @@ impl Options {
         if self.quarantine.is_some_and(|quarantine| quarantine > terms::SPAN_MAX) {
             return refuse("quarantine may be one year at most; 0 switches it off".to_owned());
         }
+        finding::names(&self.accepted_warnings).map_err(|detail| invalid("make a client", detail))?;
         if !self.fencing && self.min_fencing_grade != Grade::None {
             return refuse("min_fencing_grade asks for fencing tokens, but fencing is off".to_owned());
         }

@@ -237,6 +237,10 @@ class Facts:
         """What breaks locks on it, each a sentence for people with the setting to change; empty when nothing was found."""
 
     @property
+    def dangers(self) -> list[str]:
+        """Those of them that endanger exclusion while the server runs and were not accepted: they are logged as a warning."""
+
+    @property
     def server(self) -> str:
         """The server's name and version for people."""
 

@@ -47,6 +47,7 @@ class ClientOptions(TypedDict, total=False):
     unreachable_limit: Seconds | None
     label: str | None
     inspectable: bool | None
+    accepted_warnings: str | None
     min_replicas: int | None
     replica_timeout: Seconds | None
     node_timeout: Seconds | None

@@ -64,6 +64,7 @@ class Client:
     | `unreachable_limit` | 30 | how long an unbounded acquire puts up with a server that cannot be reached |
     | `label` | none | names this client in the server's `CLIENT LIST` and in inspection |
     | `inspectable` | False | holds tell label, process, host and time to `inspect` |
+    | `accepted_warnings` | none | warnings about the server that are not to be logged, by name: `"persistence replicas"` |
     | `min_replicas` | 0 | how many replicas must confirm a grant before it counts, with `WAIT` |
     | `replica_timeout` | 1 | how long they may take |
     | `node_timeout` | 0.2 | Redlock: how long one server may take for a request before it counts as absent |
@@ -86,7 +87,7 @@ class Client:
     def connect(cls, url: Url | None = None, **options: Unpack[ClientOptions]) -> Client:
         """A client that is connected and checked. Returns within `connect_timeout + request_timeout`.
 
-        What breaks locks on that server is logged as a warning. Raises what `Client` raises, what the server says
+        What breaks locks on that server is logged. Raises what `Client` raises, what the server says
         (`ServerUnavailable`, `AuthenticationFailed`, `NotPermitted`, ...), and `Unsupported` when its fencing grade is
         below the demanded one.
         """

@@ -201,7 +201,12 @@ impl Store for MemoryStore {
         let facts = if self.is_closed() {
             Err(self.closed_failure())
         } else {
-            Ok(Facts { grade: Grade::ClockBounded, warnings: Vec::new(), server: "memory".to_owned() })
+            Ok(Facts {
+                grade: Grade::ClockBounded,
+                warnings: Vec::new(),
+                dangers: Vec::new(),
+                server: "memory".to_owned(),
+            })
         };
         Box::pin(std::future::ready(facts))
     }

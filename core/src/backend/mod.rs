@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Time};
 
+pub(crate) mod finding;
 pub mod memory;
 pub mod quorum;
 pub mod redis;
@@ -73,8 +74,11 @@ pub struct Facts {
     /// How strong its fencing tokens are; [`Grade::None`] for a client without fencing.
     pub grade: Grade,
     /// What breaks locks on it, each a sentence for people with the setting to change (evicting policy, no persistence,
-    /// replicas ...). Empty when nothing was found.
+    /// replicas ...), and the name of the finding in brackets. Empty when nothing was found.
     pub warnings: Vec<String>,
+    /// Those of them that endanger exclusion while the server runs, and that the client has not
+    /// [accepted](crate::ClientBuilder::accepted_warnings): they are logged as a warning.
+    pub dangers: Vec<String>,
     /// The server's name and version for people, such as `valkey 9.1.0`.
     pub server: String,
 }

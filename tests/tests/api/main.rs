@@ -9,6 +9,7 @@
 //! | `callbacks` | being told of a loss or of jeopardy |
 //! | `options` | lock delay, prefix, fencing, grades, labels |
 //! | `handing_over` | detach and attach |
+//! | `strangers` | addresses that lead somewhere else, servers that lack something |
 //! | `scope` | the forms that run a body |
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
@@ -21,3 +22,4 @@ mod limits;
 mod messages;
 mod options;
 mod scope;
+mod strangers;

@@ -211,5 +211,55 @@ fn warnings_say_what_went_wrong_and_with_which_lock() {
     client.force_release("warn:force").unwrap();
     let policy = Server::builder(Flavor::Redis62).config("maxmemory-policy", "allkeys-lru").start();
     Client::connect(Face::Blocking, quick(), &policy.url()).unwrap();
-    assert!(logged().lines().any(|line| line.contains("WARN") && line.contains("maxmemory-policy is allkeys-lru")));
+    let told = |level: &str, words: &[&str]| {
+        let line = logged().lines().find(|line| words.iter().all(|word| line.contains(word))).map(str::to_owned);
+        assert!(line.as_ref().is_some_and(|line| line.contains(level)), "{level} {words:?}: {line:?}");
+    };
+    // one line that says whose it is; what endangers nobody while the server runs is no warning
+    told("WARN", &["onelock: redis 6.2", "maxmemory-policy is allkeys-lru", "(eviction)"]);
+    told("INFO", &["onelock: redis 6.2", "appendonly is off", "(persistence)"]);
+    told("INFO", &["onelock: connected to redis 6.2", &policy.port().to_string()]);
+}
+
+#[test]
+fn accepted_warnings_are_not_logged_and_told_all_the_same() {
+    record();
+    let fragile = Server::builder(Flavor::Redis62).config("maxmemory-policy", "volatile-random").start();
+    for face in Face::ALL {
+        let client = Client::connect(face, quick().accepted_warnings("eviction, persistence"), &fragile.url()).unwrap();
+        let facts = client.check().unwrap();
+        assert!(facts.dangers.is_empty(), "{:?}", facts.dangers);
+        assert!(facts.warnings.iter().any(|warning| warning.ends_with("(eviction)")), "{:?}", facts.warnings);
+        assert!(!logged().contains("volatile-random"));
+        let error =
+            fails(Client::build(face, quick().accepted_warnings("evictions"), "memory://"), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("evictions"), "{error}");
+    }
+    let client = Client::connect(Face::Blocking, quick().accepted_warnings("persistence"), &fragile.url()).unwrap();
+    assert_eq!(client.check().unwrap().dangers.len(), 1);
+    assert!(logged().contains("volatile-random"));
+}
+
+#[test]
+fn a_new_connection_and_a_long_wait_are_worth_a_line() {
+    record();
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (holder, client) = (stage.client(face), stage.client(face));
+        let name = format!("long wait {face:?}");
+        let held = holder.lock(&name).acquire().unwrap();
+        stage.proxy.cut_all();
+        let about = |words: &str, what: &str| {
+            logged().lines().any(|line| line.contains("INFO") && line.contains(words) && line.contains(what))
+        };
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| client.lock(&name).acquire().unwrap());
+            wait_until(4 * SOON, "a word about the wait", || about("onelock: still waiting for a lock", &name));
+            held.give_back();
+            drop(waiter.join().unwrap());
+        });
+        assert!(about("onelock: lock acquired after a long wait", &name));
+        let port = stage.proxy.url().rsplit(':').next().unwrap().trim_end_matches('/').to_owned();
+        wait_until(SOON, "a word about the new connection", || about("onelock: connected again", &port));
+    });
 }

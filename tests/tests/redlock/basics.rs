@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use onelock::{ErrorKind, Grade, Kind, Owner, Release};
 use onelock_tests::face::{Client, Face, everywhere, on_both};
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SOON, ms, quick};
+use onelock_tests::stage::{SOON, ms, unhurried};
 use onelock_tests::topology::Several;
 use onelock_tests::wait::wait_until;
 
 const FRESH: &str = "quarantine_ms=0";
 
 fn client(face: Face, several: &Several) -> Client {
-    Client::connect(face, quick(), &several.url(FRESH)).unwrap()
+    Client::connect(face, unhurried(), &several.url(FRESH)).unwrap()
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn a_lock_is_held_on_all_servers_and_given_back_on_all() {
 fn a_list_of_addresses_is_the_same_place_as_one_string_of_them() {
     let several = Several::start(Flavor::Valkey91, 3);
     let urls: Vec<String> = several.servers.iter().map(Server::url).collect();
-    let listed = quick().quarantine(Duration::ZERO).connect_nodes_blocking(&urls).unwrap();
+    let listed = unhurried().quarantine(Duration::ZERO).connect_nodes_blocking(&urls).unwrap();
     let joined = client(Face::Blocking, &several);
     let lease = listed.lock("listed").acquire().unwrap();
     assert!(joined.lock("listed").try_acquire().unwrap().is_none());
@@ -65,7 +65,7 @@ fn a_list_of_addresses_is_the_same_place_as_one_string_of_them() {
     listed.close();
 
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let listed = runtime.block_on(quick().quarantine(Duration::ZERO).connect_nodes(urls)).unwrap();
+    let listed = runtime.block_on(unhurried().quarantine(Duration::ZERO).connect_nodes(urls)).unwrap();
     let lease = runtime.block_on(listed.lock("listed").acquire()).unwrap();
     assert!(joined.lock("listed").try_acquire().unwrap().is_none());
     runtime.block_on(lease.release()).unwrap();
@@ -172,12 +172,12 @@ fn what_the_servers_say_of_themselves() {
         assert!(facts.warnings[0].contains("use an odd number"), "{:?}", facts.warnings);
         assert!(facts.warnings.iter().any(|warning| warning.contains("appendonly")), "{:?}", facts.warnings);
         let strict = Several::with(3, || onelock_tests::servers::Server::builder(Flavor::Valkey91).aof("always"));
-        let demanding = quick().min_fencing_grade(Grade::Strict);
+        let demanding = unhurried().min_fencing_grade(Grade::Strict);
         // servers that keep their data vote at once
         let client = Client::connect(face, demanding, &strict.url("")).unwrap();
         client.lock("a").acquire().unwrap().give_back();
         strict.servers[1].config_set("maxmemory-policy", "allkeys-lru");
-        let refused = Client::connect(face, quick().min_fencing_grade(Grade::ClockBounded), &strict.url(""));
+        let refused = Client::connect(face, unhurried().min_fencing_grade(Grade::ClockBounded), &strict.url(""));
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Unsupported);
     });
 }
@@ -187,9 +187,9 @@ fn addresses() {
     on_both(|face| {
         let several = Several::start(Flavor::Valkey91, 3);
         let list: Vec<String> = several.servers.iter().map(Server::url).collect();
-        let client = Client::connect(face, quick().quarantine(Duration::ZERO), &list.join(" ")).unwrap();
+        let client = Client::connect(face, unhurried().quarantine(Duration::ZERO), &list.join(" ")).unwrap();
         client.lock("a").acquire().unwrap().give_back();
-        let bad = |url: &str| Client::build(face, quick(), url).err().unwrap();
+        let bad = |url: &str| Client::build(face, unhurried(), url).err().unwrap();
         for url in ["redlock://", "redlock://h,h", "redlock://a,b,c,d,e,f,g,h,i,j", "redlock://a?x=1", "redis://a b"] {
             assert_eq!(bad(url).kind(), ErrorKind::InvalidArgument, "{url}");
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use onelock_tests::face::{Client, Face, everywhere, on_both};
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SLACK, SOON, ms, quick};
+use onelock_tests::stage::{SLACK, SOON, ms, unhurried};
 use onelock_tests::topology::Several;
 use onelock_tests::wait::{wait_for, wait_until};
 
@@ -14,7 +14,7 @@ fn several(flavor: Flavor) -> Several {
 
 /// Who never asks for a longer lease than this, so that a server whose clock jumped votes again after twice as long.
 fn client(face: Face, several: &Several, ttl: Duration) -> Client {
-    Client::connect(face, quick().ttl(ttl), &several.url("quarantine_ms=0")).unwrap()
+    Client::connect(face, unhurried().ttl(ttl), &several.url("quarantine_ms=0")).unwrap()
 }
 
 fn seconds(server: &Server) -> i64 {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onelock_tests::face::{Client, on_both};
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::quick;
+use onelock_tests::stage::unhurried;
 use onelock_tests::topology::Several;
 
 const FRESH: &str = "quarantine_ms=0";
@@ -13,7 +13,7 @@ const FRESH: &str = "quarantine_ms=0";
 fn ninety_nine_of_a_hundred_uncontended_acquires_take_one_round_trip() {
     on_both(|face| {
         let several = Several::start(Flavor::Valkey91, 3);
-        let client = Client::connect(face, quick(), &several.url(FRESH)).unwrap();
+        let client = Client::connect(face, unhurried(), &several.url(FRESH)).unwrap();
         let cycle = |name: &str| {
             let lease = client.lock(name).acquire().unwrap();
             lease.give_back();
@@ -49,7 +49,7 @@ fn ninety_nine_of_a_hundred_uncontended_acquires_take_one_round_trip() {
 fn tokens_grow_when_the_counters_of_the_servers_disagree() {
     on_both(|face| {
         let several = Several::start(Flavor::Valkey91, 3);
-        let client = Client::connect(face, quick(), &several.url(FRESH)).unwrap();
+        let client = Client::connect(face, unhurried(), &several.url(FRESH)).unwrap();
         let cycle = |client: &Client| {
             let lease = client.lock("a").acquire_within(Duration::from_secs(5)).unwrap();
             lease.give_back();
@@ -67,7 +67,7 @@ fn tokens_grow_when_the_counters_of_the_servers_disagree() {
             cycle(&client)
         };
         assert!(third > second, "{third} after {second}");
-        let stranger = Client::connect(face, quick(), &several.url(FRESH)).unwrap();
+        let stranger = Client::connect(face, unhurried(), &several.url(FRESH)).unwrap();
         let fourth = cycle(&stranger);
         assert!(fourth > third, "{fourth} after {third}");
     });

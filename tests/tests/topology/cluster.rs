@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use onelock::{ErrorKind, Grade, Kind, Notify, Owner, Release};
 use onelock_tests::face::{Client, Face, on_both, side_by_side};
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SOON, fails, ms, quick};
+use onelock_tests::stage::{SOON, fails, ms, unhurried};
 use onelock_tests::topology::Cluster;
 use onelock_tests::wait::wait_until;
 
@@ -14,7 +14,7 @@ use onelock_tests::wait::wait_until;
 const FAILOVER: Duration = Duration::from_secs(90);
 
 fn client(face: Face, cluster: &Cluster) -> Client {
-    Client::build(face, quick(), &cluster.url()).unwrap()
+    Client::build(face, unhurried(), &cluster.url()).unwrap()
 }
 
 fn works(client: &Client, name: &str) -> u64 {
@@ -39,7 +39,7 @@ fn every_lock_is_on_the_node_of_its_slot() {
         // one seed is enough
         let url = format!("redis+cluster://127.0.0.1:{}", cluster.nodes[1].port());
         for face in Face::ALL {
-            let client = Client::connect(face, quick(), &url).unwrap();
+            let client = Client::connect(face, unhurried(), &url).unwrap();
             for at in 0..3 {
                 for kind in [Kind::Mutex, Kind::Reentrant] {
                     let name = cluster.name_on(at, &format!("{kind:?}"));
@@ -72,7 +72,7 @@ fn names_whose_braces_cannot_work_are_refused_before_anything_is_sent() {
     let nobody = onelock_tests::servers::Port::reserve();
     let url = format!("redis+cluster://127.0.0.1:{}", nobody.number());
     on_both(|face| {
-        let client = Client::build(face, quick(), &url).unwrap();
+        let client = Client::build(face, unhurried(), &url).unwrap();
         for name in ["a{b", "a}b", "{}", "a{}b"] {
             let begun = Instant::now();
             let error = fails(client.lock(name).acquire(), ErrorKind::InvalidArgument).to_string();
@@ -91,7 +91,7 @@ fn what_is_no_cluster_is_named() {
     let server = Server::valkey();
     on_both(|face| {
         let url = format!("redis+cluster://127.0.0.1:{}", server.port());
-        let error = fails(Client::connect(face, quick(), &url), ErrorKind::InvalidArgument).to_string();
+        let error = fails(Client::connect(face, unhurried(), &url), ErrorKind::InvalidArgument).to_string();
         assert!(error.contains("no node of a cluster"), "{error}");
     });
 }
@@ -324,7 +324,7 @@ fn waiters_are_woken_each_way() {
                 || (notify == Notify::Auto && auto_is_sharded);
             let classic = matches!(notify, Notify::Classic | Notify::Both) || (notify == Notify::Auto && !sharded);
             on_both(|face| {
-                let client = |face| Client::build(face, quick().notify(notify), &cluster.url()).unwrap();
+                let client = |face| Client::build(face, unhurried().notify(notify), &cluster.url()).unwrap();
                 let (holder, other) = (client(face), client(face));
                 let at = if face == Face::Async { 0 } else { 2 };
                 let name = cluster.name_on(at, &format!("{notify:?}{face:?}"));
@@ -362,7 +362,7 @@ fn waiters_are_woken_each_way() {
 fn without_sharded_channels_waiters_poll() {
     let cluster = Cluster::start(Flavor::Redis62);
     on_both(|face| {
-        let client = |face| Client::build(face, quick().notify(Notify::Sharded), &cluster.url()).unwrap();
+        let client = |face| Client::build(face, unhurried().notify(Notify::Sharded), &cluster.url()).unwrap();
         let (holder, other) = (client(face), client(face));
         let name = format!("{face:?}");
         let lease = holder.lock(&name).acquire().unwrap();
@@ -381,7 +381,7 @@ fn f34_a_waiter_follows_its_channel() {
     for notify in [Notify::Sharded, Notify::Classic] {
         let cluster = Cluster::start(Flavor::Valkey91);
         on_both(|face| {
-            let client = |face| Client::build(face, quick().notify(notify), &cluster.url()).unwrap();
+            let client = |face| Client::build(face, unhurried().notify(notify), &cluster.url()).unwrap();
             let (holder, other) = (client(face), client(face));
             let name = cluster.name_on(0, &format!("{face:?}"));
             let lease = holder.lock(&name).ttl(ms(60_000)).acquire().unwrap();

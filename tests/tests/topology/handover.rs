@@ -46,10 +46,12 @@ fn whoever_meets_the_old_master_goes_on_with_the_new_one_within_the_call() {
 #[test]
 fn a_group_without_a_master_is_unavailable() {
     let group = Directed::start(Flavor::Valkey91);
-    let clients = Face::ALL.map(|face| Client::build(face, quick(), &group.url()).unwrap());
+    let limits = || quick().connect_timeout(ms(1000)).request_timeout(ms(1000));
+    let clients = Face::ALL.map(|face| Client::build(face, limits(), &group.url()).unwrap());
     for client in &clients {
         assert_eq!(client.lock("a").acquire().unwrap().give_back(), Release::Released);
     }
+    let held = clients[0].lock("held").ttl(ms(60_000)).acquire().unwrap();
     group.demote(0);
     for (face, client) in Face::ALL.into_iter().zip(&clients) {
         let error = client.lock("a").try_acquire().map(drop).unwrap_err();
@@ -58,11 +60,13 @@ fn a_group_without_a_master_is_unavailable() {
             error,
             client.lock("a").acquire_within(ms(100)).map(drop).unwrap_err(),
             client.inspect("a").map(drop).unwrap_err(),
-            client.force_release("a").map(drop).unwrap_err(),
+            client.force_release("held").map(drop).unwrap_err(),
             client.check().map(drop).unwrap_err(),
-            fails(Client::connect(face, quick(), &group.url()), ErrorKind::Unavailable),
+            fails(Client::connect(face, limits(), &group.url()), ErrorKind::Unavailable),
         ] {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{face:?}: {error}");
         }
     }
+    group.name(1);
+    assert_eq!(held.give_back(), Release::Released);
 }

@@ -4,6 +4,7 @@ use futures_util::future::join_all;
 
 use super::Inner;
 use crate::backend::Facts;
+use crate::backend::finding::{ABSENT, EVEN, finding};
 use crate::backend::redis::facts;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
@@ -20,10 +21,10 @@ pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
     }
     let mut warnings = Vec::new();
     if number.is_multiple_of(2) {
-        warnings.push(format!(
-            "{number} servers survive no more failures than {} do, and tie more often: use an odd number",
-            number - 1
-        ));
+        let fewer = number - 1;
+        let text =
+            format!("{number} servers survive no more failures than {fewer} do, and tie more often: use an odd number");
+        warnings.push(finding(EVEN, &text));
     }
     let (mut grade, mut servers) = (Grade::Strict, Vec::new());
     for (node, look) in looks.iter().enumerate() {
@@ -37,13 +38,13 @@ pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
                 // what it would have said is not known
                 grade = grade.min(Grade::ClockBounded);
                 let detail = failure.detail.strip_prefix(&format!("{}: ", name(node))).unwrap_or(&failure.detail);
-                warnings.push(format!("{}: cannot be asked: {detail}", name(node)));
+                warnings.push(finding(ABSENT, &format!("{}: cannot be asked: {detail}", name(node))));
             }
         }
     }
     servers.sort_unstable();
     servers.dedup();
-    Ok(Facts { grade, warnings, server: format!("redlock on {number} of {}", servers.join(", ")) })
+    Ok(Facts { grade, warnings, dangers: Vec::new(), server: format!("redlock on {number} of {}", servers.join(", ")) })
 }
 
 fn failure(failures: &[&Failure], majority: usize, number: usize) -> Failure {

@@ -5,14 +5,29 @@ use std::collections::HashMap;
 use super::node::Node;
 use super::value::{entry, printable, text};
 use crate::backend::Facts;
+use crate::backend::finding::{EVICTION, PERSISTENCE, REPLICAS, UNKNOWN, finding};
+use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
 
 /// Asks the server. What it won't tell counts as not there.
 pub(crate) async fn look(node: &Node, until: Time) -> Result<Facts, Failure> {
+    let epoch = node.shared.epoch();
     let info = node.ask(&["INFO"], until).await?;
+    if is_replica(text(&info)) {
+        node.link.retire();
+        node.shared.missed(epoch);
+        let detail = format!("{}: the server is a replica by now; locks are taken on its master", node.shared.name);
+        return Err(Failure::transient(ErrorKind::ReadOnly, detail));
+    }
     let fsync = setting(node, "appendfsync", until).await?;
     let replicas = setting(node, "min-replicas-to-write", until).await?;
     Ok(judge(text(&info), fsync.as_deref(), replicas.as_deref()))
+}
+
+/// Whether a connection that was made to a master leads to a replica now.
+fn is_replica(info: Option<&[u8]>) -> bool {
+    let mut lines = info.unwrap_or_default().split(|byte| *byte == b'\n');
+    lines.any(|line| line.trim_ascii() == b"role:slave")
 }
 
 /// A line of the server's configuration; `None` if it doesn't tell.
@@ -27,7 +42,8 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
         let warning = "INFO is not permitted, so it could not be checked whether this server keeps its locks: eviction \
                        policy, persistence and replicas are unknown";
         let server = "unknown server".to_owned();
-        return Facts { grade: Grade::BestEffort, warnings: vec![warning.to_owned()], server };
+        let warnings = vec![finding(UNKNOWN, warning)];
+        return Facts { grade: Grade::BestEffort, warnings, dangers: Vec::new(), server };
     };
     let text = String::from_utf8_lossy(info);
     let fields: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
@@ -38,26 +54,28 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
     // what the server does not show counts as not there
     let evicting = policy != "noeviction";
     if policy.is_empty() {
-        warnings.push("maxmemory-policy is unknown: a lock may be evicted while it is held; set noeviction".to_owned());
+        let text = "maxmemory-policy is unknown: a lock may be evicted while it is held; set noeviction";
+        warnings.push(finding(EVICTION, text));
     } else if evicting {
-        warnings.push(format!("maxmemory-policy is {policy}: a lock may be evicted while it is held; set noeviction"));
+        let text = format!("maxmemory-policy is {policy}: a lock may be evicted while it is held; set noeviction");
+        warnings.push(finding(EVICTION, &text));
     }
     let aof = field("aof_enabled") == "1";
     let always = aof && fsync == Some(b"always");
     if !aof {
-        warnings.push(
-            "appendonly is off: a restart forgets locks that are held; set appendonly yes and appendfsync always"
-                .to_owned(),
-        );
+        let text =
+            "appendonly is off: a restart forgets locks that are held; set appendonly yes and appendfsync always";
+        warnings.push(finding(PERSISTENCE, text));
     }
     let replicas = field("connected_slaves").parse().unwrap_or(0);
     let enough = min_replicas.is_some_and(|number| number != b"0");
     if replicas > 0 && !enough {
-        warnings.push(format!(
+        let text = format!(
             "{replicas} asynchronous replica{}: a failover may lose a lock that is held; \
              fencing tokens are the protection, min-replicas-to-write narrows the gap",
             if replicas == 1 { "" } else { "s" }
-        ));
+        );
+        warnings.push(finding(REPLICAS, &text));
     }
     let grade = match (evicting, always && replicas == 0) {
         (true, _) => Grade::BestEffort,
@@ -69,7 +87,7 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
         (None, Some(version)) => format!("redis {}", printable(version)),
         (None, None) => "unknown server".to_owned(),
     };
-    Facts { grade, warnings, server }
+    Facts { grade, warnings, dangers: Vec::new(), server }
 }
 
 #[cfg(test)]

@@ -124,6 +124,13 @@ impl Link {
         }
     }
 
+    /// The next request goes over a new connection; what is in flight gets its replies.
+    pub(crate) fn retire(&self) {
+        if let Some(pipe) = &self.state().pipe {
+            pipe.retire();
+        }
+    }
+
     /// Ends the connection. `Shared` must be closed before, so that no new one is made.
     pub(crate) fn close(&self) {
         let mut state = self.state();

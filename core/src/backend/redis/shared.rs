@@ -19,6 +19,9 @@ use crate::machine::{Failure, Time};
 /// That there is a new connection in place of one that was lost is said this often at most.
 const TOLD_AGAIN: Duration = Duration::from_secs(10);
 
+/// A server that refused `WAIT` is asked again after so long.
+const ASKED_AGAIN: Duration = Duration::from_secs(60);
+
 /// What all nodes of one store have in common: what has been counted and said, and whether it was closed.
 #[derive(Default)]
 pub(crate) struct Common {
@@ -28,6 +31,9 @@ pub(crate) struct Common {
     /// When it was last said that there is a new connection; 0 for never.
     told_at: AtomicU64,
     unheard: AtomicBool,
+    /// When the server refused `WAIT` last; 0 for never.
+    without_wait_since: AtomicU64,
+    /// Whether that was said.
     without_wait: AtomicBool,
     closed: AtomicBool,
 }
@@ -71,13 +77,16 @@ impl Common {
         }
     }
 
-    /// Whether replicas can be waited for, as far as is known.
+    /// Whether replicas can be waited for, as far as is known. A refusal is not remembered for ever: the user may be allowed
+    /// to by now, or the server another one.
     pub(crate) fn has_wait(&self) -> bool {
-        !self.without_wait.load(Ordering::Relaxed)
+        let since = self.without_wait_since.load(Ordering::Relaxed);
+        since == 0 || clock::now().since(Time::from_nanos(since)) > ASKED_AGAIN
     }
 
     /// Says once that replicas are not waited for.
     pub(crate) fn warn_without_wait(&self, server: &str, said: &str) {
+        self.without_wait_since.store(clock::now().as_nanos(), Ordering::Relaxed);
         if !self.without_wait.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server,
@@ -164,5 +173,22 @@ impl Shared {
     /// The moment at which a request must be answered: the caller's own limit or the request's, whichever is first.
     pub(crate) fn reply_until(&self, until: Time, sent_at: Time) -> Time {
         until.min(sent_at + self.options.request_timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_wait_is_asked_for_again_some_day() {
+        let common = Common::default();
+        assert!(common.has_wait());
+        common.warn_without_wait("redis://h", "NOPERM");
+        assert!(!common.has_wait());
+        let long_ago = clock::now().as_nanos().saturating_sub((ASKED_AGAIN + Duration::from_secs(1)).as_nanos() as u64);
+        common.without_wait_since.store(long_ago.max(1), Ordering::Relaxed);
+        // a machine that was started a moment ago has no time that is long ago
+        assert_eq!(common.has_wait(), long_ago > 0);
     }
 }

@@ -24,6 +24,7 @@ use self::course::{Course, Turn};
 use super::line::Patience;
 use super::node::{How, Node, not_sent};
 use super::{RedisOptions, Seeds, facts, pursuit};
+use crate::backend::finding::{SLOTS, finding};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
 use crate::error::{Error, ErrorKind};
@@ -332,7 +333,8 @@ async fn look(atlas: &Arc<Atlas>, until: Time) -> Result<Facts, Failure> {
     let Some(mut found) = found else { return Err(failure.unwrap_or_else(nobody)) };
     found.grade = found.grade.min(Grade::BestEffort);
     if !map.is_whole() {
-        found.warnings.push("some slots of the cluster have no master: locks in them can't be taken".to_owned());
+        let text = "some slots of the cluster have no master: locks in them can't be taken";
+        found.warnings.push(finding(SLOTS, text));
     }
     found.warnings.sort();
     found.warnings.dedup();
