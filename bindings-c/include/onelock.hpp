@@ -320,6 +320,7 @@ public:
     lock_options() : handle(onelock_lock_options_new()) {}
     lock_options &ttl(milliseconds value) { return set(onelock_lock_options_set_ttl, detail::ms(value)); }
     lock_options &auto_renew(bool value) { return set(onelock_lock_options_set_auto_renew, value); }
+    lock_options &min_hold(milliseconds value) { return set(onelock_lock_options_set_min_hold, detail::ms(value)); }
     lock_options &max_hold(milliseconds value) { return set(onelock_lock_options_set_max_hold, detail::ms(value)); }
     lock_options &lock_delay(milliseconds value) { return set(onelock_lock_options_set_lock_delay, detail::ms(value)); }
     lock_options &min_validity(milliseconds value) {
@@ -421,6 +422,7 @@ public:
     }
     client_options &ttl(milliseconds value) { return set(onelock_client_options_set_ttl, detail::ms(value)); }
     client_options &auto_renew(bool value) { return set(onelock_client_options_set_auto_renew, value); }
+    client_options &min_hold(milliseconds value) { return set(onelock_client_options_set_min_hold, detail::ms(value)); }
     client_options &max_hold(milliseconds value) { return set(onelock_client_options_set_max_hold, detail::ms(value)); }
     client_options &drift_factor(double value) { return set(onelock_client_options_set_drift_factor, value); }
     client_options &lock_delay(milliseconds value) {

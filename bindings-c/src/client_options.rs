@@ -95,6 +95,20 @@ pub unsafe extern "C" fn onelock_client_options_set_auto_renew(
     set(options, error, "set auto_renew", || Ok(Box::new(move |builder| builder.auto_renew(auto_renew))))
 }
 
+/// How long a lock stays taken at least, counted from the start of the hold and at most the ttl: a lease that is given
+/// back earlier leaves the key standing for the rest. Default: 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_options_set_min_hold(
+    options: *mut onelock_client_options,
+    min_hold_ms: i64,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set min_hold", || {
+        let min_hold = duration(min_hold_ms, "min_hold_ms", "set min_hold")?;
+        Ok(Box::new(move |builder| builder.min_hold(min_hold)))
+    })
+}
+
 /// After this long a lease is lost however healthy. Default: no limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_options_set_max_hold(

@@ -25,6 +25,7 @@ pub struct onelock_lock_options {
 pub(crate) struct Settings {
     ttl: Option<Duration>,
     auto_renew: Option<bool>,
+    min_hold: Option<Duration>,
     max_hold: Option<Duration>,
     lock_delay: Option<Duration>,
     min_validity: Option<Duration>,
@@ -44,6 +45,9 @@ macro_rules! apply {
         }
         if let Some(auto_renew) = settings.auto_renew {
             lock = lock.auto_renew(auto_renew);
+        }
+        if let Some(min_hold) = settings.min_hold {
+            lock = lock.min_hold(min_hold);
         }
         if let Some(max_hold) = settings.max_hold {
             lock = lock.max_hold(max_hold);
@@ -140,6 +144,21 @@ pub unsafe extern "C" fn onelock_lock_options_set_auto_renew(
     error: *mut *mut onelock_error,
 ) -> onelock_status {
     set(options, error, "set auto_renew", || Ok(Box::new(move |settings| settings.auto_renew = Some(auto_renew))))
+}
+
+/// How long the lock stays taken at least, counted from the start of the hold and at most the ttl: a lease that is given
+/// back earlier, in whatever way, leaves the key standing for the rest, nobody's. With `onelock_lock_try_acquire` only one
+/// of many machines runs each tick of a job, although their clocks differ.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_options_set_min_hold(
+    options: *mut onelock_lock_options,
+    min_hold_ms: i64,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set min_hold", || {
+        let min_hold = duration(min_hold_ms, "min_hold_ms", "set min_hold")?;
+        Ok(Box::new(move |settings| settings.min_hold = Some(min_hold)))
+    })
 }
 
 /// After this long renewal stops and the lease is lost with `ONELOCK_LOSS_MAX_HOLD`: bounds a hung holder.

@@ -195,6 +195,7 @@ static void handing_over(onelock_client *client) {
 static void every_option(void) {
     onelock_client_options *options = onelock_client_options_new();
     OK(onelock_client_options_set_auto_renew(options, false, &error));
+    OK(onelock_client_options_set_min_hold(options, 0, &error));
     OK(onelock_client_options_set_max_hold(options, 60000, &error));
     OK(onelock_client_options_set_drift_factor(options, 0.02, &error));
     OK(onelock_client_options_set_lock_delay(options, 10, &error));
@@ -229,6 +230,7 @@ static void every_option(void) {
 
     OK(onelock_lock_options_set_fencing(lock_options, true, &error));
     OK(onelock_lock_options_set_auto_renew(lock_options, true, &error));
+    OK(onelock_lock_options_set_min_hold(lock_options, 0, &error));
     OK(onelock_lock_options_set_max_hold(lock_options, 50000, &error));
     OK(onelock_lock_options_set_lock_delay(lock_options, 0, &error));
     OK(onelock_lock_options_set_min_validity(lock_options, 0, &error));

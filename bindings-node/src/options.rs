@@ -20,6 +20,7 @@ pub struct ClientOptions {
     pub prefix: Option<Uint8Array>,
     pub ttl: Option<f64>,
     pub auto_renew: Option<bool>,
+    pub min_hold: Option<f64>,
     pub max_hold: Option<f64>,
     pub drift_factor: Option<f64>,
     pub lock_delay: Option<f64>,
@@ -61,6 +62,7 @@ impl ClientOptions {
         let b = set(b, self.prefix, |b, prefix| b.prefix(&prefix[..]));
         let b = set(b, self.ttl, |b, ms| b.ttl(span(ms)));
         let b = set(b, self.auto_renew, ClientBuilder::auto_renew);
+        let b = set(b, self.min_hold, |b, ms| b.min_hold(span(ms)));
         let b = set(b, self.max_hold, |b, ms| b.max_hold(span(ms)));
         let b = set(b, self.drift_factor, ClientBuilder::drift_factor);
         let b = set(b, self.lock_delay, |b, ms| b.lock_delay(span(ms)));
@@ -104,6 +106,7 @@ fn grade(name: &str) -> Grade {
 pub struct LockOptions {
     pub ttl: Option<f64>,
     pub auto_renew: Option<bool>,
+    pub min_hold: Option<f64>,
     pub max_hold: Option<f64>,
     pub lock_delay: Option<f64>,
     pub min_validity: Option<f64>,
@@ -116,6 +119,7 @@ impl LockOptions {
     pub(crate) fn apply(self, lock: Lock) -> Lock {
         let lock = set(lock, self.ttl, |lock, ms| lock.ttl(span(ms)));
         let lock = set(lock, self.auto_renew, Lock::auto_renew);
+        let lock = set(lock, self.min_hold, |lock, ms| lock.min_hold(span(ms)));
         let lock = set(lock, self.max_hold, |lock, ms| lock.max_hold(span(ms)));
         let lock = set(lock, self.lock_delay, |lock, ms| lock.lock_delay(span(ms)));
         let lock = set(lock, self.min_validity, |lock, ms| lock.min_validity(span(ms)));

@@ -110,6 +110,7 @@ test('options of locks', async () => {
   refused(() => client.reentrantLock('x', { owner: 5 }), /owner must be a string or an Owner/)
   await refused(() => client.lock('x', { ttl: 9 }).acquire(), /ttl/)
   await refused(() => client.lock('x', { owner: new Owner() }).acquire(), /owner is for reentrant locks/)
+  await refused(() => client.lock('x', { ttl: 100, minHold: 101 }).acquire(), /min_hold/)
   await refused(() => client.lock('x', { maxHold: 0 }).acquire(), /max_hold/)
   await refused(() => client.lock('x', { minValidity: 40_000 }).acquire(), /min_validity/)
 })

@@ -209,6 +209,7 @@ test('every option is taken', async () => {
   const client = await Client.connect(at.server.url, {
     ttl: 10_000,
     autoRenew: true,
+    minHold: 0,
     maxHold: 60_000,
     lockDelay: 5,
     minValidity: 5,

@@ -34,6 +34,13 @@ export interface LeaseOptions {
   /** Whether leases are renewed in the background, every third of the ttl, until they are released. Default: true. */
   autoRenew?: boolean | undefined
   /**
+   * How long the lock stays taken at least, counted from the start of the hold and at most the ttl. Default: 0.
+   *
+   * A lease that is given back earlier, in whatever way, leaves the key standing for the rest of that time, nobody's. With
+   * `tryAcquire` only one of many machines runs each tick of a job, although their clocks differ.
+   */
+  minHold?: number | undefined
+  /**
    * How long a lease may be held at most. After that it is lost with the reason `max_hold`. Default: no limit.
    *
    * Bounds a holder that hangs: renewal runs in the background and would go on for ever.
@@ -182,6 +189,7 @@ const owner: Check = (value) =>
 const LEASE: Record<string, Check> = {
   ttl: ms,
   autoRenew: flag,
+  minHold: ms,
   maxHold: ms,
   lockDelay: ms,
   minValidity: ms,

@@ -57,7 +57,8 @@ impl Client {
 
     /// A lock, for threads or (`asynchronous`) for event loops.
     #[pyo3(signature = (
-        asynchronous, kind, name, *, ttl=None, auto_renew=None, max_hold=None, lock_delay=None, min_validity=None, fencing=None
+        asynchronous, kind, name, *, ttl=None, auto_renew=None, min_hold=None, max_hold=None, lock_delay=None,
+        min_validity=None, fencing=None
     ))]
     #[allow(clippy::too_many_arguments)] // the options of a lock, in the order of the Python signature
     fn lock(
@@ -67,12 +68,13 @@ impl Client {
         name: &Bound<'_, PyAny>,
         ttl: Option<&Bound<'_, PyAny>>,
         auto_renew: Option<&Bound<'_, PyAny>>,
+        min_hold: Option<&Bound<'_, PyAny>>,
         max_hold: Option<&Bound<'_, PyAny>>,
         lock_delay: Option<&Bound<'_, PyAny>>,
         min_validity: Option<&Bound<'_, PyAny>>,
         fencing: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Lock> {
-        let options = LockOptions { ttl, auto_renew, max_hold, lock_delay, min_validity, fencing };
+        let options = LockOptions { ttl, auto_renew, min_hold, max_hold, lock_delay, min_validity, fencing };
         let kind = lock::kind(name.py(), kind)?;
         let given = name.clone().unbind();
         let name = bytes(name, "name", "make a lock")?;

@@ -62,6 +62,7 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
             "prefix" => builder.prefix(bytes(&value, key, TRIED)?),
             "ttl" => builder.ttl(span(&value)?),
             "auto_renew" => builder.auto_renew(truth(&value, key)?),
+            "min_hold" => builder.min_hold(span(&value)?),
             "max_hold" => builder.max_hold(span(&value)?),
             "drift_factor" => builder.drift_factor(number(&value, key)?),
             "lock_delay" => builder.lock_delay(span(&value)?),
@@ -114,6 +115,7 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
 pub(crate) struct LockOptions<'a, 'py> {
     pub(crate) ttl: Option<&'a Bound<'py, PyAny>>,
     pub(crate) auto_renew: Option<&'a Bound<'py, PyAny>>,
+    pub(crate) min_hold: Option<&'a Bound<'py, PyAny>>,
     pub(crate) max_hold: Option<&'a Bound<'py, PyAny>>,
     pub(crate) lock_delay: Option<&'a Bound<'py, PyAny>>,
     pub(crate) min_validity: Option<&'a Bound<'py, PyAny>>,
@@ -130,6 +132,9 @@ macro_rules! configure {
         }
         if let Some(auto_renew) = options.auto_renew {
             lock = lock.auto_renew($crate::client_options::truth(auto_renew, "auto_renew")?);
+        }
+        if let Some(min_hold) = options.min_hold {
+            lock = lock.min_hold(span(min_hold, "min_hold")?);
         }
         if let Some(max_hold) = options.max_hold {
             lock = lock.max_hold(span(max_hold, "max_hold")?);

@@ -115,7 +115,7 @@ def test_bad_names_are_refused_before_anything_is_sent(bad: str | bytes) -> None
 
 
 @pytest.mark.parametrize("bad", [-1, -0.001, float("nan"), float("inf"), 1e300, 10**400])
-@pytest.mark.parametrize("what", ["ttl", "timeout", "max_hold", "lock_delay", "min_validity"])
+@pytest.mark.parametrize("what", ["ttl", "timeout", "min_hold", "max_hold", "lock_delay", "min_validity"])
 def test_bad_durations(what: str, bad: float) -> None:
     client = Client("redis://127.0.0.1:1/")
     with pytest.raises(InvalidArgument, match=what):
@@ -171,6 +171,7 @@ def test_every_client_option(url: str, name: str) -> None:
         prefix=b"shop:",
         ttl=datetime.timedelta(seconds=9),
         auto_renew=True,
+        min_hold=0,
         max_hold=3600,
         drift_factor=0.02,
         lock_delay=0.1,

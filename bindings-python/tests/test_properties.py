@@ -117,7 +117,7 @@ def test_timeouts(value: Any) -> None:
 
 
 @given(
-    st.sampled_from(["ttl", "max_hold", "lock_delay", "min_validity", "auto_renew", "fencing"]),
+    st.sampled_from(["ttl", "min_hold", "max_hold", "lock_delay", "min_validity", "auto_renew", "fencing"]),
     ANYTHING,
 )
 def test_options_of_a_lock(option: str, value: Any) -> None:
@@ -136,7 +136,7 @@ def test_options_of_a_lock(option: str, value: Any) -> None:
 
 
 CLIENT_OPTIONS = [
-    *("prefix", "ttl", "auto_renew", "max_hold", "drift_factor", "lock_delay", "min_validity", "fencing"),
+    *("prefix", "ttl", "auto_renew", "min_hold", "max_hold", "drift_factor", "lock_delay", "min_validity", "fencing"),
     *("min_fencing_grade", "connect_timeout", "request_timeout", "close_timeout", "unreachable_limit", "label"),
     *("inspectable", "tls_insecure", "ca_file", "cert_file", "key_file"),
 ]

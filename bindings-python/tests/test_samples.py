@@ -59,6 +59,15 @@ def test_try_acquire(server: Server) -> None:
     run(server, "try_acquire", "got it", "else: None", "again: True", "asyncio: got it", "asyncio: somebody else: None")
 
 
+def test_only_one(server: Server) -> None:
+    command = [PYTHON, str(SAMPLES / "only_one.py")]
+    done = subprocess.run(command, env=environment(server), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    ticks = [re.search(r"machine \d runs (tick \d)", line) for line in done.stdout.splitlines()[:-1]]
+    assert [tick and tick[1] for tick in ticks] == ["tick 1", "tick 2", "tick 3"], done.stdout
+    assert done.stdout.endswith("each tick ran once: True\n")
+
+
 def test_renew(server: Server) -> None:
     run(
         server,

@@ -12,8 +12,8 @@ use crate::{Error, blocking};
 
 /// The options of a client, from [`Client::builder`]. All are checked when the client is made, before any I/O.
 ///
-/// Those about leases (`ttl`, `auto_renew`, `max_hold`, `lock_delay`, `min_validity`, `fencing`) are defaults for the
-/// locks made from it, and can be set on each [`Lock`](crate::Lock) too. No duration may be above one year.
+/// Those about leases (`ttl`, `auto_renew`, `min_hold`, `max_hold`, `lock_delay`, `min_validity`, `fencing`) are defaults
+/// for the locks made from it, and can be set on each [`Lock`](crate::Lock) too. No duration may be above one year.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -65,6 +65,16 @@ impl ClientBuilder {
     /// Bounds a holder that hangs: renewal runs in the background and would go on for ever.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         Arc::make_mut(&mut self.options.terms).max_hold = Some(max_hold);
+        self
+    }
+
+    /// How long a lock stays taken at least, counted from the start of the hold and at most the ttl. Default: 0.
+    ///
+    /// A lease that is given back earlier, in whatever way, leaves the key standing for the rest of that time, nobody's.
+    /// For jobs of which only one machine of many is to run each tick, although their clocks differ: see
+    /// [`Lock::try_acquire`](crate::Lock::try_acquire). [`Client::force_release`](crate::Client::force_release) ends it.
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        Arc::make_mut(&mut self.options.terms).min_hold = min_hold;
         self
     }
 

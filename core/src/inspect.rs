@@ -7,6 +7,7 @@ use crate::driver::acquiring::failed;
 use crate::driver::clock;
 use crate::driver::engine::Engine;
 use crate::lock::Description;
+use crate::machine::naming::RELEASED_VALUE;
 use crate::machine::{Answer, Failure, Key, Kind, Op, Outcome, OwnerInfo, Reply, Standing, Time, token};
 use crate::{Client, Error, ErrorKind};
 
@@ -18,7 +19,8 @@ pub struct Inspection {
     pub kind: Kind,
     /// Who holds it, when the holder is an `inspectable` client of this library.
     pub owner: Option<OwnerInfo>,
-    /// How often the holder has entered; 1 for a lock that is not reentrant.
+    /// How often the holder has entered; 1 for a lock that is not reentrant. 0: it was given back, and stands for the rest of
+    /// its `min_hold`.
     pub hold_count: u64,
     /// What is left of the holder's time to live on the server; `None` for a foreign key without one.
     pub ttl_left: Option<Duration>,
@@ -111,6 +113,11 @@ pub(crate) fn inspection(standing: Standing, name: &[u8]) -> Result<Inspection, 
     let kind = kind.map_err(|found| {
         Error::new(ErrorKind::WrongKind, "inspect", format!("a {found} stands under this name")).on(name)
     })?;
+    let released = RELEASED_VALUE.as_bytes();
+    if holder == released || info.as_deref() == Some(released) {
+        let ttl_left = ttl_left_ms.map(Duration::from_millis);
+        return Ok(Inspection { kind, owner: None, hold_count: 0, ttl_left, fencing_token: None });
+    }
     Ok(Inspection {
         kind,
         owner: token::owner_info(info.as_deref().unwrap_or(&holder)),

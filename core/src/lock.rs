@@ -99,6 +99,16 @@ macro_rules! lock_setters {
             self
         }
 
+        /// How long the lock stays taken at least, counted from the start of the hold and at most the ttl; a lease that is
+        /// given back earlier, in whatever way, leaves the key standing for the rest, nobody's. Default: the client's (0).
+        ///
+        /// "Only one of many machines runs this tick" is `try_acquire` with a `min_hold` above what their clocks differ by
+        /// and below the time between ticks.
+        pub fn min_hold(mut self, min_hold: Duration) -> Self {
+            Arc::make_mut(&mut self.what.terms).min_hold = min_hold;
+            self
+        }
+
         /// How much longer than the lease the key lives on the server: after an unclean end the next holder waits that
         /// much longer. Default: the client's (0).
         pub fn lock_delay(mut self, lock_delay: Duration) -> Self {

@@ -201,6 +201,7 @@ mod tests {
         assert_eq!(terms::DRIFT_FLOOR, ms("drift_floor_ms"));
         assert_eq!(options.terms.lock_delay, ms("lock_delay_ms"));
         assert_eq!(options.terms.min_validity, ms("min_validity_ms"));
+        assert_eq!(options.terms.min_hold, ms("min_hold_ms"));
         assert_eq!((options.terms.max_hold, ms("max_hold_ms")), (None, Duration::ZERO));
         assert_eq!(options.fencing, table["fencing"].as_bool().unwrap());
         assert_eq!(options.min_fencing_grade.as_str(), table["min_fencing_grade"].as_str().unwrap());

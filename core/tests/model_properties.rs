@@ -57,6 +57,7 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => prop::collection::vec((claims(), ttls()), 1..4).prop_map(|holds| Op::Renew { holds }),
         1 => (claims(), 1..5u64, ttls()).prop_map(|(claim, count, ttl_ms)| Op::SetCount { claim, count, ttl_ms }),
         2 => claims().prop_map(|claim| Op::Release { claim }),
+        1 => (claims(), ttls()).prop_map(|(claim, rest_ms)| Op::Retain { claim, nodes: Nodes::ALL, rest_ms }),
         1 => claims().prop_map(|claim| Op::Undo { claim, nodes: Nodes::ALL, quiet: true }),
         1 => (claims(), 1..5_000_000_000u64, 1_000..3_000_000u64)
             .prop_map(|(claim, fence, fence_ttl_ms)| Op::WriteBack { claim, fence, fence_ttl_ms }),
@@ -196,7 +197,7 @@ proptest! {
                 Op::Release { .. } | Op::Undo { .. } | Op::ForceRelease { .. } => {
                     assert!(after.keys().all(|key| before.contains_key(key)));
                 }
-                Op::SetCount { .. } => assert!(before.keys().eq(after.keys())),
+                Op::SetCount { .. } | Op::Retain { .. } => assert!(before.keys().eq(after.keys())),
                 Op::Renew { .. } | Op::Inspect { .. } => assert_eq!(before, after),
             }
         });
@@ -206,7 +207,8 @@ proptest! {
     fn who_does_not_hold_changes_nothing(steps in steps()) {
         run(&steps, |now_us, before, op, answer, after| {
             let (unchanged, refused) = match (op, reply(answer)) {
-                (Op::Release { claim } | Op::Undo { claim, .. }, Reply::Released(done)) => (!holds(before, now_us, claim), !done),
+                (Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. }, Reply::Released(done)) =>
+                    (!holds(before, now_us, claim), !done),
                 (Op::WriteBack { claim, .. }, Reply::Written(done)) => (!holds(before, now_us, claim), done.is_none()),
                 (Op::SetCount { claim, .. }, Reply::Counted(done)) =>
                     (claim.kind == Kind::Mutex || !holds(before, now_us, claim), !done),
@@ -231,8 +233,8 @@ proptest! {
         run(&steps, |now_us, before, op, _, after| {
             let (before, after) = (state(before, now_us), state(after, now_us));
             for (key, (_, left)) in &before {
-                // counters are refreshed by each grant to what that grant asks for
-                if !key.starts_with(naming::FENCE_WORD.as_bytes()) && let Some((_, later)) = after.get(key) {
+                // counters are refreshed by each grant to what that grant asks for; who gives back holds no longer
+                if !matches!(op, Op::Retain { .. }) && !key.starts_with(naming::FENCE_WORD.as_bytes()) && let Some((_, later)) = after.get(key) {
                     assert!(later >= left, "{op:?} cut {left} ms to {later} ms");
                 }
             }
@@ -260,7 +262,8 @@ proptest! {
     fn a_release_that_deleted_tells_the_waiters_of_its_kind(steps in steps()) {
         run(&steps, |now_us, before, op, answer, _| {
             let expected = match (op, reply(answer)) {
-                (Op::Release { claim }, Reply::Released(true)) => Some((claim.kind, claim.key.clone())),
+                (Op::Release { claim } | Op::Retain { claim, .. }, Reply::Released(true)) =>
+                    Some((claim.kind, claim.key.clone())),
                 (Op::ForceRelease { key, .. }, Reply::Forced(true)) =>
                     before.holder_of(now_us, key).map(|(kind, _)| (kind, key.clone())),
                 _ => None,

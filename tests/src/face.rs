@@ -200,6 +200,7 @@ impl Lock {
     setters!(
         ttl: Duration,
         auto_renew: bool,
+        min_hold: Duration,
         max_hold: Duration,
         lock_delay: Duration,
         min_validity: Duration,

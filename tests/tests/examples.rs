@@ -55,6 +55,15 @@ fn try_acquire() {
 }
 
 #[test]
+fn only_one() {
+    let server = Server::valkey();
+    let output = run(env!("CARGO_BIN_EXE_example-only_one"), Some(&server.url()), None);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(shown.contains("three ticks, 3 runs"), "{shown}");
+}
+
+#[test]
 fn renew() {
     expect(
         env!("CARGO_BIN_EXE_example-renew"),

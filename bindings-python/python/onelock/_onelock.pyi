@@ -56,6 +56,7 @@ class Client:
         *,
         ttl: Seconds | None = None,
         auto_renew: bool | None = None,
+        min_hold: Seconds | None = None,
         max_hold: Seconds | None = None,
         lock_delay: Seconds | None = None,
         min_validity: Seconds | None = None,

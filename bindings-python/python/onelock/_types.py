@@ -35,6 +35,7 @@ class ClientOptions(TypedDict, total=False):
     prefix: Name | None
     ttl: Seconds | None
     auto_renew: bool | None
+    min_hold: Seconds | None
     max_hold: Seconds | None
     drift_factor: float | None
     lock_delay: Seconds | None
@@ -67,6 +68,7 @@ class LockOptions(TypedDict, total=False):
 
     ttl: Seconds | None
     auto_renew: bool | None
+    min_hold: Seconds | None
     max_hold: Seconds | None
     lock_delay: Seconds | None
     min_validity: Seconds | None

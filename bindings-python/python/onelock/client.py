@@ -52,6 +52,7 @@ class Client:
     | `prefix` | none | put before every name, once; str or bytes |
     | `ttl` | 30 | length of a lease: how long others wait after a crash of the holder |
     | `auto_renew` | True | renew leases in the background until they are released |
+    | `min_hold` | 0 | how long a lock stays taken at least, however early it is given back; at most the ttl |
     | `max_hold` | no limit | the longest time a lease may be held: bounds a holder that hangs |
     | `drift_factor` | 0.01 | the share of the ttl by which clocks may run apart |
     | `lock_delay` | 0 | how much longer than the lease a key lives after an unclean end |
@@ -109,8 +110,9 @@ class Client:
 
         No I/O. Not re-entrant: who acquires it twice waits for himself. On the server it is a string that any
         `SET NX PX` client respects. `timeout` is how long `acquire` and `with` wait when they are not told otherwise.
-        `ttl`, `auto_renew`, `max_hold`, `lock_delay`, `min_validity` and `fencing` are the client's where they are left
-        out. `on_lost(lease, reason)` and `on_jeopardy(lease)` are set on every lease of it.
+        `ttl`, `auto_renew`, `min_hold`, `max_hold`, `lock_delay`, `min_validity` and `fencing` are the client's where they
+        are left out. With `timeout=0` and a `min_hold` above what clocks differ by, only one of many machines runs each tick
+        of a job: `samples/only_one.py`. `on_lost(lease, reason)` and `on_jeopardy(lease)` are set on every lease of it.
 
         (redis-py calls the ttl `timeout`, and the time-out `blocking_timeout`.)
         """

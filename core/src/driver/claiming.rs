@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::engine::Engine;
-use crate::machine::{Answer, Claim, Doubt, Duty, Nodes, Outcome, Reply};
+use crate::driver::hold::Hold;
+use crate::machine::{Answer, Claim, Doubt, Duty, Nodes, Op, Outcome, Reply, Time, giving_back};
 
 /// A claim under way.
 pub(crate) struct Claiming {
@@ -18,6 +19,8 @@ pub(crate) struct Claiming {
     nodes: Nodes,
     /// It never was a hold: whoever waits need not be told when it is given back.
     quiet: bool,
+    /// Until then the key stays when it is given back.
+    stays_until: Time,
     /// The ordered connection at the time of the present send.
     sending_on: Option<u64>,
     /// Whether the engine knows that something may be owed.
@@ -34,17 +37,24 @@ impl Claiming {
             doubt: None,
             nodes: Nodes::ALL,
             quiet: false,
+            stays_until: Time::ZERO,
             sending_on: None,
             noted: false,
         }
     }
 
     /// An existing hold that is about to be given back.
-    pub(crate) fn existing(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64, doubt: Doubt) -> Claiming {
-        let mut claiming = Claiming::new(engine, claim, server_ttl_ms);
-        claiming.doubt = Some(doubt);
+    pub(crate) fn existing(engine: Arc<Engine>, hold: &Hold) -> Claiming {
+        let mut claiming = Claiming::new(engine, hold.claim.clone(), hold.longest_ms());
+        claiming.doubt = Some(hold.doubt);
+        claiming.stays_until = hold.terms.stays_until(hold.granted_at);
         claiming.note();
         claiming
+    }
+
+    /// What gives it back now.
+    pub(crate) fn giving_back(&self, now: Time) -> Op {
+        giving_back(now, self.claim.clone(), self.stays_until)
     }
 
     pub(crate) fn claim(&self) -> &Claim {
@@ -132,7 +142,7 @@ impl Drop for Claiming {
         }
         if let Some(doubt) = self.owed() {
             let duty = Duty::new(self.claim.clone(), self.server_ttl, doubt);
-            let duty = Duty { nodes: self.nodes, quiet: self.quiet, ..duty };
+            let duty = Duty { nodes: self.nodes, quiet: self.quiet, stays_until: self.stays_until, ..duty };
             self.engine.take_duty(duty);
         }
         if self.noted {

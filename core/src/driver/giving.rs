@@ -87,7 +87,7 @@ fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
         Giving::Held => {
             engine.disarm(hold);
             count(&engine.tally.released);
-            let claiming = Claiming::existing(engine.clone(), hold.claim.clone(), hold.longest_ms(), hold.doubt);
+            let claiming = Claiming::existing(engine.clone(), hold);
             Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming) })
         }
         Giving::Lost => {
@@ -126,13 +126,13 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
 
 /// A lost or dropped lease's key is compare-and-deleted by the janitor.
 fn clean_up(engine: &Arc<Engine>, hold: &Hold) {
-    drop(Claiming::existing(engine.clone(), hold.claim.clone(), hold.longest_ms(), hold.doubt));
+    drop(Claiming::existing(engine.clone(), hold));
 }
 
 impl Sending {
     pub(crate) fn op(&self) -> Op {
         match &self.what {
-            What::Last(claiming) => Op::Release { claim: claiming.claim().clone() },
+            What::Last(claiming) => claiming.giving_back(clock::now()),
             What::Inner { count, .. } => {
                 Op::SetCount { claim: self.hold.claim.clone(), count: *count, ttl_ms: server_ttl_ms(&self.hold) }
             }

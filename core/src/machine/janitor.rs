@@ -30,21 +30,40 @@ pub struct Duty {
     pub nodes: Nodes,
     /// It never was a hold: nobody has to be told.
     pub quiet: bool,
+    /// Until then the key stays, nobody's, when it is given back.
+    pub stays_until: Time,
 }
 
 impl Duty {
     /// A duty on every node, of which others are told.
     pub fn new(claim: Claim, server_ttl: Duration, doubt: Doubt) -> Duty {
-        Duty { claim, server_ttl, doubt, nodes: Nodes::ALL, quiet: false }
+        Duty { claim, server_ttl, doubt, nodes: Nodes::ALL, quiet: false, stays_until: Time::ZERO }
     }
 
-    fn op(&self) -> Op {
+    fn op(&self, now: Time) -> Op {
         let claim = self.claim.clone();
+        if let Some(rest_ms) = rest_ms(now, self.stays_until) {
+            return Op::Retain { claim, nodes: self.nodes, rest_ms };
+        }
         if self.nodes == Nodes::ALL && !self.quiet {
             return Op::Release { claim };
         }
         Op::Undo { claim, nodes: self.nodes, quiet: self.quiet }
     }
+}
+
+/// What gives a hold back at `now` whose key has to stay until then.
+pub fn giving_back(now: Time, claim: Claim, stays_until: Time) -> Op {
+    match rest_ms(now, stays_until) {
+        Some(rest_ms) => Op::Retain { claim, nodes: Nodes::ALL, rest_ms },
+        None => Op::Release { claim },
+    }
+}
+
+/// For how many milliseconds the key has to stay, if for any.
+fn rest_ms(now: Time, stays_until: Time) -> Option<u64> {
+    let rest = stays_until.since(now);
+    (!rest.is_zero()).then(|| u64::try_from(rest.as_micros().div_ceil(1000)).unwrap_or(u64::MAX))
 }
 
 /// What is known about the request that may have created the key.
@@ -140,7 +159,7 @@ impl Janitor {
                 }
                 open.in_flight = true;
                 open.tries += 1;
-                sends.push((id, open.duty.op()));
+                sends.push((id, open.duty.op(now)));
             }
         }
         sends
@@ -369,6 +388,26 @@ mod tests {
             }
             assert!(last >= at(2000) && last <= at(3000) + PATIENCE, "{last:?}");
         }
+    }
+
+    #[test]
+    fn what_has_to_stay_is_left_standing_for_the_rest_and_deleted_after_it() {
+        let claim = duty(Doubt::Confirmed).claim;
+        let rest = |op: &Op| if let Op::Retain { rest_ms, .. } = op { Some(*rest_ms) } else { None };
+        assert_eq!(rest(&giving_back(at(100), claim.clone(), at(350))), Some(250));
+        assert_eq!(giving_back(at(350), claim.clone(), at(350)), Op::Release { claim });
+        let mut janitor = Janitor::new(Jitter::new(1));
+        janitor.take(at(0), Duty { stays_until: at(300), ..duty(Doubt::AtLarge) });
+        let mut rests = Vec::new();
+        while !janitor.is_empty() {
+            let now = janitor.wake_at();
+            for (id, op) in janitor.poll(now) {
+                assert_eq!(rest(&op).is_some(), now < at(300), "{now:?}");
+                rests.extend(rest(&op).map(|rest| at(rest) + now.since(Time::ZERO)));
+                janitor.answered(now, id, &reply(9));
+            }
+        }
+        assert!(rests.len() > 1 && rests.iter().all(|end| (at(300)..=at(301)).contains(end)), "{rests:?}");
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub use acquire::{ATTEMPT_SPACING, Acquire, Step, Token, Verdict};
 pub use clockwatch::{Anomaly, ClockWatch};
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
-pub use janitor::{Doubt, Duty, DutyId, Janitor};
+pub use janitor::{Doubt, Duty, DutyId, Janitor, giving_back};
 pub use lease::{Giving, LeaseCell, LossReason, Phase};
 pub use op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
 pub use outcome::{Answer, Failure, Outcome};

@@ -77,6 +77,16 @@ pub enum Op {
         /// The hold.
         claim: Claim,
     },
+    /// Give a hold back before its shortest time is over: the key stays for the rest of it, nobody's, and the waiters are
+    /// told, who then learn how long that is.
+    Retain {
+        /// The hold.
+        claim: Claim,
+        /// The nodes to ask; all of them, or those that still owe an answer.
+        nodes: Nodes,
+        /// For how long the key stays, in milliseconds; at least 1.
+        rest_ms: u64,
+    },
     /// Look at a key without touching it.
     Inspect {
         /// The key.
@@ -139,6 +149,7 @@ impl Op {
             Op::Renew { .. } => "renew",
             Op::SetCount { .. } => "set_count",
             Op::Release { .. } => "release",
+            Op::Retain { .. } => "retain",
             Op::Inspect { .. } => "inspect",
             Op::ForceRelease { .. } => "force_release",
             Op::Undo { .. } => "undo",
@@ -201,7 +212,7 @@ pub enum Reply {
     Renewed(Vec<Renewal>),
     /// To [`Op::SetCount`]: whether the hold was there.
     Counted(bool),
-    /// To [`Op::Release`] and [`Op::Undo`]: whether the hold was there.
+    /// To [`Op::Release`], [`Op::Retain`] and [`Op::Undo`]: whether the hold was there.
     Released(bool),
     /// The same from a store of several nodes, a majority of which answered.
     PartlyReleased {

@@ -22,6 +22,8 @@ pub struct Terms {
     pub drift_factor: f64,
     /// A grant with less than this left when it arrives is not a grant.
     pub min_validity: Duration,
+    /// How long the key stays at least after the hold began, however early it is given back.
+    pub min_hold: Duration,
     /// After this long renewal stops and the lease is lost, however healthy; `None` for no limit.
     pub max_hold: Option<Duration>,
     /// Whether the watchdog renews the lease.
@@ -37,6 +39,7 @@ impl Default for Terms {
             lock_delay: Duration::ZERO,
             drift_factor: 0.01,
             min_validity: Duration::ZERO,
+            min_hold: Duration::ZERO,
             max_hold: None,
             auto_renew: true,
             renew_every: None,
@@ -60,6 +63,12 @@ impl Terms {
         deadline - ttl.saturating_sub(self.drift(ttl))
     }
 
+    /// Until when the key of a hold that began at `granted_at` has to stay, however early it is given back. The server's
+    /// clock may be fast, so it stays a little longer.
+    pub fn stays_until(&self, granted_at: Time) -> Time {
+        granted_at + self.min_hold.mul_f64(1.0 + self.drift_factor)
+    }
+
     /// The time to live on the server, in whole milliseconds, never less than the holder believes.
     pub fn server_ttl_ms(&self, ttl: Duration) -> u64 {
         let span = ttl + self.lock_delay;
@@ -81,6 +90,12 @@ impl Terms {
             return Err(format!("lock_delay is {:?}; it may be one year at most", self.lock_delay));
         }
         self.check_validity(self.ttl)?;
+        if self.min_hold > self.ttl {
+            return Err(format!(
+                "min_hold is {:?}, but ttl is {:?}, and a holder that crashes keeps the lock for no longer; use a longer ttl",
+                self.min_hold, self.ttl
+            ));
+        }
         match self.max_hold {
             Some(hold) if hold.is_zero() => Err("max_hold is 0; leave it out for no limit".to_owned()),
             Some(hold) if hold > SPAN_MAX => Err(format!("max_hold is {hold:?}; it may be one year at most")),
@@ -135,11 +150,23 @@ mod tests {
     }
 
     #[test]
+    fn the_key_stays_for_its_shortest_time_by_a_clock_that_is_fast_too() {
+        let begun = Time::from_millis(5000);
+        let terms = Terms { min_hold: Duration::from_millis(500), ..terms(1000) };
+        assert_eq!(terms.stays_until(begun), Time::from_millis(5505));
+        assert_eq!(Terms { min_hold: Duration::ZERO, ..terms }.stays_until(begun), begun);
+    }
+
+    #[test]
     fn limits_are_named() {
         assert!(terms(9).check().unwrap_err().contains("10 ms"));
         assert!(terms(10).check().is_ok());
         let narrow = Terms { min_validity: Duration::from_millis(8), ..terms(10) };
         assert!(narrow.check().unwrap_err().contains("min_validity"));
+        let brief = Terms { min_hold: Duration::from_millis(11), ..terms(10) };
+        assert!(brief.check().unwrap_err().contains("min_hold is 11ms, but ttl is 10ms"));
+        assert!(Terms { min_hold: Duration::MAX, ..terms(10) }.check().unwrap_err().contains("min_hold"));
+        assert!(Terms { min_hold: Duration::from_millis(100), ..terms(100) }.check().is_ok());
         assert!(Terms { min_validity: Duration::MAX, ..terms(10) }.check().unwrap_err().contains("min_validity"));
         assert!(Terms { drift_factor: f64::NAN, ..terms(100) }.check().unwrap_err().contains("drift_factor"));
         let year = Terms { ttl: SPAN_MAX + Duration::from_millis(1), ..Terms::default() };

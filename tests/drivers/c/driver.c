@@ -159,7 +159,8 @@ static bool set_client_options(request *r, onelock_client_options *o) {
            (drift->type == ABSENT || ok(r, onelock_client_options_set_drift_factor(o, drift->number, &r->error))) &&
            (grade->type == ABSENT || ok(r, onelock_client_options_set_min_fencing_grade(o, number, &r->error))) &&
            SET_MS(client_options, o, ttl) && SET_BOOL(client_options, o, auto_renew) &&
-           SET_MS(client_options, o, max_hold) && SET_MS(client_options, o, lock_delay) &&
+           SET_MS(client_options, o, min_hold) && SET_MS(client_options, o, max_hold) &&
+           SET_MS(client_options, o, lock_delay) &&
            SET_MS(client_options, o, min_validity) && SET_BOOL(client_options, o, fencing) &&
            SET_MS(client_options, o, connect_timeout) && SET_MS(client_options, o, request_timeout) &&
            SET_MS(client_options, o, close_timeout) && SET_MS(client_options, o, unreachable_limit) &&
@@ -182,7 +183,8 @@ static onelock_lock *make_lock(request *r, onelock_client *client) {
     onelock_lock *lock = NULL;
     onelock_owner *owner = NULL;
     onelock_lock_options *o = onelock_lock_options_new();
-    bool done = SET_MS(lock_options, o, ttl) && SET_BOOL(lock_options, o, auto_renew) && SET_MS(lock_options, o, max_hold) &&
+    bool done = SET_MS(lock_options, o, ttl) && SET_BOOL(lock_options, o, auto_renew) &&
+                SET_MS(lock_options, o, min_hold) && SET_MS(lock_options, o, max_hold) &&
                 SET_MS(lock_options, o, lock_delay) && SET_MS(lock_options, o, min_validity) &&
                 SET_BOOL(lock_options, o, fencing) &&
                 (by->type == ABSENT || (ok(r, onelock_owner_named(by->text, by->length, &owner, &r->error)) &&
@@ -356,7 +358,7 @@ static bool act(request *r) {
     for (int i = 0; i < r->args->count; i++) {
         if (!is_one_of(r->args->values[i].key,
                        "id op client url kind name lease wait_ms limit_ms proof request body foreign owner ttl_ms auto_renew "
-                       "max_hold_ms lock_delay_ms min_validity_ms fencing prefix drift_factor min_fencing_grade "
+                       "min_hold_ms max_hold_ms lock_delay_ms min_validity_ms fencing prefix drift_factor min_fencing_grade "
                        "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms label inspectable")) {
             return fail(r, "Driver", "an argument is unknown");
         }

@@ -7,6 +7,7 @@ import { Client, OnelockError } from '../../../bindings-node/dist/index.mjs'
 const LEASE = {
   ttl_ms: 'ttl',
   auto_renew: 'autoRenew',
+  min_hold_ms: 'minHold',
   max_hold_ms: 'maxHold',
   lock_delay_ms: 'lockDelay',
   min_validity_ms: 'minValidity',

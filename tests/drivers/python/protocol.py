@@ -13,7 +13,7 @@ from typing import Any
 import onelock
 
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-_LOCK_OPTIONS = ("ttl_ms", "auto_renew", "max_hold_ms", "lock_delay_ms", "min_validity_ms", "fencing")
+_LOCK_OPTIONS = ("ttl_ms", "auto_renew", "min_hold_ms", "max_hold_ms", "lock_delay_ms", "min_validity_ms", "fencing")
 _CLIENT_OPTIONS = (
     *_LOCK_OPTIONS,
     *("prefix", "drift_factor", "min_fencing_grade", "label", "inspectable"),

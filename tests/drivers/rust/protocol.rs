@@ -36,6 +36,7 @@ pub(crate) struct Args {
     pub(crate) owner: Option<String>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) auto_renew: Option<bool>,
+    pub(crate) min_hold_ms: Option<u64>,
     pub(crate) max_hold_ms: Option<u64>,
     pub(crate) lock_delay_ms: Option<u64>,
     pub(crate) min_validity_ms: Option<u64>,
@@ -121,8 +122,8 @@ macro_rules! lock {
         };
         let lock = $crate::protocol::set!(lock, $args;
             ttl = ttl_ms => $crate::protocol::ms, auto_renew = auto_renew => |on| on,
-            max_hold = max_hold_ms => $crate::protocol::ms, lock_delay = lock_delay_ms => $crate::protocol::ms,
-            min_validity = min_validity_ms => $crate::protocol::ms, fencing = fencing => |on| on);
+            min_hold = min_hold_ms => $crate::protocol::ms, max_hold = max_hold_ms => $crate::protocol::ms,
+            lock_delay = lock_delay_ms => $crate::protocol::ms, min_validity = min_validity_ms => $crate::protocol::ms, fencing = fencing => |on| on);
         let (lost, jeopardy) = ($args.lease.clone(), $args.lease.clone());
         lock.on_lost(move |reason| $crate::protocol::tell_lost(&lost, reason))
             .on_jeopardy(move || $crate::protocol::tell_jeopardy(&jeopardy))
@@ -139,8 +140,8 @@ pub(crate) fn builder(args: &Args) -> ClientBuilder {
     };
     set!(ClientBuilder::default(), args;
         prefix = prefix => |name: Name| name.bytes(), ttl = ttl_ms => ms, auto_renew = auto_renew => |on| on,
-        max_hold = max_hold_ms => ms, drift_factor = drift_factor => |factor| factor, lock_delay = lock_delay_ms => ms,
-        min_validity = min_validity_ms => ms, fencing = fencing => |on| on,
+        min_hold = min_hold_ms => ms, max_hold = max_hold_ms => ms, drift_factor = drift_factor => |factor| factor,
+        lock_delay = lock_delay_ms => ms, min_validity = min_validity_ms => ms, fencing = fencing => |on| on,
         min_fencing_grade = min_fencing_grade => grade, connect_timeout = connect_timeout_ms => ms,
         request_timeout = request_timeout_ms => ms, close_timeout = close_timeout_ms => ms,
         unreachable_limit = unreachable_limit_ms => ms, label = label => |text: String| text, inspectable = inspectable => |on| on)

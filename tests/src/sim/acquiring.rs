@@ -355,6 +355,7 @@ impl World {
         }
         self.deeds[deed].cell.grant(deadline);
         self.deeds[deed].fence = fence;
+        self.begin_stay(deed, now);
         let guarded = Guarded {
             claim: self.deeds[deed].claim.clone(),
             cell: self.deeds[deed].cell.clone(),

@@ -46,11 +46,13 @@ pub enum Bug {
     CountBelievedLonger,
     /// A renewal that failed is not tried again.
     NoRetry,
+    /// A release before the shortest time is over deletes the key.
+    FreedEarly,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 21] = [
+    pub const ALL: [Bug; 22] = [
         Bug::DeadlineFromReceive,
         Bug::OptimisticRenew,
         Bug::RenewRecreates,
@@ -72,5 +74,6 @@ impl Bug {
         Bug::ReleaseForgotten,
         Bug::CountBelievedLonger,
         Bug::NoRetry,
+        Bug::FreedEarly,
     ];
 }

@@ -72,6 +72,7 @@ impl World {
             self.deeds[deed].granted = true;
             self.deeds[deed].granted_at = self.now;
             self.check_taken(name, Some(deed));
+            self.check_stay(name, deed);
             self.check_orphan(deed);
         }
         // a counter that was lost goes on from the clock, so it is as good as the clock

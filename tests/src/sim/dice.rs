@@ -19,6 +19,11 @@ impl Dice {
         Jitter::new(self.0.next_u64())
     }
 
+    /// Another one, for what was added later: the choices of this one stay the same.
+    pub(super) fn aside(&self) -> Dice {
+        Dice::new(self.0.clone().next_u64() ^ 0xA51D)
+    }
+
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         self.0.below(bound)
     }

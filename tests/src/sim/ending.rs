@@ -39,7 +39,8 @@ impl World {
         let client = *client;
         let server_ttl = Duration::from_millis(terms.server_ttl_ms(*ttl));
         let doubt = if self.bug == Some(Bug::UndoOnce) { Doubt::Confirmed } else { doubt };
-        let duty = Duty::new(claim.clone(), server_ttl, doubt);
+        let stays_until = self.deeds[deed].stays_until;
+        let duty = Duty { stays_until, ..Duty::new(claim.clone(), server_ttl, doubt) };
         let now = self.local(client);
         self.stats.add(Count::Duties);
         let process = &mut self.clients[client];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock::machine::{Answer, Doubt, Giving, Leave, Op, Outcome, Renewal, Reply, Time};
+use onelock::machine::{Answer, Doubt, Giving, Leave, Op, Outcome, Renewal, Reply, Time, giving_back};
 
 use super::bug::Bug;
 use super::stats::Count;
@@ -154,7 +154,8 @@ impl World {
         let op = match errand.aim {
             Aim::Extend(ttl) => Op::Renew { holds: vec![(claim, deed.terms.server_ttl_ms(ttl))] },
             Aim::Enter(count) | Aim::Leave(count) => Op::SetCount { claim, count, ttl_ms },
-            Aim::Release => Op::Release { claim },
+            Aim::Release if self.bug == Some(Bug::FreedEarly) => Op::Release { claim },
+            Aim::Release => giving_back(self.local(client), claim, deed.stays_until),
         };
         errand.request = self.requests.len();
         if errand.tries == 0 {

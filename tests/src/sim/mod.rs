@@ -30,6 +30,7 @@ mod process;
 pub mod quorum;
 mod server;
 mod stats;
+mod stay;
 mod task;
 mod trail;
 mod truth;

@@ -248,7 +248,13 @@ impl Plan {
             .collect::<Vec<_>>();
         let names =
             (0..dice.pick(&[1, 1, 2, 3])).map(|_| dice.pick(&[Kind::Mutex, Kind::Reentrant])).collect::<Vec<_>>();
-        let tasks = draw_tasks(dice, clients.len(), &names, ttl, drift_factor);
+        let mut tasks = draw_tasks(dice, clients.len(), &names, ttl, drift_factor);
+        let mut aside = dice.aside();
+        if aside.chance(250) {
+            for task in &mut tasks {
+                task.terms.min_hold = aside.span(Duration::ZERO, ttl);
+            }
+        }
         let calm_at = dice.range(2 * ttl_ms, (8 * ttl_ms).max(4000)) * MS;
         let mut events = Vec::new();
         for fault in Fault::ALL.into_iter().filter(|fault| faults.has(*fault) && fault.is_event()) {
@@ -327,6 +333,7 @@ fn draw_tasks(dice: &mut Dice, clients: usize, names: &[Kind], ttl: Duration, dr
                 lock_delay: if dice.chance(200) { dice.span(Duration::ZERO, part(5)) } else { Duration::ZERO },
                 drift_factor,
                 min_validity: if dice.chance(200) { part(1) } else { Duration::ZERO },
+                min_hold: Duration::ZERO,
                 max_hold: dice.chance(150).then(|| dice.span(part(5), part(30))),
                 auto_renew: dice.chance(700),
                 renew_every: None,

@@ -36,6 +36,8 @@ pub(super) struct Deed {
     pub(super) orphaned: bool,
     /// When the server granted it last.
     pub(super) granted_at: u64,
+    /// By its process' clock: until then its key stays when it is given back.
+    pub(super) stays_until: Time,
     pub(super) told: u32,
     pub(super) duty: Option<u64>,
     pub(super) duty_over: bool,
@@ -62,6 +64,8 @@ pub(super) struct Name {
     pub(super) attempts: u32,
     pub(super) free_since: Option<u64>,
     pub(super) foreign: Option<Key>,
+    /// The last deed that was handed out, and the server's clock until which nobody else may have the name.
+    pub(super) stay: Option<(usize, u64)>,
 }
 
 impl Name {
@@ -77,6 +81,7 @@ impl Name {
             attempts: 0,
             free_since: None,
             foreign: None,
+            stay: None,
         }
     }
 }

@@ -328,7 +328,8 @@ impl World {
             return;
         }
         // whoever made a copy of a release has had the answer that counts
-        let stray = self.requests[id].executed > 1 && matches!(self.requests[id].op, Op::Release { .. });
+        let stray =
+            self.requests[id].executed > 1 && matches!(self.requests[id].op, Op::Release { .. } | Op::Retain { .. });
         if stray || self.conns[conn].dead || self.strikes(Fault::ReplyLoss) {
             note!(self, "network: the reply to request {id} is lost");
             self.trouble();

@@ -23,6 +23,7 @@ fn options_of_a_client_are_checked_when_it_is_made() {
             ("drift_factor", |it| it.drift_factor(f64::NAN)),
             ("drift_factor", |it| it.drift_factor(0.51)),
             ("min_validity", |it| it.min_validity(YEAR)),
+            ("min_hold", |it| it.min_hold(Duration::MAX)),
             ("max_hold", |it| it.max_hold(Duration::ZERO)),
             ("lock_delay", |it| it.lock_delay(Duration::MAX)),
             ("connect_timeout", |it| it.connect_timeout(Duration::ZERO)),

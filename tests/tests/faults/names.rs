@@ -134,6 +134,7 @@ fn f47_durations_out_of_bounds_are_refused_before_any_request() {
             lock().lock_delay(Duration::MAX),
             lock().min_validity(ms(30_000)),
             lock().min_validity(Duration::MAX),
+            lock().min_hold(Duration::MAX),
             lock().max_hold(Duration::ZERO),
             lock().max_hold(Duration::MAX),
         ];

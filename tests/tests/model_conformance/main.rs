@@ -192,7 +192,11 @@ fn valkey_9_1() {
 }
 
 /// The model with a defect, as a programmer could have made it.
-const PLANTED: [(&str, Answering); 5] = [
+const PLANTED: [(&str, Answering); 6] = [
+    ("a hold that is deleted before its shortest time is over", |model, now_us, op| match op {
+        Op::Retain { claim, .. } => model.apply(now_us, &Op::Release { claim: claim.clone() }),
+        op => model.apply(now_us, op),
+    }),
     ("a renewal that shortens", |model, now_us, op| {
         let reply = model.apply(now_us, op);
         if let Op::Renew { holds } = op {

@@ -59,7 +59,7 @@ impl Draw {
     }
 
     fn op(&mut self) -> Op {
-        match self.0.below(18) {
+        match self.0.below(20) {
             0..=4 => Op::Acquire {
                 claim: self.claim(),
                 ttl_ms: self.ttl(),
@@ -84,6 +84,7 @@ impl Draw {
                 Op::WriteBack { claim: self.claim(), fence, fence_ttl_ms: self.ttl() }
             }
             16 => Op::Undo { claim: self.claim(), nodes: Nodes::ALL, quiet: self.one_in(2) },
+            17..=18 => Op::Retain { claim: self.claim(), nodes: Nodes::ALL, rest_ms: self.ttl() },
             _ => Op::ForceRelease { key: self.key(), foreign: self.one_in(2) },
         }
     }

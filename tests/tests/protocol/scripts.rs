@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use onelock::backend::redis::{RedisOptions, RedisStore};
 use onelock::backend::{Store, Uninterrupted};
-use onelock::machine::{Claim, Kind, Op, Proposal, Time};
+use onelock::machine::{Claim, Kind, Nodes, Op, Proposal, Time};
 use onelock_tests::clock::boot_ns;
 use onelock_tests::proxy::{Passed, Proxy};
 use onelock_tests::resp::text;
@@ -24,12 +24,13 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 8] = [
+const SCRIPTS: [(&str, &str); 9] = [
     script!("acquire_lock"),
     script!("acquire_reentrant"),
     script!("renew"),
     script!("set_count"),
     script!("release"),
+    script!("retain"),
     script!("inspect"),
     script!("force_release"),
     script!("write_back"),
@@ -160,6 +161,10 @@ fn release(claim: &Claim) -> Op {
     Op::Release { claim: claim.clone() }
 }
 
+fn retain(claim: &Claim) -> Op {
+    Op::Retain { claim: claim.clone(), nodes: Nodes::ALL, rest_ms: 5000 }
+}
+
 fn set_count(claim: &Claim, count: u64) -> Op {
     Op::SetCount { claim: claim.clone(), count, ttl_ms: TTL }
 }
@@ -198,6 +203,11 @@ fn mutex(bench: &mut Bench) {
     let deleted = Case { writes: Some("writes when deleted"), ..case("release", "deleted, and announced") };
     bench.check(&deleted, &release(&mine));
     bench.check(&case("release", "not there"), &release(&mine));
+    bench.check(&granted, &acquire(&mine, true));
+    let kept = Case { writes: Some("writes when given back"), ..case("retain", "given back, and announced") };
+    bench.check(&kept, &retain(&mine));
+    bench.check(&case("retain", "not there"), &retain(&mine));
+    bench.server.cmd(&["DEL", NAME]);
 
     let bare = Case { keys: "KEYS without fencing", argv: "ARGV without fencing", ..case("acquire_lock", "granted") };
     bench.check(&bare, &acquire(&mine, false));
@@ -224,6 +234,11 @@ fn reentrant(bench: &mut Bench) {
     bench.check(&renewed, &Op::Renew { holds: vec![(mine.clone(), TTL)] });
     let deleted = Case { argv: "ARGV of a reentrant lock", ..case("release", "deleted, and announced") };
     bench.check(&deleted, &release(&mine));
+    bench.check(&granted, &acquire(&mine, true));
+    let (argv, writes) = ("ARGV of a reentrant lock", Some("writes of a reentrant lock"));
+    bench.check(&Case { argv, writes, ..case("retain", "given back, and announced") }, &retain(&mine));
+    bench.check(&case("acquire_reentrant", "held by somebody else"), &acquire(&mine, true));
+    bench.server.cmd(&["DEL", NAME]);
     let bare =
         Case { keys: "KEYS without fencing", argv: "ARGV without fencing", ..case("acquire_reentrant", "granted") };
     bench.check(&bare, &acquire(&mine, false));

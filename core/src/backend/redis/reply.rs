@@ -51,7 +51,7 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
-        Op::Release { .. } | Op::Undo { .. } => {
+        Op::Release { .. } | Op::Retain { .. } | Op::Undo { .. } => {
             deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard))
         }
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),

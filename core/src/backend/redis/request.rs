@@ -64,6 +64,7 @@ pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
             command.arg(&*claim.key).arg(&*claim.token).arg(*ttl_ms).arg(*count);
             command
         }
+        Op::Retain { claim, rest_ms, .. } => retain(claim, *rest_ms, announce, form),
         Op::Release { claim } => release(claim, false, announce, form),
         Op::Undo { claim, quiet, .. } => release(claim, *quiet, announce, form),
         Op::Inspect { key } => {
@@ -117,6 +118,15 @@ fn release(claim: &Claim, quiet: bool, announce: Announce, form: Form) -> Cmd {
     if !quiet {
         announce.add_to(&mut command);
     }
+    command
+}
+
+fn retain(claim: &Claim, rest_ms: u64, announce: Announce, form: Form) -> Cmd {
+    let channel = naming::channel(claim.kind, &claim.key);
+    let size = claim.key.len() + claim.token.len() + channel.len() + 64;
+    let mut command = begin(&SCRIPTS.retain, form, 1, 5, size);
+    command.arg(&*claim.key).arg(letter(claim.kind)).arg(&*claim.token).arg(rest_ms).arg(channel);
+    announce.add_to(&mut command);
     command
 }
 
@@ -212,6 +222,10 @@ mod tests {
         assert_eq!(
             words(&Op::WriteBack { claim: claim(Kind::Mutex), fence: 8, fence_ttl_ms: 9 }),
             ["2", "k", "onelock_fence:{k}", "m", "tok", "8", "9"]
+        );
+        assert_eq!(
+            words(&Op::Retain { claim: claim(Kind::Mutex), nodes: crate::machine::Nodes::ALL, rest_ms: 7 }),
+            ["1", "k", "m", "tok", "7", "onelock_channel:{k}"]
         );
         let undo = Op::Undo { claim: claim(Kind::Mutex), nodes: crate::machine::Nodes::ALL, quiet: true };
         assert_eq!(words(&undo), ["1", "k", "m", "tok", ""]);

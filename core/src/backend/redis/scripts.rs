@@ -23,19 +23,21 @@ pub(crate) struct Scripts {
     pub(crate) renew: Script,
     pub(crate) set_count: Script,
     pub(crate) release: Script,
+    pub(crate) retain: Script,
     pub(crate) inspect: Script,
     pub(crate) force_release: Script,
     pub(crate) write_back: Script,
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 8] {
+    pub(crate) fn all(&self) -> [&Script; 9] {
         [
             &self.acquire_lock,
             &self.acquire_reentrant,
             &self.renew,
             &self.set_count,
             &self.release,
+            &self.retain,
             &self.inspect,
             &self.force_release,
             &self.write_back,
@@ -64,6 +66,7 @@ fn scripts() -> Scripts {
         renew: Script::new(include_str!("scripts/renew.lua")),
         set_count: Script::new(include_str!("scripts/set_count.lua")),
         release: Script::new(include_str!("scripts/release.lua")),
+        retain: Script::new(include_str!("scripts/retain.lua")),
         inspect: Script::new(include_str!("scripts/inspect.lua")),
         force_release: Script::new(include_str!("scripts/force_release.lua")),
         write_back: Script::new(include_str!("scripts/write_back.lua")),
@@ -85,7 +88,10 @@ mod tests {
             assert!(reentrant.contains(&format!("'{field}'")));
             assert!(SCRIPTS.inspect.text.contains(&format!("'{field}'")));
         }
-        for script in [&SCRIPTS.release, &SCRIPTS.force_release] {
+        let retain = SCRIPTS.retain.text;
+        assert!(retain.contains(&format!("'{}'", naming::RELEASED_VALUE)));
+        assert!(retain.contains(&format!("'{}'", naming::INFO_FIELD)));
+        for script in [&SCRIPTS.release, &SCRIPTS.retain, &SCRIPTS.force_release] {
             assert!(script.text.contains(&format!("'{}')", naming::RELEASE_MESSAGE)));
         }
     }

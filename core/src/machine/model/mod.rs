@@ -20,7 +20,7 @@ pub use keyspace::Value;
 use keyspace::{Entry, Keyspace};
 pub use raw::Live;
 
-use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, fence_key};
+use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, RELEASED_VALUE, fence_key};
 use crate::machine::op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
 use crate::machine::outcome::Outcome;
 use crate::machine::stored_token;
@@ -112,6 +112,7 @@ impl Model {
             }
             Op::SetCount { claim, count, ttl_ms } => self.set_count(now, claim, *count, *ttl_ms).into(),
             Op::Release { claim } => self.release(now, claim),
+            Op::Retain { claim, rest_ms, .. } => self.retain(now, claim, *rest_ms),
             Op::Inspect { key } => Reply::Inspected(self.inspect(now, key)).into(),
             Op::ForceRelease { key, foreign } => self.force_release(now, key, *foreign),
         }
@@ -260,6 +261,22 @@ impl Model {
             return Reply::Released(false).into();
         }
         self.keys.remove(now.ms, &claim.key);
+        ModelReply {
+            outcome: Outcome::Applied(Reply::Released(true)),
+            announced: Some((claim.kind, claim.key.clone())),
+        }
+    }
+
+    fn retain(&mut self, now: Moment, claim: &Claim, rest_ms: u64) -> ModelReply {
+        if self.held(now, claim).is_none() {
+            return Reply::Released(false).into();
+        }
+        let nobody = Key::from(RELEASED_VALUE.as_bytes());
+        let value = match claim.kind {
+            Kind::Mutex => Value::Text(nobody),
+            Kind::Reentrant => Value::Hash(vec![(Key::from(INFO_FIELD.as_bytes()), nobody)]),
+        };
+        self.keys.put(now.ms, claim.key.clone(), value, Some(rest_ms));
         ModelReply {
             outcome: Outcome::Applied(Reply::Released(true)),
             announced: Some((claim.kind, claim.key.clone())),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Model, Moment, Value, is_lock, is_owner, number};
-use crate::machine::naming::{FENCE_WORD, fence_key};
+use crate::machine::naming::{FENCE_WORD, INFO_FIELD, fence_key};
 use crate::machine::op::{Key, Kind};
 
 /// One key of a listing.
@@ -80,14 +80,15 @@ impl Model {
         self.counter(Moment::at(server_time_us), key)
     }
 
-    /// Who holds a key: the string, or the first owner field of the hash.
+    /// Who holds a key: the string, or the first owner field of the hash; of one that was given back before its shortest time
+    /// was over, the text that says so.
     pub fn holder_of(&self, server_time_us: u64, key: &[u8]) -> Option<(Kind, Key)> {
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;
         match value {
             Value::Text(holder) => Some((Kind::Mutex, holder.clone())),
             Value::Hash(fields) if is_lock(fields) => {
-                let (owner, _) = fields.iter().find(|(field, _)| is_owner(field))?;
-                Some((Kind::Reentrant, owner.clone()))
+                let owner = fields.iter().find(|(field, _)| is_owner(field)).map(|(field, _)| field);
+                Some((Kind::Reentrant, owner.or_else(|| value.field(INFO_FIELD.as_bytes()))?.clone()))
             }
             Value::Hash(_) | Value::List => None,
         }

@@ -144,7 +144,7 @@ impl Quorum {
                     self.renewal_begins(now, claim);
                 }
             }
-            Op::Release { claim } | Op::Undo { claim, .. } => {
+            Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {
                 if let Some(renewing) = self.renewing.get_mut(&claim.token) {
                     renewing.ended = true;
                 }

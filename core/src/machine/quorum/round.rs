@@ -58,11 +58,11 @@ impl Round {
                 let vote = Op::Vote { claim: claim.clone(), ttl_ms: *ttl_ms, fence, info: info.clone() };
                 (everybody, vote, Some(Ballot::new(quorum.len(), fence_ttl_ms.is_some())))
             }
-            Op::Undo { nodes, .. } => (nodes.and(everybody), op.clone(), None),
+            Op::Undo { nodes, .. } | Op::Retain { nodes, .. } => (nodes.and(everybody), op.clone(), None),
             other => (everybody, other.clone(), None),
         };
         let seeding = match op {
-            Op::Release { claim } | Op::Undo { claim, .. } => quorum.seeding(claim),
+            Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => quorum.seeding(claim),
             _ => Nodes::NONE,
         };
         let round = Round {
@@ -124,7 +124,9 @@ impl Round {
                 (0..holds.len()).all(|hold| tally::renewal(&self.answers, self.majority, hold) != tally::Renewed::Open)
             }
             Op::SetCount { .. } => tally::counted(&self.answers, self.majority).is_some(),
-            Op::Release { .. } => tally::is_released(&self.answers, self.majority),
+            Op::Release { .. } | Op::Retain { nodes: Nodes::ALL, .. } => {
+                tally::is_released(&self.answers, self.majority)
+            }
             Op::Inspect { .. } => tally::seen(&self.answers, self.majority).is_some(),
             _ => false,
         }
@@ -176,7 +178,7 @@ impl Round {
                 }
                 outcome
             }
-            (Op::Release { claim } | Op::Undo { claim, .. }, _) => {
+            (Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. }, _) => {
                 let asked = tally::Asked { nodes: self.addressed, via: &self.via, seeding: self.seeding };
                 tally::released(quorum, &self.answers, &asked, self.majority, claim, &self.op)
             }

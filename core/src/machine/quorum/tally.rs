@@ -128,7 +128,11 @@ pub(super) fn released(
 ) -> Outcome<Reply> {
     let addressed = asked.nodes;
     let (found, gone) = found_and_gone(answers);
-    let partial = matches!(op, Op::Undo { .. });
+    let partial = match op {
+        Op::Undo { .. } => true,
+        Op::Retain { nodes, .. } => *nodes != Nodes::ALL,
+        _ => false,
+    };
     let enough = if partial { 1 } else { majority };
     if found + gone < enough {
         return failure(quorum, answers, majority);

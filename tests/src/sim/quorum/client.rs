@@ -161,7 +161,9 @@ impl World {
 
     pub(super) fn claims(op: &Op) -> Vec<usize> {
         match op {
-            Op::Acquire { claim, .. } | Op::Release { claim } | Op::Undo { claim, .. } => vec![World::deed_of(claim)],
+            Op::Acquire { claim, .. } | Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {
+                vec![World::deed_of(claim)]
+            }
             Op::Renew { holds } => holds.iter().map(|(claim, _)| World::deed_of(claim)).collect(),
             _ => Vec::new(),
         }

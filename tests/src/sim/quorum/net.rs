@@ -129,7 +129,11 @@ impl World {
 
     fn deeds_of(op: &Op) -> Vec<usize> {
         match op {
-            Op::Vote { claim, .. } | Op::WriteBack { claim, .. } | Op::Release { claim } | Op::Undo { claim, .. } => {
+            Op::Vote { claim, .. }
+            | Op::WriteBack { claim, .. }
+            | Op::Release { claim }
+            | Op::Retain { claim, .. }
+            | Op::Undo { claim, .. } => {
                 vec![World::deed_of(claim)]
             }
             _ => Vec::new(),
@@ -256,7 +260,7 @@ impl World {
                 let owed = !known.ended || known.rounds > 0 || self.clients[known.client].janitor.owes(&known.claim);
                 self.deeds[deed].late_copy[node] |= known.undone[node].is_none() && !owed;
             }
-            Op::Release { claim } | Op::Undo { claim, .. } => {
+            Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {
                 let deed = World::deed_of(claim);
                 let now = self.now;
                 self.deeds[deed].undone[node].get_or_insert(now);

@@ -113,6 +113,7 @@ fn key(op: &Op) -> Option<&Key> {
         Op::Acquire { claim, .. }
         | Op::SetCount { claim, .. }
         | Op::Release { claim }
+        | Op::Retain { claim, .. }
         | Op::Undo { claim, .. }
         | Op::Vote { claim, .. }
         | Op::WriteBack { claim, .. } => Some(&claim.key),

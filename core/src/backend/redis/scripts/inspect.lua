@@ -10,6 +10,8 @@
 --   {us, 'hash', pttl, owner, count, fence, info} a reentrant lock; fence and info '' if there are none
 --   {us, type, pttl}                              no lock (a hash with any other field than a lock has says 'hash')
 --
+-- One that was given back before its shortest time was over has the value, or the info, 'onelock1:released' and no owner.
+--
 -- Writes nothing.
 
 local clock = redis.call('TIME')
