@@ -41,7 +41,7 @@ async function ioredis(port) {
       const granted = await redis.evalsha(acquire.sha, 2, name, `onelock_fence:{${name}}`, token, 30000, 604800000)
       if (granted[1] !== 0) throw new Error(`not granted: ${granted}`)
       const released = await redis.evalsha(release.sha, 1, name, 'm', token, `onelock_channel:{${name}}`)
-      if (released[1] !== 1) throw new Error(`not released: ${released}`)
+      if (released !== 1) throw new Error(`not released: ${released}`)
     },
     end: () => redis.disconnect(),
   }

@@ -1,11 +1,11 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
-//! `onelock-bench [--quick] [--server NAME] [sequential] [throughput] [handover] [leases] [c] [redlock]
+//! `onelock-bench [--quick] [--server NAME] [sequential] [server-cpu] [throughput] [handover] [leases] [c] [redlock]
 //! [redlock-peers]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `throughput`, `handover`, `leases`, `c_library`, `redlock`, `redlock_peers` | one measurement each |
+//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `redlock`, `redlock_peers` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -27,6 +27,7 @@ mod redlock_peers;
 mod report;
 mod same;
 mod sequential;
+mod server_cpu;
 mod statistics;
 mod throughput;
 
@@ -54,7 +55,8 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 7] = ["throughput", "handover", "leases", "sequential", "c", "redlock", "redlock-peers"];
+const PARTS: [&str; 8] =
+    ["server-cpu", "throughput", "handover", "leases", "sequential", "c", "redlock", "redlock-peers"];
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -90,6 +92,9 @@ fn main() {
     same::check(&server, LOCK);
     let mut rows = Vec::new();
     // the sequential part comes last: it leaves this process and the server on one processor
+    if wanted("server-cpu") {
+        rows.extend(server_cpu::measure(&server, effort));
+    }
     if wanted("throughput") {
         rows.extend(throughput::measure(&server, effort));
     }

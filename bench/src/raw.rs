@@ -60,13 +60,23 @@ impl Requests {
 
     /// The two commands of the next cycle. Its token is a counter, as long as a real one: this is the floor.
     pub(crate) fn cycle(&mut self) -> (Cmd, Cmd) {
+        let token = self.next_token();
+        self.cycle_of(&token)
+    }
+
+    /// A token as long as a real one.
+    pub(crate) fn next_token(&mut self) -> String {
         self.drawn += 1;
-        let token = format!("onelock1:{:032x}", self.drawn);
+        format!("onelock1:{:032x}", self.drawn)
+    }
+
+    /// The two commands of a cycle with this token.
+    pub(crate) fn cycle_of(&self, token: &str) -> (Cmd, Cmd) {
         let mut acquire = redis::cmd("EVALSHA");
         acquire.arg(&self.acquire).arg(2).arg(&self.lock).arg(&self.fence);
-        acquire.arg(&token).arg(self.ttl_ms).arg(self.fence_ttl_ms);
+        acquire.arg(token).arg(self.ttl_ms).arg(self.fence_ttl_ms);
         let mut release = redis::cmd("EVALSHA");
-        release.arg(&self.release).arg(1).arg(&self.lock).arg("m").arg(&token).arg(&self.channel);
+        release.arg(&self.release).arg(1).arg(&self.lock).arg("m").arg(token).arg(&self.channel);
         (acquire, release)
     }
 
@@ -76,8 +86,8 @@ impl Requests {
     /// When the lock is not free.
     pub(crate) fn run(&mut self, connection: &mut Connection) {
         let (acquire, release) = self.cycle();
-        expect(acquire.query(connection), 0);
-        expect(release.query(connection), 1);
+        granted(acquire.query(connection));
+        released(release.query(connection));
     }
 
     /// One acquire and release on a shared connection.
@@ -86,15 +96,19 @@ impl Requests {
     /// When the lock is not free.
     pub(crate) async fn run_async(&mut self, connection: &mut MultiplexedConnection) {
         let (acquire, release) = self.cycle();
-        expect(acquire.query_async(connection).await, 0);
-        expect(release.query_async(connection).await, 1);
+        granted(acquire.query_async(connection).await);
+        released(release.query_async(connection).await);
     }
 }
 
-/// The reply of either script: the server's clock, what it did, and a number more.
-fn expect(reply: redis::RedisResult<(u64, u8, u64)>, verdict: u8) {
+/// The reply to an acquire: the server's clock, what it did, and a number more.
+fn granted(reply: redis::RedisResult<(u64, u8, u64)>) {
     let (_, found, _) = reply.expect("the server runs the script");
-    assert_eq!(found, verdict, "somebody else uses the lock of this measurement");
+    assert_eq!(found, 0, "somebody else uses the lock of this measurement");
+}
+
+fn released(reply: redis::RedisResult<u8>) {
+    assert_eq!(reply.expect("the server runs the script"), 1, "somebody else uses the lock of this measurement");
 }
 
 /// Runs a command on a blocking connection.

@@ -685,6 +685,14 @@ onelock_status onelock_client_options_set_auto_renew(onelock_client_options *opt
                                                      onelock_error **error);
 
 /**
+ * How long a lock stays taken at least, counted from the start of the hold and at most the ttl: a lease that is given
+ * back earlier leaves the key standing for the rest. Default: 0.
+ */
+onelock_status onelock_client_options_set_min_hold(onelock_client_options *options,
+                                                   int64_t min_hold_ms,
+                                                   onelock_error **error);
+
+/**
  * After this long a lease is lost however healthy. Default: no limit.
  */
 onelock_status onelock_client_options_set_max_hold(onelock_client_options *options,
@@ -1233,6 +1241,15 @@ onelock_status onelock_lock_options_set_ttl(onelock_lock_options *options, int64
 onelock_status onelock_lock_options_set_auto_renew(onelock_lock_options *options,
                                                    bool auto_renew,
                                                    onelock_error **error);
+
+/**
+ * How long the lock stays taken at least, counted from the start of the hold and at most the ttl: a lease that is given
+ * back earlier, in whatever way, leaves the key standing for the rest, nobody's. With `onelock_lock_try_acquire` only one
+ * of many machines runs each tick of a job, although their clocks differ.
+ */
+onelock_status onelock_lock_options_set_min_hold(onelock_lock_options *options,
+                                                 int64_t min_hold_ms,
+                                                 onelock_error **error);
 
 /**
  * After this long renewal stops and the lease is lost with `ONELOCK_LOSS_MAX_HOLD`: bounds a hung holder.

@@ -3,7 +3,8 @@
 use crate::proxy::Match;
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 8] = [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, INSPECT, FORCE_RELEASE, WRITE_BACK];
+pub const ALL: [&str; 9] =
+    [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, RETAIN, INSPECT, FORCE_RELEASE, WRITE_BACK];
 
 /// Takes a mutex.
 pub const ACQUIRE: &str = include_str!("../../core/src/backend/redis/scripts/acquire_lock.lua");
@@ -15,6 +16,8 @@ pub const RENEW: &str = include_str!("../../core/src/backend/redis/scripts/renew
 pub const SET_COUNT: &str = include_str!("../../core/src/backend/redis/scripts/set_count.lua");
 /// Gives a hold back.
 pub const RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/release.lua");
+/// Gives a hold back whose key has to stay.
+pub const RETAIN: &str = include_str!("../../core/src/backend/redis/scripts/retain.lua");
 /// Looks.
 pub const INSPECT: &str = include_str!("../../core/src/backend/redis/scripts/inspect.lua");
 /// Takes by force.

@@ -180,6 +180,7 @@ impl World {
             release_executed: false,
             orphaned: false,
             granted_at: 0,
+            stays_until: Time::ZERO,
             told: 0,
             duty: None,
             duty_over: false,

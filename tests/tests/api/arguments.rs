@@ -14,7 +14,7 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 #[test]
 fn options_of_a_client_are_checked_when_it_is_made() {
     on_both(|face| {
-        let wrong: [(&str, Change); 13] = [
+        let wrong: [(&str, Change); 14] = [
             ("prefix", |it| it.prefix(vec![b'x'; 513])),
             ("label", |it| it.label("x".repeat(129))),
             ("label", |it| it.label("two\nlines")),

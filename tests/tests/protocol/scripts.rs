@@ -62,6 +62,7 @@ const fn case(script: &'static str, reply: &'static str) -> Case {
 fn words(reply: &[u8]) -> Vec<String> {
     match redis::parse_redis_value(reply).unwrap() {
         Value::Array(items) => items.iter().map(text).collect(),
+        Value::Int(number) => vec![number.to_string()],
         other => panic!("a script answered {other:?}"),
     }
 }
@@ -210,6 +211,11 @@ fn mutex(bench: &mut Bench) {
     bench.server.cmd(&["DEL", NAME]);
 
     let bare = Case { keys: "KEYS without fencing", argv: "ARGV without fencing", ..case("acquire_lock", "granted") };
+    // a plain command would take a free one; the script looks at one that is taken, and at the next
+    bench.server.cmd(&["SET", NAME, "somebody", "PX", "60000"]);
+    let foreign = case("acquire_lock", "held by a foreign client, which announces nothing");
+    bench.check(&Case { keys: bare.keys, argv: bare.argv, ..foreign }, &acquire(&mine, false));
+    bench.server.cmd(&["DEL", NAME]);
     bench.check(&bare, &acquire(&mine, false));
     bench.check(&case("release", "deleted, and announced"), &release(&mine));
     bench.server.cmd(&["SET", NAME, "somebody", "PX", "60000"]);

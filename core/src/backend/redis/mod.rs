@@ -37,6 +37,7 @@ mod crowd;
 mod dial;
 pub(crate) mod endpoint;
 pub(crate) mod facts;
+mod forms;
 mod handshake;
 mod hosts;
 mod inquiry;

@@ -10,6 +10,7 @@ use super::berths::Berths;
 use super::carpool::Carpool;
 use super::crowd::Crowd;
 use super::endpoint::Endpoint;
+use super::forms::Forms;
 use super::line::{Line, Patience};
 use super::lines::Lines;
 use super::link::Link;
@@ -17,10 +18,9 @@ use super::listen::{self, Topics};
 use super::lookout::Lookouts;
 use super::pipe::Pipe;
 use super::redirect::Redirect;
-use super::refusal;
 use super::replicas::{self, Confirmations};
 use super::reply;
-use super::request::{self, Announce, Form};
+use super::request::{self, Announce};
 use super::scout::Scout;
 use super::shared::{Common, Shared, Target};
 use crate::backend::{Interrupt, Subscription};
@@ -57,6 +57,7 @@ pub(crate) struct Node {
     berths: Arc<Berths>,
     crowd: Crowd,
     carpool: Carpool,
+    forms: Forms,
     /// Idle connections on which nobody stands behind whoever waits for replicas.
     own: Mutex<Vec<Pipe>>,
 }
@@ -89,8 +90,8 @@ impl Node {
         let lookouts = Arc::new(Lookouts::new(shared.clone(), lines.clone()));
         let shards = Arc::new(Topics::sharded());
         let carpool = Carpool::new(shared.clone(), lines.clone());
-        let (crowd, own) = (Crowd::new(shared.options.share_from), Mutex::default());
-        Node { shared, link, topics, shards, lines, lookouts, berths, crowd, carpool, own }
+        let (crowd, own, forms) = (Crowd::new(shared.options.share_from), Mutex::default(), Forms::default());
+        Node { shared, link, topics, shards, lines, lookouts, berths, crowd, carpool, own, forms }
     }
 
     /// Hears what is announced on `channel`.
@@ -140,7 +141,7 @@ impl Node {
     /// One operation from an event loop, which reads its connection itself: without a switch to another thread.
     pub(crate) async fn call_from_loop(&self, op: &Op, how: How, until: Time) -> Told {
         let Some(berth) = self.berth() else { return self.call(op, how, until).await };
-        let mut form = Form::Sha;
+        let mut form = self.forms.first(op);
         loop {
             let bytes = request::command(op, form, how.announce).get_packed_command();
             let sent_at = clock::now();
@@ -148,8 +149,8 @@ impl Node {
             let exchange = berth.exchange(bytes, sent_at, limit, self.shared.options.request_timeout);
             self.shared.common.count_command();
             let Some((outcome, received_at)) = exchange.await else { return self.call(op, how, until).await };
-            if form == Form::Sha && matches!(&outcome, Outcome::Applied(value) if refusal::is_unknown_script(value)) {
-                form = Form::Text;
+            if let Some(next) = self.forms.next(op, form, &outcome) {
+                form = next;
                 continue;
             }
             // without a number: an undo goes over another connection, and is not in order with this
@@ -166,7 +167,7 @@ impl Node {
     }
 
     async fn call_shared(&self, op: &Op, how: How, until: Time) -> Told {
-        let mut form = Form::Sha;
+        let mut form = self.forms.first(op);
         loop {
             let (begun, epoch) = (clock::now(), self.shared.epoch());
             let pipe = match self.link.pipe(until).await {
@@ -174,10 +175,11 @@ impl Node {
                 Err(failure) => return not_sent(begun, failure),
             };
             let (sent_at, outcome) = self.exchange(&pipe, &request::command(op, form, how.announce), how, until).await;
+            if let Some(next) = self.forms.next(op, form, &outcome) {
+                form = next;
+                continue;
+            }
             match &outcome {
-                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
-                    form = Form::Text;
-                }
                 // the connection ended before this request's turn came: take the next one
                 Outcome::NotApplied(_) if clock::now() < until && self.shared.common.check_open().is_ok() => {}
                 _ => {
@@ -196,7 +198,7 @@ impl Node {
 
     /// On a connection of its own, on which nothing stands behind it while it waits for replicas.
     async fn call_alone(&self, op: &Op, how: How, until: Time) -> Told {
-        let mut form = Form::Sha;
+        let mut form = self.forms.first(op);
         loop {
             let begun = clock::now();
             let idle = self.own().pop();
@@ -209,14 +211,13 @@ impl Node {
                 },
             };
             let (sent_at, outcome) = self.exchange(&pipe, &request::command(op, form, how.announce), how, until).await;
-            match &outcome {
-                Outcome::Applied(value) if form == Form::Sha && refusal::is_unknown_script(value) => {
-                    form = Form::Text;
-                    self.keep(pipe);
-                    continue;
-                }
-                Outcome::NotApplied(_) if reused => continue,
-                _ => {}
+            if let Some(next) = self.forms.next(op, form, &outcome) {
+                form = next;
+                self.keep(pipe);
+                continue;
+            }
+            if reused && matches!(outcome, Outcome::NotApplied(_)) {
+                continue;
             }
             let mut sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
             if matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value)) {
@@ -320,14 +321,14 @@ impl Node {
             Ok(car) => car?,
             Err(failure) => return Some(not_sent(begun, failure)),
         };
-        let mut form = Form::Sha;
+        let mut form = self.forms.first(op);
         loop {
             let bytes = request::command(op, form, how.announce).get_packed_command();
             let sent_at = clock::now();
             let within = Patience { until: self.shared.reply_until(patience.until, sent_at), ..patience };
             let outcome = car.request(&bytes, sent_at, within)?;
-            if form == Form::Sha && matches!(&outcome, Outcome::Applied(value) if refusal::is_unknown_script(value)) {
-                form = Form::Text;
+            if let Some(next) = self.forms.next(op, form, &outcome) {
+                form = next;
                 continue;
             }
             let sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
@@ -343,15 +344,15 @@ impl Node {
     fn exchange_blocking(&self, line: &mut Line, op: &Op, how: How, patience: Patience<'_>) -> Exchange {
         let shared = &*self.shared;
         let asking = how.asking.then(|| redis::cmd("ASKING"));
-        let mut form = Form::Sha;
+        let mut form = self.forms.first(op);
         loop {
             let request = request::command(op, form, how.announce);
             let sent_at = clock::now();
             let within = Patience { until: shared.reply_until(patience.until, sent_at), ..patience };
             shared.common.count_command();
             let outcome = line.exchange(asking.as_ref(), &request, sent_at, within);
-            if form == Form::Sha && matches!(&outcome, Outcome::Applied(value) if refusal::is_unknown_script(value)) {
-                form = Form::Text;
+            if let Some(next) = self.forms.next(op, form, &outcome) {
+                form = next;
                 continue;
             }
             let mut sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };

@@ -2,8 +2,7 @@
 
 use redis::Value;
 
-use super::refusal;
-use super::value;
+use super::{refusal, request, value};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token, token};
 
@@ -24,6 +23,16 @@ pub(crate) struct Reading {
 
 /// Reads the reply to `op`. One that doesn't fit is no reply: what happened is then unknown.
 pub(crate) fn read(op: &Op, value: Value) -> Reading {
+    match (op, &value) {
+        // the plain command took it
+        (_, Value::Okay) if request::is_plain(op) => {
+            return bare(Reply::Granted { fence: None, again: false }, false);
+        }
+        (Op::Release { .. } | Op::Undo { .. }, Value::Int(found @ 0..=2)) => {
+            return bare(Reply::Released(*found != 0), *found == 2);
+        }
+        _ => {}
+    }
     let mut items = match value {
         Value::Array(items) => Items(items.into_iter()),
         Value::ServerError(error) => return refused(&value::words(&error)),
@@ -51,9 +60,9 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
-        Op::Release { .. } | Op::Retain { .. } | Op::Undo { .. } => {
-            deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard))
-        }
+        // these answer with a number alone
+        Op::Release { .. } | Op::Undo { .. } => None,
+        Op::Retain { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
     };
@@ -67,7 +76,16 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
 
 /// Whether the reply to an acquire says that the lock is held by it now.
 pub(crate) fn is_grant(value: &Value) -> bool {
-    matches!(value, Value::Array(items) if matches!(items.get(1), Some(Value::Int(0 | 1))))
+    match value {
+        Value::Okay => true,
+        Value::Array(items) => matches!(items.get(1), Some(Value::Int(0 | 1))),
+        _ => false,
+    }
+}
+
+/// A reply without the server's clock.
+fn bare(reply: Reply, unheard: bool) -> Reading {
+    Reading { server_time_us: None, outcome: Outcome::Applied(reply), unheard }
 }
 
 fn refused(text: &str) -> Reading {
@@ -225,8 +243,11 @@ mod tests {
     fn a_reply_that_does_not_fit_leaves_it_open_what_happened() {
         let odd = [
             Value::Nil,
-            Value::Int(1),
+            Value::Okay,
+            Value::Int(3),
+            Value::Int(-1),
             array(&[]),
+            array(&[Value::Int(5), Value::Int(1), Value::Int(1)]),
             array(&[Value::Int(-5), Value::Int(0)]),
             array(&[Value::Int(5)]),
             array(&[Value::Int(5), Value::Int(7)]),
@@ -257,12 +278,27 @@ mod tests {
     }
 
     #[test]
+    fn what_a_plain_command_answers_is_no_grant_of_a_fencing_token() {
+        let acquire = |fence_ttl_ms| {
+            let Op::Release { claim } = release() else { unreachable!() };
+            Op::Acquire { claim, ttl_ms: 5, fence_ttl_ms, info: None }
+        };
+        let granted = Outcome::Applied(Reply::Granted { fence: None, again: false });
+        assert_eq!(read(&acquire(None), Value::Okay).outcome, granted);
+        assert!(matches!(read(&acquire(Some(9)), Value::Okay).outcome, Outcome::Indeterminate(_)));
+    }
+
+    #[test]
     fn a_refused_publish_is_noticed() {
-        let reading = read(&release(), array(&[Value::Int(5), Value::Int(1), Value::Int(0)]));
-        assert_eq!(
-            reading,
-            Reading { server_time_us: Some(5), outcome: Outcome::Applied(Reply::Released(true)), unheard: true }
-        );
+        let released = |found| Outcome::Applied(Reply::Released(found));
+        for (number, found, unheard) in [(0, false, false), (1, true, false), (2, true, true)] {
+            let expected = Reading { server_time_us: None, outcome: released(found), unheard };
+            assert_eq!(read(&release(), Value::Int(number)), expected);
+        }
+        let Op::Release { claim } = release() else { unreachable!() };
+        let retain = Op::Retain { claim, nodes: crate::machine::Nodes::ALL, rest_ms: 1 };
+        let reading = read(&retain, array(&[Value::Int(5), Value::Int(1), Value::Int(0)]));
+        assert_eq!(reading, Reading { server_time_us: Some(5), outcome: released(true), unheard: true });
     }
 
     #[test]

@@ -8,10 +8,17 @@ use crate::machine::{Claim, Key, Kind, Op, Proposal, naming};
 /// How a script is named in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
+    /// A plain command, which does all that is asked where it succeeds. Otherwise the script has to look.
+    Plain,
     /// By its hash; the server may answer that it doesn't know it.
     Sha,
     /// By its text, which the server remembers.
     Text,
+}
+
+/// Whether a plain command may do: taking a mutex without fencing.
+pub(crate) fn is_plain(op: &Op) -> bool {
+    matches!(op, Op::Acquire { claim, fence_ttl_ms: None, .. } if claim.kind == Kind::Mutex)
 }
 
 /// On which channels a release is announced.
@@ -85,6 +92,11 @@ struct Terms {
 }
 
 fn acquire(claim: &Claim, terms: &Terms, info: Option<&str>, form: Form) -> Cmd {
+    if form == Form::Plain {
+        let mut command = Cmd::with_capacity(6, claim.key.len() + claim.token.len() + 64);
+        command.arg("SET").arg(&*claim.key).arg(&*claim.token).arg("NX").arg("PX").arg(terms.ttl_ms);
+        return command;
+    }
     let keys = if terms.fence_ttl_ms.is_some() { 2 } else { 1 };
     let (script, info) = match claim.kind {
         Kind::Mutex => (&SCRIPTS.acquire_lock, None),
@@ -162,7 +174,7 @@ fn letter(kind: Kind) -> &'static str {
 /// words themselves need, roughly.
 fn begin(script: &Script, form: Form, keys: usize, words: usize, size: usize) -> Cmd {
     let (name, script) = match form {
-        Form::Sha => ("EVALSHA", script.sha.as_str()),
+        Form::Plain | Form::Sha => ("EVALSHA", script.sha.as_str()),
         Form::Text => ("EVAL", script.text),
     };
     let mut command = Cmd::with_capacity(3 + words, script.len() + size + 8 * words);
@@ -187,6 +199,17 @@ mod tests {
             _ => panic!("a cursor"),
         };
         command(op, Form::Sha, Announce::Classic).args_iter().skip(2).map(word).collect()
+    }
+
+    #[test]
+    fn a_mutex_without_fencing_is_taken_by_a_plain_command() {
+        let acquire = |kind, fence_ttl_ms| Op::Acquire { claim: claim(kind), ttl_ms: 5, fence_ttl_ms, info: None };
+        let plain = acquire(Kind::Mutex, None);
+        assert!(is_plain(&plain));
+        assert!(!is_plain(&acquire(Kind::Mutex, Some(9))) && !is_plain(&acquire(Kind::Reentrant, None)));
+        assert!(!is_plain(&Op::Vote { claim: claim(Kind::Mutex), ttl_ms: 5, fence: None, info: None }));
+        let packed = command(&plain, Form::Plain, Announce::Classic).get_packed_command();
+        assert_eq!(packed, redis::cmd("SET").arg(&["k", "tok", "NX", "PX", "5"]).get_packed_command());
     }
 
     #[test]

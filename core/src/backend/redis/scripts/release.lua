@@ -7,14 +7,11 @@
 -- ARGV[4]  command to publish with, PUBLISH when left out; SPUBLISH for the sharded channels of a cluster
 -- ARGV[5]  a second such command, to publish with both; may be left out
 --
--- Reply: {us, 1, heard} deleted, {us, 0} not there (gone, somebody else's, or of another type); us is the server's
--- clock; heard 0: the server refused to publish, so waiters find out by themselves.
+-- Reply, a number: 1 deleted, 2 deleted but the server refused to publish, so waiters find out by themselves; 0 not there
+-- (gone, somebody else's, or of another type).
 --
 -- Idempotent: a second run answers 0 and touches nothing. The channel is an argument, not a key: one declared key
 -- works through a slot migration. The publish comes last and guarded: without permission the delete still stands.
-
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2]
 
 local mine
 if ARGV[1] == 'm' then
@@ -25,15 +22,15 @@ else
   if type(mine) ~= 'table' then mine = mine == 1 end
 end
 if type(mine) == 'table' then
-  if string.find(mine.err, 'WRONGTYPE', 1, true) then return {now, 0} end
+  if string.find(mine.err, 'WRONGTYPE', 1, true) then return 0 end
   return mine
 end
-if not mine then return {now, 0} end
+if not mine then return 0 end
 redis.call('DEL', KEYS[1])
-if ARGV[3] == '' then return {now, 1, 1} end
+if ARGV[3] == '' then return 1 end
 local told = redis.pcall(ARGV[4] or 'PUBLISH', ARGV[3], '0')
 if ARGV[5] then
   local other = redis.pcall(ARGV[5], ARGV[3], '0')
   if type(other) == 'table' then told = other end
 end
-return {now, 1, type(told) == 'table' and 0 or 1}
+return type(told) == 'table' and 2 or 1
