@@ -74,9 +74,10 @@ impl Driver {
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes()).await?)),
             "force_release" => {
                 let client = self.clients.get(&args.client)?;
-                return Ok(json!(match args.foreign {
-                    true => client.force_release_foreign(args.name.bytes()).await?,
-                    false => client.force_release(args.name.bytes()).await?,
+                return Ok(json!(if args.foreign {
+                    client.force_release_foreign(args.name.bytes()).await?
+                } else {
+                    client.force_release(args.name.bytes()).await?
                 }));
             }
             "cancel" => {

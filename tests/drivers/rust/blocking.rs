@@ -65,9 +65,10 @@ impl Driver {
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes())?)),
             "force_release" => {
                 let client = self.clients.get(&args.client)?;
-                return Ok(json!(match args.foreign {
-                    true => client.force_release_foreign(args.name.bytes())?,
-                    false => client.force_release(args.name.bytes())?,
+                return Ok(json!(if args.foreign {
+                    client.force_release_foreign(args.name.bytes())?
+                } else {
+                    client.force_release(args.name.bytes())?
                 }));
             }
             "cancel" => {
