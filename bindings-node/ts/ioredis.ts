@@ -1,13 +1,19 @@
 // Where an ioredis object connects to, as an address and options of this package. The object itself is only looked at:
 // nothing is ever sent through it.
 
-import { invalid, UnsupportedError, worded } from './errors'
+import { lookup } from 'node:dns'
+import { isIP } from 'node:net'
+import { isDeepStrictEqual } from 'node:util'
+import { invalid, type OnelockError, UnsupportedError, worded } from './errors'
+import { CLUSTER, type Fate, isSet, SENTINEL, SINGLE, TLS } from './ioredis_options'
 import type { ClientOptions } from './options'
 
 /** What is read of an object of ioredis, `Redis` or `Cluster`. */
 export interface IoRedis {
   /** What it was made with. */
   readonly options: object
+  /** How its connections are, in a word. */
+  readonly status: string
   /** Closes its connections. */
   quit?(): Promise<unknown>
 }
@@ -16,6 +22,8 @@ export interface IoRedis {
 export interface Place {
   address: string
   options: ClientOptions
+  /** The name of its connections. */
+  label: string | undefined
 }
 
 /** The options of ioredis that say where a server is, and how to get in. */
@@ -23,34 +31,43 @@ interface Single {
   host?: string
   port?: number | string
   path?: string
+  family?: number
   username?: string | null
   password?: string | null
   db?: number
-  tls?: Tls
+  tls?: Tls | true
   keyPrefix?: string
   connectTimeout?: number
   commandTimeout?: number
+  connectionName?: string | null
+  protocol?: number
   Connector?: unknown
-  sentinels?: { host?: string; port?: number | string }[] | null
+  sentinels?: Host[] | null
   name?: string | null
   role?: string
   sentinelUsername?: string | null
   sentinelPassword?: string | null
+  sentinelTLS?: Tls | true
   enableTLSForSentinelMode?: boolean
 }
 
-interface Tls {
+interface Host {
+  host?: string
+  port?: number | string
+  family?: number
+}
+
+interface Tls extends Host {
   rejectUnauthorized?: boolean
   servername?: string
   [option: string]: unknown
 }
 
-type Node = string | number | { host?: string; port?: number | string }
+type Node = string | number | Single
 
 interface Grouped {
-  isCluster?: boolean
   startupNodes?: Node[]
-  options: { redisOptions?: Single; keyPrefix?: string }
+  options: { redisOptions?: Single; keyPrefix?: string; dnsLookup?: unknown }
 }
 
 const TRIED = 'make a Redlock'
@@ -62,62 +79,186 @@ function unsupported(detail: string): UnsupportedError {
   return new UnsupportedError(worded('Unsupported', TRIED, detail, undefined))
 }
 
-/** Where this client connects to. `own` are the options that its user gave for this package. */
+/**
+ * Where this client connects to. `own` are the options that its user gave for this package.
+ *
+ * @throws {InvalidArgumentError} for anything that is no object of ioredis
+ * @throws {UnsupportedError} for an option that cannot be taken over
+ */
 export function placeOf(client: unknown, own: ClientOptions): Place {
-  if (typeof client !== 'object' || client === null || typeof (client as IoRedis).options !== 'object') {
-    throw invalid(TRIED, 'a client must be an object of ioredis, Redis or Cluster: its options say where the server is')
-  }
-  const group = client as Grouped
-  return group.isCluster ? clusterPlace(group, own) : singlePlace((client as IoRedis).options as Single, own)
+  if (isCluster(client)) return clusterPlace(client, own)
+  if (isSingle(client)) return singlePlace(client.options, own)
+  throw unknown(client)
 }
+
+/** What every `Redis` of ioredis has among its options, whether or not its user has set it. */
+const ALWAYS_SET = ['sentinels', 'natMap', 'keyPrefix', 'maxRetriesPerRequest', 'retryStrategy']
+/** The same of `Cluster`. */
+const ALWAYS_SET_IN_CLUSTERS = ['clusterRetryStrategy', 'scaleReads', 'maxRedirections', 'dnsLookup']
+
+function isSingle(client: unknown): client is { options: Single } {
+  return (
+    has(client, ALWAYS_SET) && typeof (client.connector as { connect?: unknown } | undefined)?.connect === 'function'
+  )
+}
+
+function isCluster(client: unknown): client is Grouped {
+  return has(client, ALWAYS_SET_IN_CLUSTERS) && client.isCluster === true && Array.isArray(client.startupNodes)
+}
+
+function has(client: unknown, words: string[]): client is Record<string, unknown> {
+  if (typeof client !== 'object' || client === null) return false
+  const { options } = client as { options?: unknown }
+  return typeof options === 'object' && options !== null && words.every((word) => word in options)
+}
+
+/** An object that looks like one of ioredis and is none could be connected to any server. */
+function unknown(client: unknown): OnelockError {
+  const detail = `a client must be an object of ioredis, Redis or Cluster, not ${called(client)}`
+  return invalid(TRIED, `${detail}; for another client give its address to Client of "onelock"`)
+}
+
+function called(client: unknown): string {
+  if (typeof client !== 'object' || client === null) return client === null ? 'null' : typeof client
+  const { isOpen, sendCommand } = client as Record<string, unknown>
+  if (isOpen !== undefined && typeof sendCommand === 'function') return 'one of node-redis (the package "redis")'
+  const name = (client.constructor as { name?: string } | undefined)?.name ?? ''
+  return name === '' || name === 'Object' ? 'some other object' : `an object of the class ${name}`
+}
+
+/** Refuses options that would be left out. `whose` names them for people. */
+function check(options: object, table: Record<string, Fate>, whose: string): void {
+  for (const [option, value] of Object.entries(options)) {
+    if (!isSet(value)) continue
+    const fate = Object.hasOwn(table, option) ? table[option]! : always
+    const why = typeof fate === 'function' ? fate(value) : null
+    if (why !== null) throw unsupported(`the option ${whose}${option} of the client cannot be taken over: ${why}`)
+  }
+}
+
+const always = () => 'this version does not know it'
 
 function singlePlace(from: Single, own: ClientOptions): Place {
-  const options = optionsOf(from, own)
-  if (from.Connector !== undefined && !from.sentinels) {
+  check(from, SINGLE, '')
+  if (from.Connector && !from.sentinels) {
     throw unsupported('the client has a Connector of its own, which only ioredis can use')
   }
-  if (from.sentinels) return { address: sentinelAddress(from), options }
-  const db = from.db ?? 0
+  if (from.sentinels) return sentinelPlace(from, own)
+  const { options, label } = optionsOf(from, own)
+  const query = queryOf(from)
   if (from.path) {
     const path = from.path.split('/').map(encodeURIComponent).join('/')
-    return { address: `unix://${userInfo(from)}${path}?db=${db}`, options }
+    if (from.tls) throw unsupported('the client speaks TLS over a socket in the file system')
+    query.set('db', String(from.db ?? 0))
+    return { address: `unix://${userInfo(from)}${path}${queryText(query)}`, options, label }
   }
-  return { address: `${scheme('redis', from.tls)}://${userInfo(from)}${hostPort(from)}/${db}`, options }
+  const where = `${scheme('redis', from.tls)}://${userInfo(from)}${hostPort(from)}/${from.db ?? 0}`
+  return { address: where + queryText(query), options, label }
 }
 
-function sentinelAddress(from: Single): string {
+function sentinelPlace(from: Single, own: ClientOptions): Place {
   if (from.role === 'slave')
     throw invalid(TRIED, 'the client asks Sentinel for a replica; locks are kept on the master')
   if (!from.name) throw invalid(TRIED, 'the client names no master group: ioredis calls that option "name"')
-  const query = new URLSearchParams()
+  // ioredis speaks TLS with the master only if both are set
+  const tls = from.enableTLSForSentinelMode ? from.tls : undefined
+  const { host: _host, port: _port, tls: _tls, ...rest } = from
+  const { options, label } = optionsOf(tls === undefined ? rest : { ...rest, tls }, own)
+  const query = queryOf(from)
   if (from.sentinelUsername) query.set('sentinel_username', from.sentinelUsername)
   if (from.sentinelPassword) query.set('sentinel_password', from.sentinelPassword)
-  if (from.enableTLSForSentinelMode) query.set('sentinel_tls', 'true')
-  const hosts = from.sentinels!.map((sentinel) => hostPort({ port: 26379, ...sentinel })).join(',')
+  if (from.sentinelTLS) {
+    checkTls(from.sentinelTLS, {}, own, 'sentinelTLS')
+    if (tls && isInsecure(tls) !== isInsecure(from.sentinelTLS)) {
+      throw unsupported('the options tls and sentinelTLS of the client differ in rejectUnauthorized')
+    }
+    if (isInsecure(from.sentinelTLS)) options.tlsInsecure ??= true
+    query.set('sentinel_tls', 'true')
+  }
+  const hosts = from.sentinels!.map((sentinel) => {
+    check(sentinel, SENTINEL, 'sentinels[].')
+    return hostPort({ ...sentinel, port: sentinel.port ?? 26379, family: sentinel.family || (from.family ?? 0) })
+  })
   const path = `${encodeURIComponent(from.name)}/${from.db ?? 0}`
-  const rest = String(query) === '' ? '' : `?${query}`
-  return `${scheme('redis+sentinel', from.tls)}://${userInfo(from)}${hosts}/${path}${rest}`
+  const where = `${scheme('redis+sentinel', tls)}://${userInfo(from)}${hosts.join(',')}/${path}`
+  return { address: where + queryText(query), options, label }
 }
 
 function clusterPlace({ startupNodes, options }: Grouped, own: ClientOptions): Place {
+  check(options, CLUSTER, '')
   const inner = options.redisOptions ?? {}
-  const hosts = (startupNodes ?? []).map(nodeAddress).join(',')
-  if (hosts === '') throw invalid(TRIED, 'the cluster client names no startup nodes')
-  const from = { ...inner, keyPrefix: options.keyPrefix ?? inner.keyPrefix ?? '' }
-  return {
-    address: `${scheme('redis+cluster', inner.tls)}://${userInfo(inner)}${hosts}`,
-    options: optionsOf(from, own),
+  check(inner, SINGLE, 'redisOptions.')
+  if (inner.db)
+    throw unsupported('the option redisOptions.db of the client cannot be taken over: a cluster has one database')
+  if (inner.Connector) throw unsupported('the client has a Connector of its own, which only ioredis can use')
+  const nodes = (startupNodes ?? []).map((node) => startupNode(node, inner))
+  if (nodes.length === 0) throw invalid(TRIED, 'the cluster client names no startup nodes')
+  for (const { host } of nodes) checkLookup(options.dnsLookup, host)
+  const from = { ...inner, keyPrefix: options.keyPrefix || inner.keyPrefix || '' }
+  const hosts = nodes.map((node) => hostPort({ ...node, tls: inner.tls } as Single)).join(',')
+  const where = `${scheme('redis+cluster', inner.tls)}://${userInfo(inner)}${hosts}`
+  return { address: where + queryText(queryOf(inner)), ...optionsOf(from, own) }
+}
+
+/** What a startup node says of itself; it may say nothing that the other nodes would not be told. */
+function startupNode(node: Node, inner: Single): Host {
+  const { host, port, db: _db, family, ...rest } = typeof node === 'object' ? node : spelled(node, inner)
+  const mine = { username: rest.username || null, password: rest.password || null }
+  const theirs = { ...inner, username: inner.username || null, password: inner.password || null } as Record<
+    string,
+    unknown
+  >
+  for (const [option, value] of Object.entries({ ...rest, ...mine })) {
+    if (isSet(value) && !isDeepStrictEqual(value, theirs[option])) {
+      const other = 'give it in redisOptions, for all nodes'
+      throw unsupported(`the option ${option} of a startup node of the client cannot be taken over: ${other}`)
+    }
   }
+  return { host: host || '127.0.0.1', port: port || PORT, family: family || (inner.family ?? 0) }
 }
 
-function nodeAddress(node: Node): string {
-  if (typeof node === 'number' || /^\d+$/.test(String(node))) return hostPort({ port: node as number })
-  if (typeof node === 'object') return hostPort(node)
-  return new URL(node.includes('://') ? node : `redis://${node}`).host
+function spelled(node: string | number, inner: Single): Single {
+  if (typeof node === 'number' || /^\d+$/.test(node)) return { port: node }
+  let url: URL
+  try {
+    url = new URL(node.includes('://') ? node : `redis://${node}`)
+  } catch {
+    throw invalid(TRIED, 'a startup node of the client is no address')
+  }
+  if (url.protocol === 'rediss:' && !inner.tls) {
+    throw unsupported('a startup node of the client says rediss://, which ioredis heeds in redisOptions.tls only')
+  }
+  const host = decodeURIComponent(url.hostname).replace(/^\[|\]$/g, '')
+  const words = { username: decodeURIComponent(url.username), password: decodeURIComponent(url.password) }
+  return { ...Object.fromEntries(url.searchParams), ...words, host, port: url.port || PORT }
 }
 
-function hostPort({ host = '127.0.0.1', port = PORT }: { host?: string; port?: number | string }): string {
-  return `${host.includes(':') ? `[${host}]` : host}:${port}`
+/** A lookup of its own may lead anywhere; one that only hands the name on is none. */
+function checkLookup(dnsLookup: unknown, host: string | undefined): void {
+  if (!isSet(dnsLookup) || dnsLookup === lookup || typeof dnsLookup !== 'function' || isIP(host ?? '')) return
+  let found: unknown
+  try {
+    dnsLookup(host, (_error: unknown, address: unknown) => {
+      found = address
+    })
+  } catch {
+    // it is no such function
+  }
+  if (found === host) return
+  const instead = 'give the addresses that it finds as startup nodes'
+  throw unsupported(`the option dnsLookup of the client cannot be taken over: only ioredis asks it; ${instead}`)
+}
+
+function hostPort({ host = '127.0.0.1', port = PORT, family, tls }: Host & { tls?: unknown }): string {
+  let name = host
+  if (family && !isIP(host)) {
+    if (host !== 'localhost' || tls) {
+      const instead = `with the name ${host}; give an address, or 0 for either family`
+      throw unsupported(`the option family (${family}) of the client cannot be taken over ${instead}`)
+    }
+    name = Number(family) === 6 ? '::1' : '127.0.0.1'
+  }
+  return `${name.includes(':') ? `[${name}]` : name}:${port}`
 }
 
 function userInfo({ username, password }: Single): string {
@@ -126,38 +267,53 @@ function userInfo({ username, password }: Single): string {
   return `${encodeURIComponent(username ?? '')}${secret}@`
 }
 
-function scheme(plain: string, tls: Tls | undefined): string {
+function queryOf({ protocol }: Single): URLSearchParams {
+  return new URLSearchParams(protocol === 2 ? { protocol: 'resp2' } : {})
+}
+
+function queryText(query: URLSearchParams): string {
+  return String(query) === '' ? '' : `?${query}`
+}
+
+function scheme(plain: string, tls: Tls | true | undefined): string {
   return tls ? plain.replace('redis', 'rediss') : plain
 }
 
-function optionsOf(from: Single, own: ClientOptions): ClientOptions {
+function optionsOf(from: Single, own: ClientOptions): { options: ClientOptions; label: string | undefined } {
   const options: ClientOptions = { ...own }
   if (from.keyPrefix) options.prefix ??= from.keyPrefix
   if (from.connectTimeout !== DEFAULT_CONNECT_TIMEOUT) options.connectTimeout ??= from.connectTimeout
   options.requestTimeout ??= from.commandTimeout
   if (from.tls) {
-    checkTls(from.tls, from.host, own)
-    if (from.tls.rejectUnauthorized === false) options.tlsInsecure ??= true
+    checkTls(from.tls, from, own, 'tls')
+    if (isInsecure(from.tls)) options.tlsInsecure ??= true
   }
-  return options
+  return { options, label: from.connectionName || undefined }
 }
 
-/** What cannot be taken over must not be left out in silence. */
-function checkTls(tls: Tls, host: string | undefined, own: ClientOptions): void {
+function isInsecure(tls: Tls | true): boolean {
+  return tls !== true && tls.rejectUnauthorized === false
+}
+
+/** Whose certificate to believe is nothing to be guessed. */
+function checkTls(tls: Tls | true, { host, port }: Host, own: ClientOptions, whose: string): void {
+  if (tls === true) return
+  check(tls, TLS, `${whose}.`)
   const instead: Record<string, string | undefined> = { ca: own.caFile, cert: own.certFile, key: own.keyFile }
   for (const [option, file] of Object.entries(instead)) {
-    if (tls[option] !== undefined && file === undefined) {
-      throw unsupported(
-        `the option tls.${option} of the client is no file; give { client: { ${option}File } } in settings`,
-      )
+    if (isSet(tls[option]) && file === undefined) {
+      const where = `give { client: { ${option}File } } in settings`
+      throw unsupported(`the option ${whose}.${option} of the client is no file; ${where}`)
     }
   }
-  for (const option of ['pfx', 'checkServerIdentity', 'secureContext']) {
-    if (tls[option] !== undefined) throw unsupported(`the option tls.${option} of the client cannot be taken over`)
-  }
-  if (tls.servername !== undefined && tls.servername !== host) {
-    throw unsupported(
-      `the option tls.servername of the client is not its host: connect to ${tls.servername} by that name`,
-    )
+  const places: [string, unknown, unknown][] = [
+    ['servername', tls.servername, host],
+    ['host', tls.host, host],
+    ['port', tls.port, port],
+  ]
+  for (const [option, value, expected] of places) {
+    if (isSet(value) && value !== expected) {
+      throw unsupported(`the option ${whose}.${option} of the client is not its ${option === 'port' ? option : 'host'}`)
+    }
   }
 }

@@ -14,7 +14,8 @@
  * Both packages respect each other's locks on one server, so processes can be moved one after the other. What differs:
  *
  * - Waiting does not poll: `retryCount`, `retryDelay` and `retryJitter` say how long to wait, and a release wakes.
- * - The clients are only asked for their options; this package makes connections of its own.
+ * - The clients are only asked for their options; this package makes connections of its own. What is no object of ioredis,
+ *   and every option of one that cannot be taken over, is refused by name.
  * - `using` extends from a thread that a blocked event loop does not stop, every third of the duration;
  *   `automaticExtensionThreshold` is checked and otherwise not needed.
  * - `extend` never shortens a lock.
@@ -181,7 +182,8 @@ export class Redlock extends EventEmitter {
 
   /**
    * @param clients one ioredis object, or one for each of several independent servers
-   * @throws {UnsupportedError} for what cannot be taken over: custom scripts, a store that this version has not
+   * @throws {InvalidArgumentError} for a client that is no object of ioredis
+   * @throws {UnsupportedError} for what cannot be taken over: options of the clients, custom scripts
    */
   constructor(clients: Iterable<IoRedis>, settings: Partial<RedlockSettings> = {}, scripts: object = {}) {
     super()
@@ -361,9 +363,10 @@ function connected(clients: Set<IoRedis>, own: ClientOptions): Client {
   if (others.some((other) => other !== first)) {
     throw invalid('make a Redlock', 'the clients differ in keyPrefix, tls or time limits; they must be alike')
   }
+  const { options, label } = places[0]!
   return new Client(
     places.map(({ address }) => address),
-    places[0]!.options,
+    label === undefined ? options : { label, ...options },
   )
 }
 

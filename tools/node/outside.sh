@@ -32,7 +32,7 @@ node -e '
         if (found.name !== name || found.version !== version) throw new Error(`${name} ${version} is not laid out`)
     }' "$laid"
 tar -tzf "${tarballs[0]}" | sort >"$out/list"
-grep -Ev '^package/(dist/[a-z]+\.(js|mjs|d\.ts|d\.mts)|package\.json|README\.md|LICENSE-(MIT|APACHE))$' "$out/list" &&
+grep -Ev '^package/(dist/[a-z_]+\.(js|mjs|d\.ts|d\.mts)|package\.json|README\.md|LICENSE-(MIT|APACHE))$' "$out/list" &&
     fail "these do not belong into the package"
 for needed in dist/index.mjs dist/index.d.mts dist/redlock.mjs dist/redlock.d.mts README.md LICENSE-MIT; do
     grep -qx "package/$needed" "$out/list" || fail "the package has no $needed"
