@@ -349,9 +349,6 @@ impl Session {
         work: impl Future<Output = Result<Outcome, Failure>> + Send + 'static,
     ) -> napi::Result<()> {
         let pump = self.pump.clone();
-        if self.state.borrow().calls.is_empty() {
-            self.pump.keep_alive(&env, true);
-        }
         // a panic, which is a defect, is told as a failure
         let work = AssertUnwindSafe(work).catch_unwind().map(move |ended| {
             let outcome = match ended {
@@ -365,8 +362,21 @@ impl Session {
             Some(watcher) => watcher.port().start(work),
             None => port::begin(work),
         };
-        let task = task.map_err(|error| napi::Error::from_reason(error.to_string()))?;
-        self.state.borrow_mut().calls.insert(call, Call { task, releases: None });
+        let mut state = self.state.borrow_mut();
+        let task = match task {
+            Ok(task) => task,
+            Err(error) => {
+                // there is no call: nothing is waited for, and JavaScript finds the error under its number
+                let reason = napi::Error::from_reason(error.to_string());
+                state.parcels.insert(call, Parcel::Failure(Box::new(error.into())));
+                return Err(reason);
+            }
+        };
+        if state.calls.is_empty() {
+            self.pump.keep_alive(&env, true);
+        }
+        state.calls.insert(call, Call { task, releases: None });
+        drop(state);
         if let Some(watcher) = &self.watcher {
             watcher.attend();
         }

@@ -4,7 +4,7 @@ const assert = require('node:assert/strict')
 const { getEventListeners } = require('node:events')
 const test = require('node:test')
 const { setImmediate: nextTurn } = require('node:timers/promises')
-const { block, setUp } = require('./support/clients.cjs')
+const { block, setUp, warnings } = require('./support/clients.cjs')
 const { until } = require('./support/server.cjs')
 
 const { at, connect, fresh } = setUp(test)
@@ -181,4 +181,37 @@ test('a signal at any instant: one of two, and nothing is left', async () => {
   assert.equal(granted + refused, 480)
   assert.ok(granted > 0 && refused > 0, `${granted} granted, ${refused} refused`)
   await undone(name, client, other)
+})
+
+test('many waiters for one signal are no reason for a warning', async () => {
+  const client = connect()
+  const name = fresh()
+  const lease = await client.lock(name).acquire()
+  const controller = new AbortController()
+  const reason = new Error('enough')
+  const seen = await warnings(async () => {
+    const { signal } = controller
+    const all = Array.from({ length: 30 }, () => reasonOf(client.lock(name).acquire({ signal })))
+    assert.equal(getEventListeners(signal, 'abort').length, 1)
+    // one that ends by itself takes nothing from the others
+    assert.equal(await client.lock(name).tryAcquire({ signal }), null)
+    assert.equal(getEventListeners(signal, 'abort').length, 1)
+    await until(() => client.stats().waiting === 30)
+    controller.abort(reason)
+    assert.deepEqual(new Set(await Promise.all(all)), new Set([reason]))
+    assert.equal(getEventListeners(signal, 'abort').length, 0)
+    await nextTurn()
+  })
+  assert.deepEqual(seen, [])
+  await lease.release()
+})
+
+test('a signal that is used again and again is listened to only while somebody waits', async () => {
+  const client = connect()
+  const { signal } = new AbortController()
+  for (let round = 0; round < 3; round += 1) {
+    const lease = await client.lock(fresh()).acquire({ signal })
+    assert.equal(getEventListeners(signal, 'abort').length, 0)
+    await lease.release()
+  }
 })

@@ -132,3 +132,14 @@ test('options of waiting, and other arguments', async () => {
   assert.equal(lease.held, true)
   await lease.release()
 })
+
+test('arguments in the wrong order are refused, not left out', async () => {
+  const client = new Client('memory://')
+  const body = async () => assert.fail('it ran')
+  await assert.rejects(client.lock('x').using(body, { timeout: 0 }), /lock\.using\(options, body\)/)
+  assert.throws(() => new Client({ ttl: 1000 }, 'memory://'), /the address comes first/)
+  const redis = new (require('ioredis'))({ lazyConnect: true })
+  const redlock = new (require('onelock/redlock').Redlock)([redis])
+  await assert.rejects(redlock.using(['x'], 1000, body, { retryCount: 0 }), /settings come before the routine/)
+  redis.disconnect()
+})

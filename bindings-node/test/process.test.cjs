@@ -58,6 +58,28 @@ test('waiting keeps the process alive', async () => {
   assert.match(out, /got it/)
 })
 
+test('a body of using keeps the process alive, also when it waits for nothing but the loss', async () => {
+  for (const wait of ["require('node:events').once(lease, 'lost')", "require('node:events').once(signal, 'abort')"]) {
+    const name = fresh()
+    const program = programs.start(
+      at.server.url,
+      `
+      new Client(url, { ttl: 300 }).lock('${name}').using(async (signal, lease) => {
+        say('held')
+        await ${wait}
+        say('heard')
+      }).catch((error) => say(error.code))`,
+    )
+    await until(() => program.out.includes('held'))
+    // longer than a process takes to notice that it has nothing to do
+    await new Promise((resolve) => setTimeout(resolve, 200))
+    assert.equal(program.child.exitCode, null)
+    await at.server.send('DEL', name)
+    const { code, out } = await program.ended
+    assert.deepEqual([code, out], [0, 'held\nheard\nERR_ONELOCK_LOST\n'])
+  }
+})
+
 test('waiting that was cancelled does not', async () => {
   const name = fresh()
   await at.server.send('SET', name, 'foreign')

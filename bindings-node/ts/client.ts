@@ -58,7 +58,7 @@ export interface Inspection {
   /** What is left of the holder's time to live on the server, in ms; `null` for a foreign key without one. */
   ttlLeft: number | null
   /** The fencing token of the present hold; `null` for a holder without one. */
-  fencingToken: bigint | null
+  fencingToken: number | null
 }
 
 /** How long things took, in milliseconds. Quantiles are upper bounds, at most twice too high. */
@@ -217,7 +217,7 @@ export class Client {
       owner: owner === undefined ? null : { ...owner, since: new Date(owner.since) },
       holdCount: seen.holdCount,
       ttlLeft: seen.ttlLeft ?? null,
-      fencingToken: fencingToken === undefined ? null : BigInt(fencingToken),
+      fencingToken: fencingToken ?? null,
     }
   }
 
@@ -279,6 +279,7 @@ type Given = [Address | undefined, ClientOptions | undefined]
 /** Which of the arguments is which: the address may be left out. */
 function sorted(first: Address | ClientOptions | undefined, second: ClientOptions | undefined): Given {
   if (typeof first === 'object' && first !== null && !Array.isArray(first)) {
+    if (second !== undefined) throw invalid('make a client', 'the address comes first, and then the options')
     return [undefined, first as ClientOptions]
   }
   return [first as Address | undefined, second]

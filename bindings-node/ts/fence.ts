@@ -3,9 +3,6 @@
 import { invalid } from './errors'
 import { native } from './native'
 
-/** The highest token there can be. */
-const MOST = 2n ** 53n - 1n
-
 /**
  * For a resource inside this process: remembers the highest fencing token seen and turns away every lower one. An equal
  * token is the same holder and passes.
@@ -19,26 +16,28 @@ export class FenceGate {
   readonly #gate: InstanceType<typeof native.FenceGate>
 
   /** A gate that has seen nothing yet, or this token. */
-  constructor(highest = 0n) {
+  constructor(highest = 0) {
     this.#gate = new native.FenceGate(checked(highest))
   }
 
   /** Whether the holder of this token may go on. */
-  admit(token: bigint): boolean {
+  admit(token: number): boolean {
     return this.#gate.admit(checked(token))
   }
 
   /** The highest token seen. */
-  get highest(): bigint {
-    return BigInt(this.#gate.highest())
+  get highest(): number {
+    return this.#gate.highest()
   }
 }
 
 function checked(token: unknown): number {
-  if (typeof token !== 'bigint' || token < 0n || token > MOST) {
-    throw invalid('check a fencing token', 'a token is a bigint from 0 to 2^53 - 1, such as lease.fencingToken')
+  if (!Number.isSafeInteger(token) || (token as number) < 0) {
+    const given =
+      typeof token === 'bigint' || typeof token === 'string' ? `, not a ${typeof token}; use Number(...)` : ''
+    throw invalid('check a fencing token', `a token is a number from 0 to 2^53 - 1, as lease.fencingToken is${given}`)
   }
-  return Number(token)
+  return token as number
 }
 
 /**

@@ -80,10 +80,11 @@ export class Lease extends EventEmitter<LeaseEvents> {
    * The fencing token: a number for the protected resource, which refuses a lower one than it has seen. `null` when
    * fencing is off.
    *
-   * It grows with every grant of the name, but not by one; below 2^53. It stays readable after the release.
+   * It grows with every grant of the name, but not by one. It is below 2^53, so that a number is exact and goes through
+   * `JSON.stringify`; a column for it needs 64 bits. It stays readable after the release.
    */
-  get fencingToken(): bigint | null {
-    return this.#fence < 0 ? null : BigInt(this.#fence)
+  get fencingToken(): number | null {
+    return this.#fence < 0 ? null : this.#fence
   }
 
   /** How strong the fencing token is, as far as the server's configuration tells. */
@@ -156,12 +157,12 @@ export class Lease extends EventEmitter<LeaseEvents> {
    */
   async release(): Promise<Release> {
     if (this.#givenBack) return 'already_released'
-    this.#givenBack = true
-    leaks.unregister(this)
     return granted(
       await pump.call(
         (call) => {
           this.#loss = lossOf(session.release(call, this.#id))
+          this.#givenBack = true
+          leaks.unregister(this)
         },
         (_, outcome, loss) => {
           this.#loss ??= lossOf(loss)

@@ -1,5 +1,6 @@
 // A lock: a description. Cheap and shareable; it holds no state of any hold.
 
+import * as busy from './busy'
 import { FOR_EVER, NOTHING, ONE_TRY, PLAIN, REENTRANT } from './codes'
 import { invalid } from './errors'
 import { type Kind, Lease } from './lease'
@@ -79,6 +80,8 @@ export class Lock {
    * own error is never replaced by a release problem; a loss becomes its `cause` if it has none. A body that ended well
    * after the lease was lost makes this reject with {@link LockLostError}.
    *
+   * The process is kept alive until the body has ended, also when that waits for nothing but the signal.
+   *
    * On a reentrant lock the body is the owner: an acquire of the same lock inside it, through the same client, enters
    * again.
    *
@@ -92,6 +95,9 @@ export class Lock {
   using<T>(options: AcquireOptions, body: Body<T>): Promise<T>
   async using<T>(first: AcquireOptions | Body<T>, second?: Body<T>): Promise<T> {
     const [options, body] = typeof first === 'function' ? [undefined, first] : [first, second]
+    if (typeof first === 'function' && second !== undefined) {
+      throw invalid('using', 'the options come first: lock.using(options, body)', printable(this.name))
+    }
     if (typeof body !== 'function') {
       throw invalid('using', 'the body must be a function such as async (signal, lease) => ...', printable(this.name))
     }
@@ -99,7 +105,12 @@ export class Lock {
     const entry = this.#entry()
     if (this.#reentrant && entry.owner === undefined) this.#own(entry, new Owner().id)
     const lease = granted(await this.#enter(wait, signal, entry)) as Lease
-    return await this.#hold(lease, entry.owner, body)
+    busy.begin()
+    try {
+      return await this.#hold(lease, entry.owner, body)
+    } finally {
+      busy.end()
+    }
   }
 
   async #hold<T>(lease: Lease, owner: string | undefined, body: Body<T>): Promise<T> {

@@ -1,6 +1,7 @@
 // The way of every call to the native module and back: a call gets a number, and what became of it is fetched in batches
 // when the native module rings.
 
+import { forget, onAbort } from './abort'
 import { FAILED, GRANTED, JEOPARDY, LOST, RECORD, SAID } from './codes'
 import { type OnelockError, toError } from './errors'
 import { type Failure, native, type Session } from './native'
@@ -113,11 +114,17 @@ class Pump {
         this.session.cancel(call)
         reject(signal.reason)
       }
-      signal.addEventListener('abort', stop, { once: true })
-      this.#begin(call, begin, (code, first, second) => {
-        signal.removeEventListener('abort', stop)
+      onAbort(signal, stop)
+      const settled: Settle = (code, first, second) => {
+        forget(signal, stop)
         settle(code, first, second, call)
-      })
+      }
+      try {
+        this.#begin(call, begin, settled)
+      } catch (error) {
+        forget(signal, stop)
+        throw error
+      }
     })
   }
 
@@ -127,7 +134,9 @@ class Pump {
       begin(call)
     } catch (error) {
       this.#calls.take(call)
-      throw error
+      // it could not begin: the machine is at a limit
+      const failure = this.session.takeFailure(call)
+      throw failure === null ? error : toError(failure)
     }
   }
 

@@ -280,6 +280,9 @@ export class Redlock extends EventEmitter {
     second?: (signal: RedlockAbortSignal) => Promise<T>,
   ): Promise<T> {
     const [given, routine] = typeof first === 'function' ? [undefined, first] : [first, second]
+    if (typeof first === 'function' && second !== undefined) {
+      throw invalid('using', 'the settings come before the routine: using(resources, duration, settings, routine)')
+    }
     if (typeof routine !== 'function')
       throw invalid('using', 'the routine must be a function such as async (signal) => ...')
     const lock = this.#describe('using', resources, duration, { autoRenew: true })

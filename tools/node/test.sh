@@ -21,6 +21,8 @@ check_lint() {
 check_types() {
     step "types, from ES modules and from CommonJS"
     (cd bindings-node && npx --no-install tsc --project test/types/tsconfig.json)
+    step "types, with old compilers"
+    tools/node/compilers.sh
 }
 
 check_docs() {

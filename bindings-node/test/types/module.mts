@@ -36,7 +36,7 @@ client.reentrantLock('x', { owner: 'worker-7' })
 
 const lease = await lock.acquire(options)
 expect<Same<typeof lease, Lease>>()
-expect<Same<typeof lease.fencingToken, bigint | null>>()
+expect<Same<typeof lease.fencingToken, number | null>>()
 expect<Same<typeof lease.signal, AbortSignal>>()
 expect<Same<typeof lease.loss, LossReason | null>>()
 expect<Same<typeof lease.fencingGrade, Grade>>()

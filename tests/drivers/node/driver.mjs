@@ -73,7 +73,7 @@ function view(lease) {
     remaining_ms: remaining,
     name: Buffer.from(name).toString(),
     kind,
-    token: fencingToken === null ? null : Number(fencingToken),
+    token: fencingToken,
     count: holdCount,
     loss,
   }
@@ -135,7 +135,7 @@ function inspection(seen) {
   return {
     kind,
     count: holdCount,
-    token: fencingToken === null ? null : Number(fencingToken),
+    token: fencingToken,
     ttl_left_ms: ttlLeft,
     owner: owner && { label: owner.label, pid: owner.pid, host: owner.host, since_ms: owner.since.getTime() },
   }
