@@ -9,8 +9,8 @@ const { at, fresh } = setUp(test)
 const STRICT = ['--unhandled-rejections=strict', '--throw-deprecation']
 
 /** Runs a program to its end, which must be a good one. */
-async function well(source, flags = STRICT) {
-  const ended = await programs.run(at.server.url, source, { flags })
+async function well(source, flags = STRICT, limit = 20_000) {
+  const ended = await programs.run(at.server.url, source, { flags, limit })
   assert.deepEqual([ended.code, ended.signal, ended.err], [0, null, ''], ended.err)
   return ended
 }
@@ -290,6 +290,7 @@ test('many leases leave no memory behind', async () => {
     }
     main()`,
     ['--expose-gc', ...STRICT],
+    180_000,
   )
   const [heap, external, resident] = JSON.parse(out)
   assert.ok(heap < 2 && external < 2 && resident < 24, `${out} MiB`)

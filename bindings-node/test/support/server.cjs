@@ -6,7 +6,7 @@ const { tmpdir } = require('node:os')
 const { join } = require('node:path')
 
 const folder = process.env.ONELOCK_SERVERS ?? join(__dirname, '..', '..', '..', '.tools', 'bin')
-const FLAVOURS = readdirSync(folder).filter((name) => name.includes('-server-'))
+const FLAVOURS = readdirSync(folder).filter((name) => /^[a-z]+-server-/.test(name))
 
 function freePort() {
   return new Promise((resolve, reject) => {
