@@ -9,15 +9,16 @@ for (const entry of entries) {
   const name = entry.require.default.replace('./dist/', '').replace(/\.js$/, '')
   const cjs = require(join(dist, `${name}.js`))
   const names = Object.keys(cjs).filter((each) => each !== 'default')
-  const lines = [`import cjs from './${name}.js'`, '', ...names.map((each) => `export const ${each} = cjs.${each}`), '']
+  // by their names: what the default of a CommonJS module is, Node.js, Bun, Deno and bundlers answer differently
+  const exported = [...names]
   const types = [`export * from './${name}.js'`, '']
   if (cjs.default !== undefined) {
     // the default is one of the others, so that its type can be named from an ES module
     const main = names.find((each) => cjs[each] === cjs.default)
-    lines.splice(-1, 0, `export default ${main}`)
+    exported.push(`${main} as default`)
     types.splice(-1, 0, `export { ${main} as default } from './${name}.js'`)
   }
-  writeFileSync(join(dist, `${name}.mjs`), lines.join('\n'))
+  writeFileSync(join(dist, `${name}.mjs`), `export { ${exported.join(', ')} } from './${name}.js'\n`)
   // the types are those of the CommonJS entry
   writeFileSync(join(dist, `${name}.d.mts`), types.join('\n'))
   if (!readFileSync(join(dist, `${name}.d.ts`), 'utf8')) throw new Error(`${name}.d.ts is empty`)

@@ -41,14 +41,15 @@ pub struct Session {
 
 #[napi]
 impl Session {
-    /// `bell` is called when there is something to fetch, or with the one record that there is.
+    /// `bell` is called when there is something to fetch, or with the one record that there is. `libuv`: whether that is
+    /// what the event loop is.
     #[napi(constructor)]
-    pub fn new(env: Env, bell: BellFunction<'_>) -> napi::Result<Session> {
+    pub fn new(env: Env, bell: BellFunction<'_>, libuv: bool) -> napi::Result<Session> {
         let pump = Arc::new(Pump::new(bell.build_threadsafe_function::<()>().weak::<true>().build()?));
         let state = Rc::default();
         let clients = Arc::new(Clients::new(pump.clone()));
         env.add_env_cleanup_hook(clients.clone(), |clients| clients.close())?;
-        let watcher = Watcher::new(env, &bell, &pump, &state);
+        let watcher = if libuv { Watcher::new(env, &bell, &pump, &state) } else { None };
         Ok(Session { pump, clients, watcher, state })
     }
 

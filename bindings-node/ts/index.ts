@@ -49,7 +49,6 @@ export type { Body } from './lock'
 export { Lock } from './lock'
 export type { Logger, LogLevel } from './log'
 export { setLogger } from './log'
-export { VERSION as version } from './native'
 export type {
   AcquireOptions,
   ClientOptions,
@@ -61,3 +60,4 @@ export type {
   Notify,
 } from './options'
 export { Owner } from './options'
+export { VERSION as version } from './version'

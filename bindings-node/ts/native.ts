@@ -1,8 +1,10 @@
 // The native module: where it is found, and what it looks like from here. Nobody but this package uses it.
 
 import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { platform } from './platform'
+import { VERSION } from './version'
 
 /** An error as the native module tells it. */
 export interface Failure {
@@ -61,7 +63,10 @@ export interface Session {
 }
 
 export interface Native {
-  Session: new (bell: (about?: number, code?: number, first?: number, second?: number) => void) => Session
+  Session: new (
+    bell: (about?: number, code?: number, first?: number, second?: number) => void,
+    libuv: boolean,
+  ) => Session
   FenceGate: new (highest: number) => { admit(token: number): boolean; highest(): number }
   kinds(): { kind: string; number: number; notAcquired: boolean; retryable: boolean; todo: string }[]
   version(): string
@@ -69,26 +74,41 @@ export interface Native {
   fenceGuardScript(): string
 }
 
-/** The version of this package. */
-export const VERSION: string = require('../package.json').version
+/** Where this file is, or the bundle that it was made part of. */
+const HERE = typeof __filename === 'string' ? __filename : (process.argv[1] ?? join(process.cwd(), 'index.js'))
+
+/** Bundlers follow `require`, and cannot take native modules in; they leave this alone. */
+const find = createRequire(HERE)
 
 /** The package of this platform, a file that was built here, or an error that says what to do. */
 function load(): Native {
   const chosen = process.env.ONELOCK_NATIVE
-  if (chosen) return require(chosen)
+  if (chosen) return find(chosen)
   const name = platform()
-  const built = join(__dirname, '..', `onelock.${name}.node`)
-  if (existsSync(built)) return require(built)
+  const built = join(HERE, '..', '..', `onelock.${name}.node`)
+  if (existsSync(built)) return find(built)
   try {
-    return require(`@onelock/${name}`)
+    return find(`@onelock/${name}`)
   } catch (cause) {
     const missing = (cause as { code?: string }).code === 'MODULE_NOT_FOUND'
     const why = missing
-      ? `the package @onelock/${name} is not installed. It is an optional dependency of onelock: install again without ` +
-        '--omit=optional, on the machine (or for the platform) that it is to run on'
+      ? missingText(name)
       : `the package @onelock/${name} cannot be loaded: ${(cause as Error).message}`
     throw new Error(`onelock has no native module for ${name}: ${why}`, { cause })
   }
+}
+
+function missingText(name: string): string {
+  if (/[\\/]dist[\\/]native\.js$/.test(HERE)) {
+    return (
+      `the package @onelock/${name} is not installed. It is an optional dependency of onelock: install again without ` +
+      '--omit=optional, on the machine (or for the platform) that it is to run on'
+    )
+  }
+  return (
+    `a bundle, ${HERE}, does not find the package @onelock/${name}. A native module cannot be part of a bundle: name onelock ` +
+    'as external and install it beside the bundle, or set ONELOCK_NATIVE to the path of the .node file'
+  )
 }
 
 function checked(native: Native): Native {
@@ -100,3 +120,6 @@ function checked(native: Native): Native {
 }
 
 export const native: Native = checked(load())
+
+/** Whether the program runs on libuv. Bun has its functions, which end the process; Deno has not all of them. */
+export const hasLibuv = process.versions.bun === undefined && process.versions.deno === undefined

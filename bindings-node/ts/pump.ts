@@ -4,7 +4,7 @@
 import { forget, onAbort } from './abort'
 import { FAILED, GRANTED, JEOPARDY, LOST, RECORD, SAID } from './codes'
 import { type OnelockError, toError } from './errors'
-import { type Failure, native, type Session } from './native'
+import { type Failure, hasLibuv, native, type Session } from './native'
 
 /** What became of a call that failed. Made into an error where the caller's own stack is known. */
 export class Refusal {
@@ -88,7 +88,7 @@ class Pump {
     this.session = new native.Session((about, code, first, second) => {
       if (about === undefined) this.#fetch()
       else this.#dispatch(about, code!, first!, second!)
-    })
+    }, hasLibuv)
   }
 
   /**

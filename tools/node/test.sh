@@ -2,13 +2,13 @@
 # Everything about the Node package, in the order in which it fails fastest. `make test-node` runs it.
 #
 #   tools/node/test.sh           all
-#   tools/node/test.sh PART...   only these parts: lint types docs unit versions outside
+#   tools/node/test.sh PART...   only these parts: lint types docs unit versions runtimes outside
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint types docs unit versions outside)
+[ ${#parts[@]} -gt 0 ] || parts=(lint types docs unit versions runtimes outside)
 started=$SECONDS
 fail() { echo "failed: $*" >&2; exit 1; }
 step() { printf '\n== Node: %s\n' "$*"; }
@@ -40,6 +40,11 @@ check_versions() {
         step "the same on Node.js $major"
         run_tests "$(tools/node/version.sh $major)"
     done
+}
+
+check_runtimes() {
+    step "Bun, Deno, and bundles"
+    tools/with-server.sh "$root/tools/node/runtimes.sh"
 }
 
 check_outside() {
