@@ -5,7 +5,7 @@ const { join } = require('node:path')
 const root = join(__dirname, '..', '..')
 
 /** Starts a program that knows `url` and, unless it is not `loaded`, `Client`; it is given up after `limit` ms. */
-function start(url, source, { flags = [], limit = 20_000, loaded = true, env = {} } = {}) {
+function start(url, source, { flags = [], limit = 20_000, loaded = true, env = {}, command = [] } = {}) {
   const text = `
     ${loaded ? `const { Client } = require(${JSON.stringify(root)})` : ''}
     const url = ${JSON.stringify(url)}
@@ -13,7 +13,8 @@ function start(url, source, { flags = [], limit = 20_000, loaded = true, env = {
     const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
     const block = (ms) => { const end = performance.now() + ms; while (performance.now() < end); }
     ${source}`
-  const child = spawn(process.execPath, [...flags, '-e', text], {
+  const [program, ...words] = [...command, process.execPath, ...flags, '-e', text]
+  const child = spawn(program, words, {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, NODE_OPTIONS: '', ...env },
   })
