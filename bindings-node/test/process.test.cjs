@@ -6,6 +6,7 @@ const programs = require('./support/programs.cjs')
 const { start: startServer, until } = require('./support/server.cjs')
 
 const { at, fresh } = setUp(test)
+const root = require('node:path').join(__dirname, '..')
 const STRICT = ['--unhandled-rejections=strict', '--throw-deprecation']
 
 /** Runs a program to its end, which must be a good one. */
@@ -294,4 +295,62 @@ test('many leases leave no memory behind', async () => {
   )
   const [heap, external, resident] = JSON.parse(out)
   assert.ok(heap < 2 && external < 2 && resident < 24, `${out} MiB`)
+})
+
+for (const signal of ['SIGTERM', 'SIGINT']) {
+  test(`${signal} gives back what is held, and still ends the process`, async () => {
+    const [name, kept] = [fresh(), fresh()]
+    const program = programs.start(
+      at.server.url,
+      `
+      const { giveBackOnSignal } = require(${JSON.stringify(root)})
+      giveBackOnSignal()
+      giveBackOnSignal('${signal}')
+      const main = async () => {
+        const client = new Client(url)
+        const { Redlock } = require(${JSON.stringify(`${root}/dist/redlock.js`)})
+        const Redis = require(${JSON.stringify(require.resolve('ioredis'))})
+        const redlock = new Redlock([new Redis(url, { lazyConnect: true })])
+        await redlock.acquire(['${kept}'], 20_000)
+        await client.lock('${name}').using(() => { say('held'); return new Promise(() => {}) })
+      }
+      main()`,
+    )
+    await until(() => program.out.includes('held') || program.child.exitCode !== null, 'the lock')
+    program.child.kill(signal)
+    const ended = await program.ended
+    assert.deepEqual([ended.code, ended.signal, ended.err], [null, signal, ''])
+    assert.equal(await exists(name), 0)
+    assert.equal(await exists(kept), 1)
+  })
+}
+
+test('a signal that the program listens to itself is left alone', async () => {
+  const name = fresh()
+  const program = programs.start(
+    at.server.url,
+    `
+    const { giveBackOnSignal } = require(${JSON.stringify(root)})
+    process.once('SIGTERM', async () => {
+      say('asked')
+      await pause(50)
+      say(held.held)
+      process.exit(3)
+    })
+    giveBackOnSignal()
+    let held
+    new Client(url).lock('${name}').acquire().then((lease) => { held = lease; say('held') })
+    setInterval(() => {}, 1000)`,
+  )
+  await until(() => program.out.includes('held'), 'the lock')
+  program.child.kill('SIGTERM')
+  const { code, out } = await program.ended
+  assert.deepEqual([code, out], [3, 'held\nasked\ntrue\n'])
+  assert.equal(await exists(name), 0)
+})
+
+test('a signal that nobody can listen to is refused', () => {
+  const { giveBackOnSignal, InvalidArgumentError } = require('onelock')
+  assert.throws(() => giveBackOnSignal('SIGKILL'), InvalidArgumentError)
+  assert.throws(() => giveBackOnSignal('SIGNOTHING'), InvalidArgumentError)
 })

@@ -60,4 +60,5 @@ export type {
   Notify,
 } from './options'
 export { Owner } from './options'
+export { giveBackOnSignal } from './signals'
 export { VERSION as version } from './version'

@@ -198,12 +198,24 @@ export const pump = new Pump()
 export const session: Session = pump.session
 
 let watching = false
+const before: (() => void)[] = []
 
 /** At the end of the process what is held is given back. */
 export function watchExit(): void {
   if (watching) return
   watching = true
-  process.on('exit', () => session.close())
+  process.on('exit', giveBack)
+}
+
+/** Done before anything is given back at the end of the process. */
+export function beforeGivingBack(act: () => void): void {
+  before.push(act)
+}
+
+/** Gives back everything and waits for it, a second at most. */
+export function giveBack(): void {
+  for (const act of before) act()
+  session.close()
 }
 
 /** Tells people something that harms nothing. */

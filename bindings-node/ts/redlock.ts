@@ -34,6 +34,7 @@ import { type IoRedis, placeOf } from './ioredis'
 import type { Lease } from './lease'
 import type { Lock as CoreLock } from './lock'
 import type { ClientOptions, LockName, LockOptions } from './options'
+import { beforeGivingBack } from './pump'
 
 export type { IoRedis } from './ioredis'
 
@@ -117,8 +118,7 @@ const kept = new Set<Lease>()
 function keep(lease: Lease): void {
   if (kept.size === 0 && !watching) {
     watching = true
-    // before the client's own listener, which gives back what is held
-    process.prependListener('exit', () => [...kept].forEach(leave))
+    beforeGivingBack(() => [...kept].forEach(leave))
   }
   kept.add(lease)
   lease.once('lost', () => kept.delete(lease))
