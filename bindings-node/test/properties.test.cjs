@@ -154,7 +154,18 @@ test('a timeout is a number from 0 on, an extension like a ttl', async () => {
   await client.close()
 })
 
-const CLIENT = ['ttl', 'autoRenew', 'minHold', 'maxHold', 'lockDelay', 'minValidity', 'fencing', 'prefix', 'driftFactor', 'label']
+const CLIENT = [
+  'ttl',
+  'autoRenew',
+  'minHold',
+  'maxHold',
+  'lockDelay',
+  'minValidity',
+  'fencing',
+  'prefix',
+  'driftFactor',
+  'label',
+]
 CLIENT.push('minFencingGrade', 'connectTimeout', 'requestTimeout', 'closeTimeout', 'unreachableLimit', 'inspectable')
 CLIENT.push('tlsInsecure', 'nodeTimeout', 'quarantine', 'minReplicas', 'replicaTimeout', 'notify', 'sentinelTls')
 const LOCK = ['ttl', 'autoRenew', 'minHold', 'maxHold', 'lockDelay', 'minValidity', 'fencing', 'owner']
