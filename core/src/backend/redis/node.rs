@@ -91,7 +91,7 @@ impl Node {
         let shards = Arc::new(Topics::sharded());
         let carpool = Carpool::new(shared.clone(), lines.clone());
         let (crowd, own, forms) = (Crowd::new(shared.options.share_from), Mutex::default(), Forms::default());
-        Node { shared, link, topics, shards, lines, lookouts, berths, crowd, carpool, own, forms }
+        Node { shared, link, topics, shards, lines, lookouts, berths, crowd, carpool, forms, own }
     }
 
     /// Hears what is announced on `channel`.
