@@ -112,9 +112,8 @@ impl Client {
     fn force_release(&self, name: &Bound<'_, PyAny>, foreign: bool) -> PyResult<bool> {
         let py = name.py();
         let name = bytes(name, "name", "force_release")?;
-        interruptible(py, || match foreign {
-            true => self.client().force_release_foreign(name),
-            false => self.client().force_release(name),
+        interruptible(py, || {
+            if foreign { self.client().force_release_foreign(name) } else { self.client().force_release(name) }
         })
     }
 
@@ -152,10 +151,8 @@ impl Client {
         let client = self.client().to_async();
         let name = bytes(name, "name", "force_release")?;
         Pump::start(pump, future, async move {
-            let found = match foreign {
-                true => client.force_release_foreign(name).await,
-                false => client.force_release(name).await,
-            };
+            let found =
+                if foreign { client.force_release_foreign(name).await } else { client.force_release(name).await };
             let finish: Finish = Box::new(move |py| match found {
                 Ok(found) => Ok(found.into_pyobject(py)?.to_owned().into_any().unbind()),
                 Err(error) => Err(raise(py, &error)),
