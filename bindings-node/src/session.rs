@@ -134,10 +134,8 @@ impl Session {
     ) -> napi::Result<()> {
         let (client, name) = (client.client.clone(), bytes(&name).to_vec());
         self.begin(env, call, async move {
-            let found = match foreign {
-                true => client.force_release_foreign(name).await?,
-                false => client.force_release(name).await?,
-            };
+            let found =
+                if foreign { client.force_release_foreign(name).await? } else { client.force_release(name).await? };
             Ok(Outcome::Flag(found))
         })
     }
