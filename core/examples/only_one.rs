@@ -5,9 +5,10 @@
 //! ```
 #![allow(clippy::print_stdout, reason = "an example shows what happens")]
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use onelock::{Client, Error};
+use tokio::time::Instant;
 
 /// How often the job is due. Really an hour or a day.
 const TICK: Duration = Duration::from_millis(500);
@@ -20,7 +21,7 @@ async fn machine(address: String, number: u32, start: Instant) -> Result<u32, Er
     let mut runs = 0;
     for tick in 1..=3 {
         let due = start + TICK * tick + Duration::from_millis(50) * number;
-        tokio::time::sleep_until(due.into()).await;
+        tokio::time::sleep_until(due).await;
         let lock = client.lock(format!("example:only_one:{tick}")).min_hold(APART);
         // another machine runs it, or has run it
         let Some(lease) = lock.try_acquire().await? else { continue };
