@@ -177,6 +177,11 @@
 #define ONELOCK_LOSS_CLOCK_ANOMALY 4
 
 /**
+ * The client was closed while the lease was held, and gave it back.
+ */
+#define ONELOCK_LOSS_CLOSED 5
+
+/**
  * No fencing tokens.
  */
 #define ONELOCK_GRADE_NONE 0
@@ -1043,6 +1048,15 @@ int64_t onelock_lease_remaining_ms(const onelock_lease *lease);
 uint32_t onelock_lease_loss(const onelock_lease *lease);
 
 /**
+ * `ONELOCK_ERR_LOST`, with an error that says why, if the lease was lost; `ONELOCK_OK` while it is held and when it was
+ * released. No I/O.
+ *
+ * For the end of a piece of work: release, then ask this. A release that finds the hold gone before its deadline is a
+ * loss.
+ */
+onelock_status onelock_lease_check_loss(const onelock_lease *lease, onelock_error **error);
+
+/**
  * How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.
  */
 uint64_t onelock_lease_hold_count(const onelock_lease *lease);
@@ -1326,7 +1340,8 @@ const char *onelock_kind_name(uint32_t kind);
 const char *onelock_grade_name(uint32_t grade);
 
 /**
- * The name of a reason of loss: `expired`, `taken`, `max_hold`, `clock_anomaly`; `NULL` for another number. Static text.
+ * The name of a reason of loss: `expired`, `taken`, `max_hold`, `clock_anomaly`, `closed`; `NULL` for another
+ * number. Static text.
  */
 const char *onelock_loss_name(uint32_t reason);
 

@@ -22,6 +22,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -41,7 +42,8 @@ enum class loss : std::uint32_t {
     expired = ONELOCK_LOSS_EXPIRED,
     taken = ONELOCK_LOSS_TAKEN,
     max_hold = ONELOCK_LOSS_MAX_HOLD,
-    clock_anomaly = ONELOCK_LOSS_CLOCK_ANOMALY
+    clock_anomaly = ONELOCK_LOSS_CLOCK_ANOMALY,
+    closed = ONELOCK_LOSS_CLOSED
 };
 enum class notify : std::uint32_t {
     automatic = ONELOCK_NOTIFY_AUTO,
@@ -205,7 +207,8 @@ public:
     std::uint64_t highest() const noexcept { return onelock_gate_highest(get()); }
 };
 
-/// One granted hold. Leaving the scope gives it back in the background; `release` also tells what became of it.
+/// One granted hold. Leaving the scope gives it back in the background, and says nothing of a loss; `release` also tells
+/// what became of it, and `lock::with` throws when the lease was lost.
 class lease : public detail::handle<onelock_lease, onelock_lease_free> {
 public:
     using handle::handle;
@@ -237,6 +240,10 @@ public:
         std::uint32_t found = 0;
         detail::check([&](auto error) { return onelock_lease_release(get(), &found, error); });
         return outcome(found);
+    }
+    /// Throws error with ONELOCK_ERR_LOST if the lease was lost: for the end of a piece of work, after `release`.
+    void check_loss() const {
+        detail::check([&](auto error) { return onelock_lease_check_loss(get(), error); });
     }
     void extend(milliseconds ttl) {
         detail::check([&](auto error) { return onelock_lease_extend(get(), detail::ms(ttl), error); });
@@ -348,6 +355,33 @@ public:
             return onelock_lock_acquire(get(), detail::wait_ms(wait), token ? token->get() : nullptr, &granted, error);
         });
         return lease(granted);
+    }
+    /// Waits as `acquire`, runs `body(lease &)` while it is held, and releases at its end.
+    ///
+    /// What the body throws comes through. If it ends well although the lease was lost, also when only the release finds
+    /// that out, this throws error with ONELOCK_ERR_LOST. The body is not stopped at loss: it can look at `is_held`.
+    template <typename Body>
+    std::invoke_result_t<Body, lease &> with(Body &&body, std::optional<milliseconds> wait = std::nullopt,
+                                             const cancel *token = nullptr) const {
+        lease held = acquire(wait, token);
+        auto run = [&]() -> decltype(auto) {
+            try {
+                return std::invoke(std::forward<Body>(body), held);
+            } catch (...) {
+                onelock_lease_release(held.get(), nullptr, nullptr);
+                throw;
+            }
+        };
+        if constexpr (std::is_void_v<std::invoke_result_t<Body, lease &>>) {
+            run();
+            held.release();
+            held.check_loss();
+        } else {
+            std::invoke_result_t<Body, lease &> result = run();
+            held.release();
+            held.check_loss();
+            return result;
+        }
     }
     /// One try: nothing when somebody else holds it.
     std::optional<lease> try_acquire() const {

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use onelock::ErrorKind;
 use onelock::blocking::Lease;
 
 use crate::boundary::{expose, free, live, output, peek, put_if_wanted, status, value};
@@ -88,6 +89,25 @@ pub unsafe extern "C" fn onelock_lease_remaining_ms(lease: *const onelock_lease)
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_loss(lease: *const onelock_lease) -> u32 {
     value(0, || peek(lease, |object: &LeaseObject| loss_number(object.lease.loss())))
+}
+
+/// `ONELOCK_ERR_LOST`, with an error that says why, if the lease was lost; `ONELOCK_OK` while it is held and when it was
+/// released. No I/O.
+///
+/// For the end of a piece of work: release, then ask this. A release that finds the hold gone before its deadline is a
+/// loss.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_check_loss(
+    lease: *const onelock_lease,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "use the lease";
+    status(error, TRIED, || {
+        let object = live::<LeaseObject>(lease, TRIED)?;
+        let Some(reason) = object.lease.loss() else { return Ok(ONELOCK_OK) };
+        let detail = format!("the lease was lost: {}", reason.explain());
+        Err(Failure::new(ErrorKind::Lost, TRIED, &detail).on(object.lease.name()))
+    })
 }
 
 /// How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.

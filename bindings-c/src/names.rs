@@ -33,6 +33,8 @@ pub const ONELOCK_LOSS_TAKEN: u32 = 2;
 pub const ONELOCK_LOSS_MAX_HOLD: u32 = 3;
 /// The server's clock jumped, so that the key may have expired early.
 pub const ONELOCK_LOSS_CLOCK_ANOMALY: u32 = 4;
+/// The client was closed while the lease was held, and gave it back.
+pub const ONELOCK_LOSS_CLOSED: u32 = 5;
 
 /// No fencing tokens.
 pub const ONELOCK_GRADE_NONE: u32 = 0;
@@ -67,11 +69,12 @@ const GRADES: [(u32, Grade, &CStr); 4] = [
     (ONELOCK_GRADE_CLOCK_BOUNDED, Grade::ClockBounded, c"ClockBounded"),
     (ONELOCK_GRADE_STRICT, Grade::Strict, c"Strict"),
 ];
-const LOSSES: [(u32, LossReason, &CStr); 4] = [
+const LOSSES: [(u32, LossReason, &CStr); 5] = [
     (ONELOCK_LOSS_EXPIRED, LossReason::Expired, c"expired"),
     (ONELOCK_LOSS_TAKEN, LossReason::Taken, c"taken"),
     (ONELOCK_LOSS_MAX_HOLD, LossReason::MaxHold, c"max_hold"),
     (ONELOCK_LOSS_CLOCK_ANOMALY, LossReason::ClockAnomaly, c"clock_anomaly"),
+    (ONELOCK_LOSS_CLOSED, LossReason::Closed, c"closed"),
 ];
 const RELEASES: [(u32, Release, &CStr); 4] = [
     (ONELOCK_RELEASED, Release::Released, c"released"),
@@ -159,7 +162,8 @@ pub extern "C" fn onelock_grade_name(grade: u32) -> *const c_char {
     name_of(&GRADES, grade)
 }
 
-/// The name of a reason of loss: `expired`, `taken`, `max_hold`, `clock_anomaly`; `NULL` for another number. Static text.
+/// The name of a reason of loss: `expired`, `taken`, `max_hold`, `clock_anomaly`, `closed`; `NULL` for another
+/// number. Static text.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_loss_name(reason: u32) -> *const c_char {
     name_of(&LOSSES, reason)

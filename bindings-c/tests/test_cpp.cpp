@@ -98,6 +98,22 @@ int main() {
     CHECK(calls == 1);
     got.reset();
 
+    // a scope: tells of a loss that only its release can find, and never hides what the body throws
+    CHECK(lock.with([](onelock::lease &lease) { return lease.is_held() ? 7 : 0; }) == 7);
+    lock.with([](onelock::lease &lease) { lease.release(); });
+    auto lost_before = client.stats()[ONELOCK_STATS_LOST];
+    CHECK(status_of([&] { lock.with([&](onelock::lease &) { client.force_release("a"); }, 5s); }) == ONELOCK_ERR_LOST);
+    CHECK(client.stats()[ONELOCK_STATS_LOST] == lost_before + 1);
+    try {
+        lock.with([&](onelock::lease &) -> int {
+            client.force_release("a");
+            throw 7;
+        });
+        CHECK(false);
+    } catch (int thrown) {
+        CHECK(thrown == 7 && !lock.is_locked());
+    }
+
     // re-entry and fencing
     onelock::owner owner("request 7");
     auto reentrant = client.reentrant_lock("r", onelock::lock_options().owner(owner).ttl(3s));
@@ -109,7 +125,10 @@ int main() {
     CHECK(client.stats()[ONELOCK_STATS_ACQUIRED] >= 5);
     CHECK(status_of([] { onelock::client("nonsense"); }) == ONELOCK_ERR_INVALID_ARGUMENT);
     CHECK(status_of([] { onelock::client::lazy("redis://127.0.0.1:1").check(); }) == ONELOCK_ERR_UNAVAILABLE);
+    auto open = lock.acquire();
+    CHECK(open.loss() == onelock::loss::none && status_of([&] { open.check_loss(); }) == ONELOCK_OK);
     client.close();
+    CHECK(open.loss() == onelock::loss::closed && status_of([&] { open.check_loss(); }) == ONELOCK_ERR_LOST);
     CHECK(status_of([&] { lock.acquire(); }) == ONELOCK_ERR_CLOSED);
     std::puts("cpp: ok");
 }

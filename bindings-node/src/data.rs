@@ -220,6 +220,7 @@ pub(crate) fn loss_code(loss: Option<LossReason>) -> u32 {
         Some(LossReason::Taken) => 2,
         Some(LossReason::MaxHold) => 3,
         Some(LossReason::ClockAnomaly) => 4,
+        Some(LossReason::Closed) => 5,
         // also what a later core may add
         Some(_) => 1,
     }
@@ -232,6 +233,7 @@ pub fn loss_failure(name: Name<'_>, reason: u32) -> Failure {
         2 => LossReason::Taken,
         3 => LossReason::MaxHold,
         4 => LossReason::ClockAnomaly,
+        5 => LossReason::Closed,
         _ => LossReason::Expired,
     };
     Failure::lost(bytes(&name), reason)

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
+use onelock::port::is_unwanted;
 use onelock::{Facts, Inspection, Lease, LossReason, Release};
 
 use crate::data::Failure;
@@ -65,7 +66,11 @@ impl Pump {
         }
         {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            if queue.len() >= TALK && matches!(message, Message::Said { .. }) {
+            let unwanted = matches!(message, Message::Outcome { .. }) && is_unwanted();
+            if unwanted || (queue.len() >= TALK && matches!(message, Message::Said { .. })) {
+                drop(queue);
+                // a lease in it is given back now, however long the event loop stays away
+                drop(message);
                 return;
             }
             queue.push_back(message);
@@ -77,6 +82,16 @@ impl Pump {
             // closed meanwhile, and `close` may not have seen it
             self.clear();
         }
+    }
+
+    /// Nobody will fetch the outcome of this call any more: it is dropped. The call was ended before.
+    pub(crate) fn withdraw(&self, call: u32) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let its = |message: &Message| matches!(message, Message::Outcome { call: known, .. } if *known == call);
+        let at = queue.iter().position(its);
+        let withdrawn = at.and_then(|at| queue.remove(at));
+        drop(queue);
+        drop(withdrawn);
     }
 
     /// At most `limit` messages, the oldest first.

@@ -202,6 +202,7 @@ impl Session {
         };
         let Some(gone) = gone else { return false };
         gone.task.abort();
+        self.pump.withdraw(call);
         if idle {
             self.pump.keep_alive(&env, false);
         }

@@ -29,10 +29,11 @@ export const REENTRANT = 1
  * - `taken`: the server no longer knows it: deleted, evicted, forced, or lost in a restart
  * - `max_hold`: the option `maxHold` was reached
  * - `clock_anomaly`: the server's clock jumped by more than the drift allowance
+ * - `closed`: the client was closed while the lease was held, and gave it back
  */
-export type LossReason = 'expired' | 'taken' | 'max_hold' | 'clock_anomaly'
+export type LossReason = 'expired' | 'taken' | 'max_hold' | 'clock_anomaly' | 'closed'
 
-const LOSSES = [null, 'expired', 'taken', 'max_hold', 'clock_anomaly'] as const
+const LOSSES = [null, 'expired', 'taken', 'max_hold', 'clock_anomaly', 'closed'] as const
 
 export function lossOf(code: number): LossReason | null {
   return LOSSES[code] ?? null

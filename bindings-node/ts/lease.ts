@@ -105,7 +105,10 @@ export class Lease extends EventEmitter<LeaseEvents> {
     return this.#givenBack ? 0 : session.remaining(this.#id)
   }
 
-  /** Why the lease was lost; `null` while it is held, and when it was released. No I/O. */
+  /**
+   * Why the lease was lost; `null` while it is held, and when it was released. A release that finds the hold gone before
+   * its deadline is a loss. No I/O.
+   */
   get loss(): LossReason | null {
     return this.#givenBack ? this.#loss : lossOf(session.loss(this.#id))
   }
@@ -167,6 +170,8 @@ export class Lease extends EventEmitter<LeaseEvents> {
         (_, outcome, loss) => {
           this.#loss ??= lossOf(loss)
           pump.unlisten(this.#id)
+          // the release itself found it out, or was quicker than the event
+          if (this.#hearsLoss && this.#loss !== null) this.heardLoss(codeOfLoss(this.#loss))
           return releaseOf(outcome)
         },
       ),
@@ -191,7 +196,10 @@ export class Lease extends EventEmitter<LeaseEvents> {
     return proof
   }
 
-  /** The same as {@link Lease.release}, for `await using`. What the release finds is of no concern there. */
+  /**
+   * The same as {@link Lease.release}, for `await using`. It never throws, which would hide an error of the block: whether
+   * the lease was lost, also if only this release finds it out, say `loss`, the signal and the event.
+   */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release()
   }
@@ -226,6 +234,7 @@ export class Lease extends EventEmitter<LeaseEvents> {
   }
 
   #hearsLoss = false
+  #toldLoss = false
 
   #hearLoss(): void {
     if (this.#hearsLoss || this.#givenBack) return
@@ -242,6 +251,8 @@ export class Lease extends EventEmitter<LeaseEvents> {
 
   /** @internal */
   heardLoss(code: number): void {
+    if (this.#toldLoss) return
+    this.#toldLoss = true
     const reason = lossOf(code) ?? 'expired'
     const error = this.lossError(reason)
     this.#tell(() => {

@@ -119,15 +119,15 @@ export class Lock {
     try {
       value = await (owner === undefined ? run() : runAs(this.#client, this.#key(), owner, run))
     } catch (error) {
-      const loss = lease.loss
       await lease.release()
+      const loss = lease.loss
       if (loss !== null) addCause(error, lease.lossError(loss))
       throw error
     }
-    const held = lease.held
-    const loss = lease.loss
     await lease.release()
-    if (!held && loss !== null) throw lease.lossError(loss)
+    // also what only the release found out
+    const loss = lease.loss
+    if (loss !== null) throw lease.lossError(loss)
     return value
   }
 

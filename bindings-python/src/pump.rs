@@ -179,6 +179,7 @@ impl Pump {
     fn abandon(&self, id: u64) -> Option<Py<PyAny>> {
         let waiter = self.waiters().results.remove(&id)?;
         waiter.work.abort();
+        self.queue.withdraw(id);
         Some(waiter.future)
     }
 

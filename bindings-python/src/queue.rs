@@ -4,6 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, mem};
 
+use onelock::port::is_unwanted;
 use pyo3::prelude::*;
 
 use crate::wake::Wake;
@@ -43,10 +44,10 @@ impl Queue {
         self.wake.fd()
     }
 
-    /// Adds a result; from any thread. What nobody will take is dropped at once.
+    /// Adds a result; from any thread. What nobody will take is dropped at once, however long the loop stays away.
     pub(crate) fn push(&self, id: u64, finish: Finish) {
         let mut state = self.lock();
-        if state.closed {
+        if state.closed || is_unwanted() {
             drop(state);
             drop(finish);
             return;
@@ -57,6 +58,15 @@ impl Queue {
         if unnoticed {
             self.wake.raise();
         }
+    }
+
+    /// Nobody will take this any more: it is dropped. The work that may still come to a result was ended before.
+    pub(crate) fn withdraw(&self, id: u64) {
+        let mut state = self.lock();
+        let at = state.items.iter().position(|(known, _)| *known == id);
+        let withdrawn = at.map(|at| state.items.remove(at));
+        drop(state);
+        drop(withdrawn);
     }
 
     /// Takes out everything that has come.

@@ -342,6 +342,33 @@ def test_cancelled_in_flight(run: Run, server: Server, name: str) -> None:
     run(work())
 
 
+def test_cancelled_in_flight_beside_a_blocked_loop(run: Run, server: Server, name: str) -> None:
+    async def work() -> None:
+        async with await AsyncClient.connect(server.url, request_timeout=30) as client:
+            lock = client.lock(name)
+            for _ in range(3):
+                await (await lock.acquire()).release()
+            sent = client.stats().commands_sent
+            # the server has the request, and nobody has its answer
+            server.process.send_signal(19)
+            try:
+                task = asyncio.ensure_future(lock.acquire())
+                while client.stats().commands_sent == sent:
+                    await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+            finally:
+                server.process.send_signal(18)
+            # the loop does not come by until it is granted and given back
+            until(lambda: client.stats().acquired == 4)
+            until(lambda: client.stats().held == 0 and is_free(server.url, name))
+            assert client.stats().renewals == 0
+            await _nothing_left(client, server.url, name)
+
+    run(work())
+
+
 def test_cancelled_while_waiting(run: Run, url: str, name: str) -> None:
     async def work() -> None:
         async with AsyncClient(url) as client:

@@ -12,9 +12,10 @@ use crate::backend::Facts;
 use crate::backend::finding;
 use crate::builder::ClientBuilder;
 use crate::driver::acquiring::cause;
+use crate::driver::clock;
+use crate::driver::closing::{self, Telling};
 use crate::driver::engine::Engine;
 use crate::driver::tally::Stats;
-use crate::driver::{clock, giving, sleep_until};
 use crate::error::{Error, ErrorKind};
 use crate::exit;
 use crate::lock::Lock;
@@ -195,34 +196,6 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
     }
 }
 
-/// Releases everything that is held and waits for clean-up, at most `close_timeout`.
-pub(crate) async fn close(engine: &Arc<Engine>) {
-    let until = clock::now() + engine.options.close_timeout;
-    if !engine.begin_close() {
-        // somebody else is at it, or was
-        engine.cleaned(until).await;
-        return;
-    }
-    let mut releases: Vec<_> = Vec::new();
-    for hold in engine.holds() {
-        let engine = engine.clone();
-        releases.push(tokio::spawn(async move { giving::release_whole(&engine, &hold).await }));
-    }
-    let all = async {
-        for release in releases {
-            let _ = release.await;
-        }
-    };
-    tokio::select! {
-        () = all => {}
-        () = sleep_until(until) => {}
-    }
-    if !engine.cleaned(until).await {
-        tracing::warn!("closed before everything was given back; the rest ends with its ttl");
-    }
-    engine.store.close();
-}
-
 /// A client of one lock server, for async code: the way to locks. One for the whole program is enough.
 ///
 /// Cheap to clone; clones share connections, renewal and clean-up. May be used from any task and any thread of one tokio
@@ -369,14 +342,25 @@ impl Client {
 
     /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work.
     ///
+    /// Every holder is told first: a lease that is still held is lost, with the reason [`LossReason::Closed`], and only
+    /// then given back. It does not wait for the holder's work to end: let that end before, or stop it at the loss.
     /// Waiting acquires end with `Closed`, and so does every later call but release and drop; clones are closed too.
     /// Idempotent. What could not be given back in time ends with its ttl.
+    ///
+    /// [`LossReason::Closed`]: crate::LossReason::Closed
     ///
     /// # Cancel safety
     /// From the first poll on the client is closed. If the future is dropped, what was not yet given back ends with its ttl.
     pub async fn close(&self) {
         if let Some(engine) = self.shared.begin_close() {
-            close(&engine).await;
+            closing::close(&engine, Telling::All).await;
+        }
+    }
+
+    /// The same at the end of the program.
+    pub(crate) async fn close_at_exit(&self) {
+        if let Some(engine) = self.shared.begin_close() {
+            closing::close(&engine, Telling::NoCallbacks).await;
         }
     }
 }

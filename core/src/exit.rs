@@ -83,7 +83,7 @@ fn close_all(engines: &[Arc<Engine>]) {
     for engine in engines {
         let (worker, sender) = (engine.clone(), sender.clone());
         engine.runtime.spawn(async move {
-            crate::client::close(&worker).await;
+            crate::driver::closing::close(&worker, crate::driver::closing::Telling::NoCallbacks).await;
             drop(sender);
         });
     }

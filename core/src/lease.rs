@@ -19,7 +19,8 @@ use crate::{ErrorKind, Kind};
 pub enum Release {
     /// It was held until now, and the server has taken it back.
     Released,
-    /// It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile.
+    /// It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile. If it was
+    /// found gone before its deadline, it is lost, and [`Lease::loss`] says so.
     AlreadyExpired,
     /// This handle was released, detached or closed before. Nothing was sent.
     AlreadyReleased,
@@ -242,7 +243,8 @@ impl Lease {
         self.handle.process_id()
     }
 
-    /// Why the lease was lost; `None` while it is held, and when it was released. No I/O.
+    /// Why the lease was lost; `None` while it is held, and when it was released. A release that finds the hold gone
+    /// before its deadline is a loss. No I/O.
     pub fn loss(&self) -> Option<LossReason> {
         self.handle.loss()
     }
@@ -252,7 +254,8 @@ impl Lease {
         self.handle.hold_count()
     }
 
-    /// Waits for the loss of the lease. Never completes if it is released instead, so use it in a `select!`.
+    /// Waits for the loss of the lease. Never completes if it is released instead (and the release finds it), so use it
+    /// in a `select!`.
     ///
     /// Cancel-safe. The future owns what it needs and may outlive the lease.
     ///
@@ -279,7 +282,7 @@ impl Lease {
     }
 
     /// Calls back once when the lease is lost, with the reason, on a thread kept for callbacks; at once if it is lost
-    /// already, never if it is released.
+    /// already, never if it is released and the release finds it.
     ///
     /// A panic in it is logged and harms nothing. Callbacks of one client run one after the other, so keep them short.
     ///
@@ -302,7 +305,8 @@ impl Lease {
 
     /// Makes the lease last `ttl` from now, unless it lasts longer already: sets, never adds, never shortens.
     ///
-    /// `ttl` from 10 ms to one year. With automatic renewal the watchdog goes on with the longer of both lengths.
+    /// `ttl` from 10 ms to one year. With automatic renewal the watchdog goes on with the longer of both lengths. Where
+    /// `max_hold` is set, it asks for no more than that leaves.
     /// One round trip; a lost reply is asked for once more. Returns within `connect_timeout + 2 x request_timeout`.
     ///
     /// # Errors

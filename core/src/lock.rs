@@ -48,6 +48,11 @@ impl Description {
         }
     }
 
+    /// The same with a ttl that does not outlive `max_hold` by much.
+    pub(crate) fn bounded(&self) -> Description {
+        Description { terms: Arc::new((*self.terms).clone().within_max_hold()), ..self.clone() }
+    }
+
     /// Whether everything about it makes sense, before any I/O.
     pub(crate) fn check(&self, tried: &str) -> Result<(), Error> {
         check_name(&self.name)
@@ -92,8 +97,8 @@ macro_rules! lock_setters {
             self
         }
 
-        /// How long a lease may be held at most, above 0: after that it is lost with [`LossReason::MaxHold`]. Bounds a
-        /// holder that hangs. Default: the client's (no limit).
+        /// How long a lease may be held at most, above 0: after that it is lost with [`LossReason::MaxHold`], and its key
+        /// does not outlive that by much (1 s). Bounds a holder that hangs. Default: the client's (no limit).
         pub fn max_hold(mut self, max_hold: Duration) -> Self {
             Arc::make_mut(&mut self.what.terms).max_hold = Some(max_hold);
             self
@@ -292,7 +297,7 @@ impl Lock {
     /// as [`Lock::acquire`] does.
     ///
     /// The body's own error is never replaced by a release problem. Returns `Lost` when the lease was lost before the
-    /// body ended, unless the body had failed by itself. Cancelled means dropped at its next `await`: look at
+    /// body ended, also when only the release finds that out, unless the body had failed by itself. Cancelled means dropped at its next `await`: look at
     /// [`Lease::is_held`] before steps that cannot be taken back. Any error type will do that is `From<onelock::Error>`.
     ///
     /// # Errors
@@ -378,15 +383,13 @@ impl Lock {
             outcome = body(lease.clone()) => Some(outcome),
             _ = lost => None,
         };
-        let held_to_the_end = lease.is_held();
         let release = lease.release().await;
         match outcome {
             Some(Err(error)) => Err(error),
-            Some(Ok(value)) if held_to_the_end => {
+            Some(Ok(value)) if lease.loss().is_none() => {
                 release?;
                 Ok(value)
             }
-            Some(Ok(value)) if lease.loss().is_none() => Ok(value), // the body released it itself
             _ => Err(entering::lost(&lease.handle.hold, &self.what.name).into()),
         }
     }
@@ -404,7 +407,7 @@ impl Lock {
         self.what.check("attach")?;
         self.what.check_owner("attach")?;
         let engine = self.client.engine()?;
-        let hold = adopting::attach(&engine, &self.what, proof).await?;
+        let hold = adopting::attach(&engine, &self.what.bounded(), proof).await?;
         Ok(self.lease(engine, hold))
     }
 

@@ -8,26 +8,26 @@
 //! 2. after that, has the loop watch for reading what [`Port::fresh`] hands out;
 //! 3. calls [`Port::ready`] on the loop's thread when one of these can be read, and stops watching and drops it when that
 //!    returns `false`;
-//! 4. calls [`Port::flush`] on the loop's thread when [`Port::is_owing`] says so and the loop has gone round once.
+//! 4. calls [`Port::flush`] on the loop's thread when [`Port::is_owing`] says so and the loop has gone round once;
+//! 5. drops what [`is_unwanted`] instead of queueing it for the loop, and what it has queued when it [aborts](Task::abort).
 //!
 //! Everything goes on without the loop: work that waits for anything else than such a reply becomes a task of the
 //! [background runtime](crate::runtime), requests for which there is no such connection go over the one that tasks share,
 //! and renewal and clean-up always do. A loop that never watches anything is served as well, only slower.
 
+mod task;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::runtime::Handle;
-use tokio::task::AbortHandle;
+pub use task::{Task, begin, is_unwanted};
 
+use crate::Error;
 use crate::driver::process::{Inherited, Stamp};
-use crate::{Error, runtime};
 
 thread_local! {
     /// The port whose work this thread is at.
@@ -51,6 +51,9 @@ pub(crate) trait Moored: Send + Sync {
 
     /// What waited to be sent with others is sent.
     fn flush(&self);
+
+    /// Takes in what is there in place of the loop, which may not come by; from any thread.
+    fn relieve(&self);
 }
 
 /// A connection for the loop to watch. Keep it for as long as the loop watches it: it is not closed before it is dropped.
@@ -95,6 +98,8 @@ pub(crate) struct Inner {
     /// Its number in this process; from 1.
     pub(crate) number: u64,
     fresh: Mutex<Vec<Arc<dyn Moored>>>,
+    /// All that the loop watches or is about to watch.
+    moored: Mutex<Vec<Weak<dyn Moored>>>,
     /// Whether there may be any; so that nobody else has to look.
     any_fresh: AtomicBool,
     /// What was woken on the loop's thread, and goes on there.
@@ -116,6 +121,10 @@ impl Inner {
 
     /// The loop is to watch this when it comes by.
     pub(crate) fn moor(&self, socket: Arc<dyn Moored>) {
+        let mut moored = self.moored();
+        moored.retain(|known| known.strong_count() > 0);
+        moored.push(Arc::downgrade(&socket));
+        drop(moored);
         self.fresh().push(socket);
         self.any_fresh.store(true, Ordering::Release);
     }
@@ -124,6 +133,18 @@ impl Inner {
     pub(crate) fn owe(&self, socket: Arc<dyn Moored>) {
         self.owing().push(socket);
         self.any_owing.store(true, Ordering::Release);
+    }
+
+    fn moored(&self) -> MutexGuard<'_, Vec<Weak<dyn Moored>>> {
+        self.moored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes in the replies that are there, in place of the loop.
+    fn relieve(&self) {
+        let moored: Vec<_> = self.moored().iter().filter_map(Weak::upgrade).collect();
+        for socket in moored {
+            socket.relieve();
+        }
     }
 
     fn owing(&self) -> MutexGuard<'_, Vec<Arc<dyn Moored>>> {
@@ -203,6 +224,7 @@ impl Port {
             stamp,
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             fresh: Mutex::default(),
+            moored: Mutex::default(),
             any_fresh: AtomicBool::new(false),
             going_on: Mutex::default(),
             owing: Mutex::default(),
@@ -271,157 +293,5 @@ impl Port {
             let Some(task) = next else { return };
             task.step();
         }
-    }
-}
-
-type Going = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-enum State {
-    /// The loop's thread is at it; whether it was woken meanwhile.
-    Stepping { woken: bool },
-    /// It waits, and nobody runs it.
-    Parked(Going),
-    /// It goes on before the loop's thread leaves the port.
-    Queued(Going),
-    /// It is a task of the runtime.
-    Spawned(AbortHandle),
-    /// It has ended.
-    Ended,
-}
-
-/// Work that was begun on an event loop's thread, from [`Port::start`]. It goes on without this handle.
-pub struct Task {
-    runtime: Handle,
-    port: Option<Arc<Inner>>,
-    state: Mutex<State>,
-    /// A request of it is on its way over a connection of the loop.
-    asking: AtomicBool,
-    /// Nobody wants it any more: it ends when the request under way has come back.
-    unwanted: AtomicBool,
-}
-
-impl std::fmt::Debug for Task {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Task").finish_non_exhaustive()
-    }
-}
-
-/// Begins `work` on this thread, which need not be that of a loop, up to where it has to wait; it ends on the background
-/// runtime. Fails when there is none (`SystemLimit`).
-pub fn begin(work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
-    let task = Task::new(None, work)?;
-    task.step();
-    Ok(task)
-}
-
-impl Task {
-    fn new(port: Option<Arc<Inner>>, work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
-        let state = Mutex::new(State::Parked(Box::pin(work)));
-        let (runtime, asking, unwanted) = (runtime::handle()?, AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(Task { runtime, port, state, asking, unwanted }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // nothing panics while it is locked
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes it as far as it comes on this thread.
-    fn step(self: &Arc<Self>) {
-        let mut state = self.lock();
-        let mut going = match mem::replace(&mut *state, State::Stepping { woken: false }) {
-            State::Parked(going) | State::Queued(going) => going,
-            other => {
-                *state = other;
-                return;
-            }
-        };
-        drop(state);
-        let context = self.runtime.enter();
-        let stepping = STEPPING.replace(Some(self.clone()));
-        let stepped = going.as_mut().poll(&mut Context::from_waker(&Waker::from(self.clone())));
-        STEPPING.set(stepping);
-        let mut state = self.lock();
-        match (stepped, &*state) {
-            (Poll::Ready(()), _) => *state = State::Ended,
-            (Poll::Pending, State::Stepping { .. }) if self.is_over() => {
-                *state = State::Ended;
-                drop(state);
-                drop(going);
-            }
-            (Poll::Pending, State::Stepping { woken: false }) => *state = State::Parked(going),
-            (Poll::Pending, State::Stepping { woken: true }) => *state = self.spawn(going),
-            // ended by somebody else meanwhile
-            (Poll::Pending, _) => {
-                drop(state);
-                drop(going);
-            }
-        }
-        drop(context);
-    }
-
-    /// Whether it is not to go on: nobody wants it, and no request is under way whose reply says what is to be undone.
-    fn is_over(&self) -> bool {
-        self.unwanted.load(Ordering::Acquire) && !self.asking.load(Ordering::Acquire)
-    }
-
-    fn spawn(&self, mut going: Going) -> State {
-        if self.unwanted.load(Ordering::Acquire) {
-            // as far as what it was woken for
-            self.runtime.spawn(std::future::poll_fn(move |context| {
-                let _ = going.as_mut().poll(context);
-                Poll::Ready(())
-            }));
-            return State::Ended;
-        }
-        State::Spawned(self.runtime.spawn(going).abort_handle())
-    }
-
-    /// Ends it wherever it is: what it has done is undone as whenever its future is dropped. If a request of it is under way
-    /// on a connection of the loop, it ends when that has been answered, for then it is known what there is to undo.
-    pub fn abort(&self) {
-        self.unwanted.store(true, Ordering::Release);
-        let mut state = self.lock();
-        if matches!(*state, State::Parked(_) | State::Queued(_)) && !self.is_over() {
-            return;
-        }
-        let ended = mem::replace(&mut *state, State::Ended);
-        // what is dropped may wake this very task
-        drop(state);
-        match ended {
-            State::Spawned(task) => task.abort(),
-            State::Parked(going) | State::Queued(going) => {
-                let _context = self.runtime.enter();
-                drop(going);
-            }
-            State::Stepping { .. } | State::Ended => {}
-        }
-    }
-
-    /// The port of this task, if this thread is at it.
-    fn port_here(&self) -> Option<&Inner> {
-        let port = self.port.as_ref()?;
-        CURRENT
-            .with_borrow(|current| current.as_ref().is_some_and(|current| Arc::ptr_eq(current, port)))
-            .then_some(port)
-    }
-}
-
-impl Wake for Task {
-    fn wake(self: Arc<Self>) {
-        let mut state = self.lock();
-        *state = match mem::replace(&mut *state, State::Ended) {
-            State::Stepping { .. } => State::Stepping { woken: true },
-            State::Parked(going) => match self.port_here() {
-                // the loop's own thread, which is about to look
-                Some(port) => {
-                    port.going_on().push_back(self.clone());
-                    State::Queued(going)
-                }
-                // from here on it has the runtime's waker
-                None => self.spawn(going),
-            },
-            other => other,
-        };
     }
 }

@@ -67,7 +67,8 @@ pub fn handle() -> Result<Handle, Error> {
 }
 
 /// Closes every client of these that is [busy](crate::Stats::is_busy), all at once, and waits for it, `within` at most. For
-/// the end of a program; blocks, so not from inside a runtime.
+/// the end of a program; blocks, so not from inside a runtime. What is still held is lost as by [`Client::close`], but
+/// callbacks are not called any more.
 ///
 /// A client that a forked child did not use itself has done nothing in it, and is left alone.
 pub fn close_all(clients: impl IntoIterator<Item = Client>, within: Duration) {
@@ -77,7 +78,8 @@ pub fn close_all(clients: impl IntoIterator<Item = Client>, within: Duration) {
         return;
     }
     let Ok(runtime) = handle() else { return };
-    let closings: Vec<_> = busy.into_iter().map(|client| runtime.spawn(async move { client.close().await })).collect();
+    let closings: Vec<_> =
+        busy.into_iter().map(|client| runtime.spawn(async move { client.close_at_exit().await })).collect();
     let (sender, done) = sync_channel(1);
     runtime.spawn(async move {
         for closing in closings {

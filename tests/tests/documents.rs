@@ -179,7 +179,8 @@ fn names_of_kinds_reasons_and_grades_are_those_of_the_code() {
         assert!(readme.contains(&format!("`{}`", kind.name())), "{kind:?}");
     }
     let guarantees = read("GUARANTEES.md");
-    let reasons = [LossReason::Expired, LossReason::Taken, LossReason::MaxHold, LossReason::ClockAnomaly];
+    let reasons =
+        [LossReason::Expired, LossReason::Taken, LossReason::MaxHold, LossReason::ClockAnomaly, LossReason::Closed];
     let named: Vec<String> = table("GUARANTEES.md", "| reason |").iter().map(|row| plain(&row[0]).to_owned()).collect();
     assert_eq!(named, reasons.map(LossReason::as_str));
     for grade in [Grade::Strict, Grade::ClockBounded, Grade::BestEffort, Grade::None] {

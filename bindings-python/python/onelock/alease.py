@@ -52,11 +52,13 @@ class AsyncLease(_onelock.Lease):
 
         Cancelled, it goes on in the background. The rest is as in `Lease.release`.
         """
-        if self._heard is not None and self._loss is None:
-            self._unhear()
         # cancelled, the server is told all the same, but nobody waits for its answer
         _, _, future = _pumps.begin(self._start_release)
-        return RELEASES[await future]
+        found = await future
+        # a release that finds the hold gone is a loss, and is heard of
+        if self._heard is not None and self._loss is None:
+            self._unhear()
+        return RELEASES[found]
 
     async def extend(self, ttl: Seconds) -> None:
         """Makes the lease last `ttl` seconds from now, unless it lasts longer already; see `Lease.extend`.
@@ -112,7 +114,6 @@ class AsyncLease(_onelock.Lease):
     async def _leave(self, scope: Scope, error: BaseException | None) -> None:
         """The end of a scope: gives back, and tells of a loss without hiding the body's own error."""
         lost_us = scope.leave(error)
-        held_to_the_end = self.held
         if isinstance(error, GeneratorExit):
             # the coroutine is being destroyed: it cannot wait for anything
             self._release_later()
@@ -121,8 +122,7 @@ class AsyncLease(_onelock.Lease):
             await self.release()
         except LeaseForked:
             return
-        if held_to_the_end and not lost_us:
-            return
+        # also what only the release found out
         lost = lost_error(self)
         if lost is None:
             return

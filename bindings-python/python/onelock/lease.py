@@ -68,7 +68,10 @@ class Lease(_onelock.Lease):
 
     @property
     def loss(self) -> LossReason | None:
-        """Why the lease was lost; `None` while it is held, and when it was released. No I/O."""
+        """Why the lease was lost; `None` while it is held, and when it was released. No I/O.
+
+        A release that finds the hold gone before its deadline is a loss.
+        """
         reason = self._loss
         return None if reason is None else LOSSES[reason]
 
@@ -152,17 +155,14 @@ class Lease(_onelock.Lease):
 
     def _leave(self, error: BaseException | None) -> None:
         """The end of a scope: gives back, and tells of a loss without hiding the body's own error."""
-        held_to_the_end = self.held
         try:
             self._release()
         except LeaseForked:
             # a forked child leaves the scope of its parent: nothing of it is the child's
             return
-        if held_to_the_end:
-            return
+        # also what only the release found out
         lost = lost_error(self)
         if lost is None:
-            # the body released it itself
             return
         if error is None:
             raise lost

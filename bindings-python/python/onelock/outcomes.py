@@ -20,7 +20,9 @@ class Release(_Word):
     RELEASED = "released"
     """It was held until now, and the server has taken it back."""
     ALREADY_EXPIRED = "already_expired"
-    """It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile."""
+    """It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile.
+
+    If it was found gone before its deadline, it is lost, and the lease's `loss` says so."""
     ALREADY_RELEASED = "already_released"
     """This lease was released, detached or closed before. Nothing was sent."""
     UNCONFIRMED = "unconfirmed"
@@ -38,6 +40,8 @@ class LossReason(_Word):
     """`max_hold` was reached."""
     CLOCK_ANOMALY = "clock_anomaly"
     """The server's clock jumped by more than the drift allowance."""
+    CLOSED = "closed"
+    """The client was closed while the lease was held, and gave it back."""
 
 
 class Grade(_Word):

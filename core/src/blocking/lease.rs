@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Interrupter, check_outside_runtime, is_inside_task, wait_for};
 use crate::backend::Uninterrupted;
-use crate::driver::giving;
+use crate::driver::{again, giving};
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Handle as LeaseHandle, Release};
 use crate::machine::{Grade, Kind, LossReason};
@@ -138,10 +138,7 @@ impl Lease {
         }
         match giving::release(engine, hold) {
             giving::Step::Done(release) => Ok(release),
-            giving::Step::Send(sending) => {
-                let answer = engine.store.call_blocking(&sending.op(), sending.until(), &Uninterrupted);
-                Ok(sending.judge(&answer))
-            }
+            giving::Step::Send(sending) => Ok(again::send_on_thread(engine, sending)),
             giving::Step::Wait => {
                 let work = giving::release_async(giving::Leaving::new(engine, hold));
                 Ok(wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed))

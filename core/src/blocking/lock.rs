@@ -142,10 +142,9 @@ impl Lock {
 
     fn run<T, E: From<Error>>(&self, lease: &Lease, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
         let outcome = body(lease);
-        let held_to_the_end = lease.is_held();
         let release = lease.release();
         let value = outcome?;
-        if held_to_the_end || lease.loss().is_none() {
+        if lease.loss().is_none() {
             release?;
             return Ok(value);
         }
@@ -160,7 +159,7 @@ impl Lock {
         self.what.check("attach")?;
         self.what.check_owner("attach")?;
         let engine = self.client.engine("attach")?;
-        let (worker, what, proof) = (engine.clone(), self.what.clone(), proof.to_owned());
+        let (worker, what, proof) = (engine.clone(), self.what.bounded(), proof.to_owned());
         let work = async move {
             let hold = adopting::attach(&worker, &what, &proof).await?;
             // a handle from here on: undelivered, it is given back

@@ -33,6 +33,7 @@ use tokio::task::coop::poll_proceed;
 use crate::backend::{Facts, Uninterrupted};
 use crate::builder::ClientBuilder;
 use crate::client::{self, Shared};
+use crate::driver::closing::{self, Telling};
 use crate::driver::engine::Engine;
 use crate::driver::tally::Stats;
 use crate::error::{Error, ErrorKind};
@@ -335,7 +336,7 @@ impl Client {
     pub fn close(&self) {
         let Some(engine) = self.shared.begin_close() else { return };
         let worker = engine.clone();
-        let work = async move { client::close(&worker).await };
+        let work = async move { closing::close(&worker, Telling::All).await };
         if is_inside_task() {
             engine.runtime.spawn(work);
         } else {

@@ -70,10 +70,11 @@ impl Acquiring {
             request_timeout: engine.options.request_timeout,
             unreachable_limit: engine.options.unreachable_limit,
         };
+        let lock = lock.bounded();
         let machine = Acquire::new((*lock.terms).clone(), patience, now);
         let seat = (!machine.is_try()).then(|| Seat::take(engine.clone(), lock.kind, &lock.key));
         Acquiring {
-            lock: lock.clone(),
+            lock,
             machine,
             jitter: engine.jitter(),
             claiming: None,
@@ -129,6 +130,7 @@ impl Acquiring {
                         claiming.sending(0);
                     }
                     let answer = self.engine.store.call_blocking(&op, until, interrupt);
+                    self.engine.observe_clock(&answer);
                     self.answered(&answer);
                     if !matches!(answer.outcome, Outcome::Applied(_)) && lookout.take().is_some() {
                         // a server that is away says nothing either

@@ -25,6 +25,8 @@ pub(crate) struct Claiming {
     sending_on: Option<u64>,
     /// Whether the engine knows that something may be owed.
     noted: bool,
+    /// A hold that its holder believed in until now: the first answer tells whether he was right.
+    believed: Option<Arc<Hold>>,
 }
 
 impl Claiming {
@@ -40,6 +42,7 @@ impl Claiming {
             stays_until: Time::ZERO,
             sending_on: None,
             noted: false,
+            believed: None,
         }
     }
 
@@ -50,6 +53,12 @@ impl Claiming {
         claiming.stays_until = hold.terms.stays_until(hold.granted_at);
         claiming.note();
         claiming
+    }
+
+    /// Its holder believed in it until now, and does not wait for the answer.
+    pub(crate) fn believed(mut self, hold: Arc<Hold>) -> Claiming {
+        self.believed = Some(hold);
+        self
     }
 
     /// What gives it back now.
@@ -143,7 +152,7 @@ impl Drop for Claiming {
         if let Some(doubt) = self.owed() {
             let duty = Duty::new(self.claim.clone(), self.server_ttl, doubt);
             let duty = Duty { nodes: self.nodes, quiet: self.quiet, stays_until: self.stays_until, ..duty };
-            self.engine.take_duty(duty);
+            self.engine.take_duty(duty, self.believed.take());
         }
         if self.noted {
             self.engine.settled();

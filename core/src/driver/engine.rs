@@ -17,8 +17,8 @@ use crate::driver::process::{self, Inherited, Stamp};
 use crate::driver::tally::{Stats, Tally, count};
 use crate::driver::{clock, lock};
 use crate::machine::{
-    Anomaly, Answer, ClockWatch, Duty, Grade, Guarded, Janitor, Jitter, LeaseId, LossReason, Registry, Time, Watchdog,
-    token,
+    Anomaly, Answer, ClockWatch, Duty, DutyId, Grade, Guarded, Janitor, Jitter, LeaseId, LossReason, Registry, Time,
+    Watchdog, token,
 };
 use crate::options::Options;
 use crate::{Error, ErrorKind};
@@ -34,6 +34,8 @@ pub(crate) struct Watch {
 /// What is owed, and the engine itself while anything is: clean-up outlives the last handle.
 pub(crate) struct Cleaning {
     pub(crate) janitor: Janitor,
+    /// Holds that were dropped while they were held: the first answer tells whether they still were.
+    pub(crate) believed: HashMap<DutyId, Arc<Hold>>,
     keep_alive: Option<Arc<Engine>>,
     /// The runtime has ended: nobody is there to do it, and what is owed ends with its ttl.
     abandoned: bool,
@@ -61,7 +63,7 @@ pub(crate) struct Engine {
     pub(crate) watch_bell: Arc<Bell>,
     pub(crate) cleaning: Mutex<Cleaning>,
     pub(crate) janitor_bell: Arc<Bell>,
-    /// Notified whenever nothing is owed any more.
+    /// Notified whenever all that was owed was given back, as far as the server can tell.
     pub(crate) clean: Notify,
     /// Requests under way whose answer may leave something to give back.
     unsettled: AtomicU64,
@@ -103,6 +105,7 @@ impl Engine {
             watch_bell: Arc::new(Bell::new()),
             cleaning: Mutex::new(Cleaning {
                 janitor: Janitor::new(Jitter::new(seeds(8))),
+                believed: HashMap::new(),
                 keep_alive: None,
                 abandoned: false,
             }),
@@ -233,11 +236,34 @@ impl Engine {
             watch.holds.remove(&id)
         };
         let Some(hold) = hold else { return };
-        count(&self.tally.lost);
         self.tally.hold.record(clock::now().since(hold.granted_at));
+        self.tell_loss_of(&hold, reason);
+    }
+
+    /// A lease that is under guard no longer turned out to be lost: tells its holder, once.
+    pub(crate) fn tell_loss_of(&self, hold: &Hold, reason: LossReason) {
+        count(&self.tally.lost);
         tracing::warn!(lock = %hold.key().escape_ascii(), reason = reason.as_str(), "lock lost: {}", reason.explain());
         for callback in hold.tell_lost() {
             self.run_callback(Box::new(move || callback(reason)));
+        }
+    }
+
+    /// The client is closing: what is held is lost to its holder before it is given back.
+    pub(crate) fn lose_closed(&self, hold: &Hold, callbacks: bool) {
+        if hold.cell.lapse(clock::now()) || !hold.cell.lose(LossReason::Closed) {
+            if let Some(reason) = hold.cell.loss() {
+                self.tell_lost(hold.id, reason);
+            }
+            return;
+        }
+        self.disarm(hold);
+        count(&self.tally.lost);
+        tracing::info!(lock = %hold.key().escape_ascii(), "lock given back: {}", LossReason::Closed.explain());
+        for callback in hold.tell_lost() {
+            if callbacks {
+                self.run_callback(Box::new(move || callback(LossReason::Closed)));
+            }
         }
     }
 
@@ -281,14 +307,15 @@ impl Engine {
     }
 
     /// Hands something that has to be given back to the janitor. Never blocks for I/O, needs no runtime context.
-    pub(crate) fn take_duty(self: &Arc<Self>, duty: Duty) {
+    pub(crate) fn take_duty(self: &Arc<Self>, duty: Duty, believed: Option<Arc<Hold>>) {
         let now = clock::now();
         {
             let mut cleaning = lock(&self.cleaning);
             if cleaning.abandoned {
                 return;
             }
-            cleaning.janitor.take(now, duty);
+            let id = cleaning.janitor.take(now, duty);
+            cleaning.believed.extend(believed.map(|hold| (id, hold)));
             cleaning.keep_alive.get_or_insert_with(|| self.clone());
         }
         self.janitor_bell.ring_for(now);
@@ -300,10 +327,11 @@ impl Engine {
         let mut cleaning = lock(&self.cleaning);
         cleaning.abandoned = true;
         cleaning.janitor = Janitor::new(self.jitter());
+        let believed = std::mem::take(&mut cleaning.believed);
         let kept = cleaning.let_go();
         drop(cleaning);
         self.clean.notify_waiters();
-        drop(kept);
+        drop((kept, believed));
     }
 
     pub(crate) fn stats(&self) -> Stats {
@@ -331,10 +359,11 @@ impl Engine {
 
     fn is_clean(&self) -> bool {
         // in this order: a claim is handed to the janitor before it is settled
-        self.unsettled.load(Ordering::SeqCst) == 0 && lock(&self.cleaning).janitor.is_empty()
+        self.unsettled.load(Ordering::SeqCst) == 0 && lock(&self.cleaning).janitor.is_answered()
     }
 
-    /// Waits until nothing is owed any more and nothing is under way that may be owed, or `until` has come.
+    /// Waits until all that is owed was given back, as far as the server can tell, and nothing is under way that may be
+    /// owed, or `until` has come.
     pub(crate) async fn cleaned(&self, until: Time) -> bool {
         loop {
             let clean = self.clean.notified();
@@ -367,7 +396,8 @@ impl Drop for Engine {
         if !self.is_here() {
             // callbacks of the parent's holds may own anything
             let holds = self.watch.get_mut().map(|watch| std::mem::take(&mut watch.holds));
-            std::mem::forget(holds);
+            let believed = self.cleaning.get_mut().map(|cleaning| std::mem::take(&mut cleaning.believed));
+            std::mem::forget((holds, believed));
             return;
         }
         // the tasks hold weak references: let them see that it is over

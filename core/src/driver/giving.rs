@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::Interrupt;
 use crate::driver::acquiring::failed;
+use crate::driver::again;
 use crate::driver::claiming::Claiming;
 use crate::driver::engine::Engine;
 use crate::driver::entering::lost;
@@ -34,6 +35,8 @@ pub(crate) struct Sending {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
     what: What,
+    /// It was lost before, or the answer says so.
+    lost: bool,
 }
 
 enum What {
@@ -43,14 +46,17 @@ enum What {
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        if let What::Inner { owner, answered, .. } = &self.what
-            && self.engine.is_here()
-        {
-            lock(&self.engine.registry).left(self.hold.key(), owner, self.hold.id);
-            self.engine.registry_changed.notify_waiters();
-            if !answered {
-                recount(&self.engine, &self.hold);
+        match &self.what {
+            What::Last(_) if self.lost => {}
+            What::Last(_) => count(&self.engine.tally.released),
+            What::Inner { owner, answered, .. } if self.engine.is_here() => {
+                lock(&self.engine.registry).left(self.hold.key(), owner, self.hold.id);
+                self.engine.registry_changed.notify_waiters();
+                if !answered {
+                    recount(&self.engine, &self.hold);
+                }
             }
+            What::Inner { .. } => {}
         }
     }
 }
@@ -77,6 +83,7 @@ pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
             engine: engine.clone(),
             hold: hold.clone(),
             what: What::Inner { owner: owner.clone(), count, answered: false },
+            lost: false,
         }),
         _ => release_last(engine, hold),
     }
@@ -86,9 +93,8 @@ fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
     match hold.cell.begin_release(clock::now()) {
         Giving::Held => {
             engine.disarm(hold);
-            count(&engine.tally.released);
-            let claiming = Claiming::existing(engine.clone(), hold);
-            Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming) })
+            let claiming = existing(engine, hold);
+            Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming), lost: false })
         }
         Giving::Lost => {
             clean_up(engine, hold);
@@ -118,15 +124,21 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
         Giving::Held => {
             engine.disarm(hold);
             count(&engine.tally.released);
-            clean_up(engine, hold);
+            // nobody waits for the answer, but if it says that the hold was lost, somebody may want to know
+            drop(existing(engine, hold).believed(hold.clone()));
             Release::Unconfirmed
         }
     }
 }
 
-/// A lost or dropped lease's key is compare-and-deleted by the janitor.
+/// The obligation to give back a hold.
+fn existing(engine: &Arc<Engine>, hold: &Hold) -> Claiming {
+    Claiming::existing(engine.clone(), hold)
+}
+
+/// A lost lease's key is compare-and-deleted by the janitor.
 fn clean_up(engine: &Arc<Engine>, hold: &Hold) {
-    drop(Claiming::existing(engine.clone(), hold));
+    drop(existing(engine, hold));
 }
 
 impl Sending {
@@ -168,7 +180,7 @@ impl Sending {
             }
             (What::Inner { .. }, Some(false)) => {
                 self.hold.cell.lose(LossReason::Taken);
-                self.engine.tell_lost(self.hold.id, LossReason::Taken);
+                self.engine.tell_lost(self.hold.id, self.hold.cell.loss().unwrap_or(LossReason::Taken));
                 Release::AlreadyExpired
             }
             (What::Last(_), Some(found)) => self.settle(found, answer),
@@ -176,8 +188,12 @@ impl Sending {
     }
 
     fn settle(mut self, found: bool, answer: &Answer) -> Release {
-        self.hold.cell.finish_release(found);
-        tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
+        if self.hold.cell.finish_release(found, answer.received_at) {
+            self.lost = true;
+            self.engine.tell_loss_of(&self.hold, LossReason::Taken);
+        } else {
+            tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
+        }
         if let What::Last(claiming) = &mut self.what {
             match &answer.outcome {
                 // given back, as far as others are concerned; the rest is the janitor's
@@ -250,17 +266,25 @@ pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
                 }
             }
             Step::Send(sending) => {
-                let answer = engine.store.call(sending.op(), sending.until()).await;
+                let until = sending.until();
+                let mut answer = engine.store.call(sending.op(), until).await;
                 engine.observe_clock(&answer);
+                if again::is_worthwhile(&answer, until) {
+                    // boxed: it is rare, and every release would be large for it
+                    let again = Box::pin(engine.store.call(sending.op(), until)).await;
+                    answer = again::after_doubt(again, answer);
+                }
                 return sending.judge(&answer);
             }
         }
     }
 }
 
-/// Gives a whole hold back, however often it was entered: the client is closing.
+/// Gives a whole hold back, however often it was entered: the client is closing, and its holder was told.
 pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
-    if let Step::Send(sending) = release_last(engine, hold) {
+    if hold.cell.begin_release(clock::now()) != Giving::Gone {
+        let what = What::Last(existing(engine, hold));
+        let sending = Sending { engine: engine.clone(), hold: hold.clone(), what, lost: true };
         let answer = engine.store.call(sending.op(), sending.until()).await;
         sending.judge(&answer);
     }
@@ -340,6 +364,7 @@ pub(crate) async fn extend_async(
     name: &[u8],
 ) -> Result<(), Error> {
     let until = extension_limit(engine);
+    let ttl = hold.bounded(ttl, clock::now());
     for _ in 0..2 {
         let answer = engine.store.call(extension(hold, ttl), until).await;
         engine.observe_clock(&answer);
@@ -359,8 +384,10 @@ pub(crate) fn extend_on_thread(
     interrupt: &dyn Interrupt,
 ) -> Result<(), Error> {
     let until = extension_limit(engine);
+    let ttl = hold.bounded(ttl, clock::now());
     for _ in 0..2 {
         let answer = engine.store.call_blocking(&extension(hold, ttl), until, interrupt);
+        engine.observe_clock(&answer);
         if judge_extension(engine, hold, ttl, name, &answer)? {
             return Ok(());
         }

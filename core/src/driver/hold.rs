@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -68,6 +69,14 @@ impl Hold {
 
     pub(crate) fn key(&self) -> &Key {
         &self.claim.key
+    }
+
+    /// `ttl`, or the part of it that `max_hold` leaves.
+    pub(crate) fn bounded(&self, ttl: Duration, now: Time) -> Duration {
+        match self.terms.max_hold {
+            Some(most) => self.terms.bounded(ttl, (self.granted_at + most).since(now)),
+            None => ttl,
+        }
     }
 
     /// The server is asked to keep the key this long.

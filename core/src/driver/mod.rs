@@ -6,8 +6,10 @@
 //! | `engine` | one client's life in one process: store, schedule, lines, registry |
 //! | `acquiring` | drives one acquire, from either kind of caller |
 //! | `claiming` | the obligation to give back what an acquire may have taken |
+//! | `closing` | the end of a client |
 //! | `hold` | one granted hold, shared by its handles and the watchdog |
 //! | `giving` | extend, release, hand over |
+//! | `again` | a release that is asked for once more |
 //! | `adopting` | attach: going on with a hold given away by another process |
 //! | `entering`, `reentering` | re-entry of reentrant locks |
 //! | `recounting` | the server's hold count, when it may differ |
@@ -19,10 +21,12 @@
 
 pub(crate) mod acquiring;
 pub(crate) mod adopting;
+pub(crate) mod again;
 pub(crate) mod birthmark;
 pub(crate) mod callbacks;
 pub(crate) mod claiming;
 pub(crate) mod clock;
+pub(crate) mod closing;
 pub(crate) mod engine;
 pub(crate) mod entering;
 pub(crate) mod giving;

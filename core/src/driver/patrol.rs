@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::driver::engine::Engine;
 use crate::driver::{clock, lock, sleep_until};
-use crate::machine::{Alarm, Answer, DutyId, Op, Outcome, Renewal, Reply, Round, Time};
+use crate::machine::{Alarm, Answer, DutyId, LossReason, Op, Outcome, Renewal, Reply, Round, Time};
 
 /// Wakes a sleeping task, but only when there is something earlier than what it sleeps for.
 pub(crate) struct Bell {
@@ -158,7 +158,8 @@ pub(crate) async fn clean(cleaner: Cleaner, bell: Arc<Bell>) {
 
 fn finish_cleaning(engine: &Engine) {
     let mut cleaning = lock(&engine.cleaning);
-    let done = cleaning.janitor.is_empty();
+    // only `close` listens
+    let done = engine.is_closed() && cleaning.janitor.is_answered();
     let kept = cleaning.let_go();
     drop(cleaning);
     if done {
@@ -174,11 +175,18 @@ async fn give_back(engine: Arc<Engine>, id: DutyId, op: Op) {
     if let Some(failure) = answer.outcome.failure() {
         tracing::debug!(cause = %failure.detail, "clean-up not confirmed yet");
     }
-    let wake_at = {
+    let (wake_at, believed) = {
         let mut cleaning = lock(&engine.cleaning);
         cleaning.janitor.answered(clock::now(), id, &answer);
-        cleaning.janitor.wake_at()
+        (cleaning.janitor.wake_at(), cleaning.believed.remove(&id))
     };
     engine.janitor_bell.ring_for(wake_at);
+    // a later answer would only find what the first request had left
+    if let Some(hold) = believed
+        && let Outcome::Applied(Reply::Released(found) | Reply::PartlyReleased { found, .. }) = answer.outcome
+        && hold.cell.finish_release(found, answer.received_at)
+    {
+        engine.tell_loss_of(&hold, LossReason::Taken);
+    }
     finish_cleaning(&engine);
 }

@@ -184,6 +184,7 @@ impl Reentering {
                 Next::Send(until) => {
                     let op = self.op();
                     let answer = self.engine.store.call_blocking(&op, until, interrupt);
+                    self.engine.observe_clock(&answer);
                     if let Some(turn) = self.answered(what, &answer)? {
                         return Ok(Some(turn));
                     }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::engine::Engine;
-use super::{adopting, entering, lock};
+use super::{adopting, closing, entering, lock};
 use crate::backend::memory::MemoryStore;
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::lock::Description;
 use crate::machine::{Answer, Failure, Jitter, Key, Kind, Op, Owner, Time};
 use crate::options::Options;
-use crate::{Error, Lease, client, inspect};
+use crate::{Error, Lease, inspect};
 
 const KEYS: usize = 2;
 const TASKS: u64 = 24;
@@ -194,5 +194,7 @@ async fn nothing_is_left_after_a_storm() {
         }
     }
     // nothing is under way any more, so there is nothing to wait for
-    tokio::time::timeout(Duration::from_millis(900), client::close(&storm.clients[0])).await.unwrap();
+    tokio::time::timeout(Duration::from_millis(900), closing::close(&storm.clients[0], closing::Telling::All))
+        .await
+        .unwrap();
 }

@@ -64,7 +64,8 @@ pub struct Stats {
     pub failed: u64,
     /// Leases given back by their holder.
     pub released: u64,
-    /// Leases lost.
+    /// Leases lost: also those that their release found gone before the deadline, and those that were held when the client
+    /// was closed. One that was dropped counts as released first.
     pub lost: u64,
     /// Renewals that were confirmed, one per lease and round.
     pub renewals: u64,

@@ -1,17 +1,18 @@
-//! One granted hold: its state and its deadline in one atomic word, so that "do I still hold it" is a load and a compare.
+//! One granted hold: its state, its deadline and the reason of its loss in one atomic word, so that "do I still hold it"
+//! is a load and a compare, and a loss has one reason for everybody.
 //!
 //! ```text
-//! Acquiring -> Held -> Releasing -> Released | Expired
+//! Acquiring -> Held -> Releasing -> Released | Expired | LostAndReleased
 //!              Held -> Lost -> LostAndReleased
 //!              Held -> Detached
 //! ```
 //!
 //! Whoever first sees the deadline passed makes the lease lost by compare-and-swap; nothing revives it.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::machine::Time;
+use crate::machine::atomic::{AtomicU64, Ordering};
 
 /// Why a lease ended without the holder releasing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,11 +26,13 @@ pub enum LossReason {
     MaxHold,
     /// The server's clock jumped, so that the key may have expired early.
     ClockAnomaly,
+    /// The client was closed while the lease was held, and gave it back.
+    Closed,
 }
 
 impl LossReason {
-    const ALL: [LossReason; 4] =
-        [LossReason::Expired, LossReason::Taken, LossReason::MaxHold, LossReason::ClockAnomaly];
+    const ALL: [LossReason; 5] =
+        [LossReason::Expired, LossReason::Taken, LossReason::MaxHold, LossReason::ClockAnomaly, LossReason::Closed];
 
     /// One sentence for people.
     pub const fn explain(self) -> &'static str {
@@ -38,16 +41,19 @@ impl LossReason {
             LossReason::Taken => "the server no longer knows it: deleted, evicted, forced, or lost in a restart",
             LossReason::MaxHold => "max_hold was reached",
             LossReason::ClockAnomaly => "the server's clock jumped by more than the drift allowance",
+            LossReason::Closed => "the client was closed while it was held",
         }
     }
 
-    /// The name used in scenarios and by other languages: `expired`, `taken`, `max_hold`, `clock_anomaly`.
+    /// The name used in scenarios and by other languages: `expired`, `taken`, `max_hold`, `clock_anomaly`,
+    /// `closed`.
     pub const fn as_str(self) -> &'static str {
         match self {
             LossReason::Expired => "expired",
             LossReason::Taken => "taken",
             LossReason::MaxHold => "max_hold",
             LossReason::ClockAnomaly => "clock_anomaly",
+            LossReason::Closed => "closed",
         }
     }
 }
@@ -64,13 +70,13 @@ pub enum Phase {
     Releasing = 2,
     /// Given back, and the server found it.
     Released = 3,
-    /// Given back, and the server no longer knew it.
+    /// Given back, and the server no longer knew it when its deadline had passed.
     Expired = 4,
     /// Ended without the holder giving it back.
     Lost = 5,
     /// Handed to another process; this handle holds nothing.
     Detached = 6,
-    /// Lost, and its key cleaned up (or being so) by the holder.
+    /// Lost, and its key cleaned up (or being so) by the holder; or its release found it lost.
     LostAndReleased = 7,
 }
 
@@ -85,22 +91,42 @@ const PHASES: [Phase; 8] = [
     Phase::LostAndReleased,
 ];
 const PHASE_BITS: u64 = 0b111;
+const REASON_SHIFT: u32 = 3;
+const REASON_BITS: u64 = 0b111;
+/// The low bits of the nanoseconds make room for phase and reason: rounding down is the safe side.
+const LOW_BITS: u64 = PHASE_BITS | REASON_BITS << REASON_SHIFT;
 
-fn pack(phase: Phase, deadline: Time) -> u64 {
-    // the low three bits of the nanoseconds make room for the phase: rounding down is the safe side
-    (deadline.as_nanos() & !PHASE_BITS) | phase as u64
+/// What the atomic word says.
+#[derive(Clone, Copy, Debug)]
+struct State {
+    phase: Phase,
+    deadline: Time,
+    reason: Option<LossReason>,
 }
 
-fn unpack(word: u64) -> (Phase, Time) {
-    let phase = PHASES.get((word & PHASE_BITS) as usize).copied().unwrap_or(Phase::Lost);
-    (phase, Time::from_nanos(word & !PHASE_BITS))
+impl State {
+    fn pack(self) -> u64 {
+        let known = |reason| LossReason::ALL.iter().position(|known| *known == reason);
+        let reason = self.reason.and_then(known).map_or(0, |index| index as u64 + 1);
+        (self.deadline.as_nanos() & !LOW_BITS) | reason << REASON_SHIFT | self.phase as u64
+    }
+
+    fn unpack(word: u64) -> State {
+        let phase = PHASES.get((word & PHASE_BITS) as usize).copied().unwrap_or(Phase::Lost);
+        let reason = (word >> REASON_SHIFT & REASON_BITS).checked_sub(1);
+        let reason = reason.and_then(|index| LossReason::ALL.get(index as usize).copied());
+        State { phase, deadline: Time::from_nanos(word & !LOW_BITS), reason }
+    }
+
+    fn to(self, phase: Phase) -> State {
+        State { phase, ..self }
+    }
 }
 
 /// The shared heart of a lease. All methods are lock-free and take the time as an argument.
 #[derive(Debug)]
 pub struct LeaseCell {
     word: AtomicU64,
-    reason: AtomicU8,
 }
 
 /// What a holder who wants to give a lease back has to do.
@@ -116,7 +142,8 @@ pub enum Giving {
 
 impl Default for LeaseCell {
     fn default() -> LeaseCell {
-        LeaseCell { word: AtomicU64::new(pack(Phase::Acquiring, Time::ZERO)), reason: AtomicU8::new(0) }
+        let state = State { phase: Phase::Acquiring, deadline: Time::ZERO, reason: None };
+        LeaseCell { word: AtomicU64::new(state.pack()) }
     }
 }
 
@@ -126,32 +153,33 @@ impl LeaseCell {
         LeaseCell::default()
     }
 
+    fn state(&self) -> State {
+        State::unpack(self.word.load(Ordering::Acquire))
+    }
+
     /// The phase, without looking at the clock.
     pub fn phase(&self) -> Phase {
-        unpack(self.word.load(Ordering::Acquire)).0
+        self.state().phase
     }
 
     /// The instant after which the lease must be treated as gone.
     pub fn deadline(&self) -> Time {
-        unpack(self.word.load(Ordering::Acquire)).1
+        self.state().deadline
     }
 
-    /// Why it was lost, if it was.
+    /// Why it was lost, if it was. It never changes again.
     pub fn loss(&self) -> Option<LossReason> {
-        if !matches!(self.phase(), Phase::Lost | Phase::LostAndReleased) {
-            return None;
-        }
-        LossReason::ALL.get(usize::from(self.reason.load(Ordering::Acquire))).copied()
+        self.state().reason
     }
 
     /// `Acquiring -> Held`.
     pub fn grant(&self, deadline: Time) -> bool {
-        self.swap(|phase, _| (phase == Phase::Acquiring).then_some((Phase::Held, deadline)))
+        self.swap(|old| (old.phase == Phase::Acquiring).then_some(State { phase: Phase::Held, deadline, ..old }))
     }
 
     /// Whether the lease is held at `now`. Seeing the deadline passed makes it lost.
     pub fn is_held(&self, now: Time) -> bool {
-        let (phase, deadline) = unpack(self.word.load(Ordering::Acquire));
+        let State { phase, deadline, .. } = self.state();
         if phase != Phase::Held {
             return false;
         }
@@ -178,12 +206,15 @@ impl LeaseCell {
         if self.lapse(now) {
             return false;
         }
-        self.swap(|phase, old| (phase == Phase::Held && now < old).then_some((Phase::Held, old.max(deadline))))
+        self.swap(|old| {
+            let held = old.phase == Phase::Held && now < old.deadline;
+            held.then_some(State { deadline: old.deadline.max(deadline), ..old })
+        })
     }
 
     /// Moves the deadline back: only when a server's clock is known to have jumped forward.
     pub fn shorten(&self, deadline: Time) -> bool {
-        self.swap(|phase, old| (phase == Phase::Held).then_some((Phase::Held, old.min(deadline))))
+        self.swap(|old| (old.phase == Phase::Held).then_some(State { deadline: old.deadline.min(deadline), ..old }))
     }
 
     /// `Held -> Lost`. True for the one caller that did it.
@@ -195,117 +226,52 @@ impl LeaseCell {
     pub fn begin_release(&self, now: Time) -> Giving {
         self.lapse(now);
         let mut giving = Giving::Gone;
-        self.swap(|phase, deadline| {
-            let (found, next) = match phase {
+        self.swap(|old| {
+            let (found, next) = match old.phase {
                 Phase::Held => (Giving::Held, Phase::Releasing),
                 Phase::Lost => (Giving::Lost, Phase::LostAndReleased),
-                _ => (Giving::Gone, phase),
+                _ => (Giving::Gone, old.phase),
             };
             giving = found;
-            (found != Giving::Gone).then_some((next, deadline))
+            (found != Giving::Gone).then_some(old.to(next))
         });
         giving
     }
 
-    /// `Releasing -> Released | Expired`.
-    pub fn finish_release(&self, found: bool) {
-        let end = if found { Phase::Released } else { Phase::Expired };
-        self.swap(|phase, deadline| (phase == Phase::Releasing).then_some((end, deadline)));
+    /// `Releasing -> Released | Expired`, as the server says in an answer that came at `heard_at`. It must be the answer
+    /// to the only request that can have removed the hold.
+    ///
+    /// A hold that is not found before its deadline was taken from its holder, who believed in it until now:
+    /// `Releasing -> LostAndReleased`. True for the one caller that did this.
+    pub fn finish_release(&self, found: bool, heard_at: Time) -> bool {
+        let mut lost = false;
+        let ended = self.swap(|old| {
+            lost = !found && heard_at < old.deadline;
+            let next = match found {
+                true => old.to(Phase::Released),
+                false if lost => State { reason: Some(LossReason::Taken), ..old.to(Phase::LostAndReleased) },
+                false => old.to(Phase::Expired),
+            };
+            (old.phase == Phase::Releasing).then_some(next)
+        });
+        ended && lost
     }
 
     /// `Held -> Detached`. False when it is not held at `now`.
     pub fn detach(&self, now: Time) -> bool {
-        self.swap(|phase, deadline| (phase == Phase::Held && now < deadline).then_some((Phase::Detached, deadline)))
+        self.swap(|old| (old.phase == Phase::Held && now < old.deadline).then_some(old.to(Phase::Detached)))
     }
 
     fn lose_if(&self, reason: LossReason, passed: impl Fn(Time) -> bool) -> bool {
-        let (phase, deadline) = unpack(self.word.load(Ordering::Acquire));
-        if phase != Phase::Held || !passed(deadline) {
-            return false;
-        }
-        // The reason is written before the phase, so that whoever sees `Lost` sees a reason. If two threads lose the
-        // lease at once for different reasons, either reason is true.
-        let index = LossReason::ALL.iter().position(|known| *known == reason).unwrap_or(0);
-        self.reason.store(index as u8, Ordering::Release);
-        self.swap(|phase, deadline| (phase == Phase::Held && passed(deadline)).then_some((Phase::Lost, deadline)))
+        self.swap(|old| {
+            let lost = State { reason: Some(reason), ..old.to(Phase::Lost) };
+            (old.phase == Phase::Held && passed(old.deadline)).then_some(lost)
+        })
     }
 
-    fn swap(&self, mut next: impl FnMut(Phase, Time) -> Option<(Phase, Time)>) -> bool {
+    fn swap(&self, mut next: impl FnMut(State) -> Option<State>) -> bool {
         self.word
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
-                let (phase, deadline) = unpack(word);
-                next(phase, deadline).map(|(phase, deadline)| pack(phase, deadline))
-            })
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| next(State::unpack(word)).map(State::pack))
             .is_ok()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(ms: u64) -> Time {
-        Time::from_millis(ms)
-    }
-
-    fn held(until_ms: u64) -> LeaseCell {
-        let cell = LeaseCell::new();
-        assert!(cell.grant(at(until_ms)));
-        cell
-    }
-
-    #[test]
-    fn the_first_look_after_the_deadline_loses_the_lease_and_nothing_revives_it() {
-        let cell = held(100);
-        assert!(cell.is_held(at(99)));
-        assert!(!cell.is_held(at(100)));
-        assert_eq!(cell.loss(), Some(LossReason::Expired));
-        assert!(!cell.confirm(at(100), at(500)));
-        assert!(!cell.is_held(at(50)));
-        assert!(!cell.lose(LossReason::Taken), "lost once, for one reason");
-    }
-
-    #[test]
-    fn a_late_confirmation_makes_it_lost() {
-        let cell = held(100);
-        assert!(!cell.confirm(at(101), at(500)));
-        assert_eq!(cell.phase(), Phase::Lost);
-    }
-
-    #[test]
-    fn the_deadline_moves_only_forward() {
-        let cell = held(100);
-        assert!(cell.confirm(at(10), at(300)));
-        assert!(cell.confirm(at(20), at(200)));
-        assert_eq!(cell.deadline(), at(300));
-    }
-
-    #[test]
-    fn releasing_twice_sends_once() {
-        let cell = held(100);
-        assert_eq!(cell.begin_release(at(1)), Giving::Held);
-        assert!(!cell.is_held(at(1)));
-        assert_eq!(cell.begin_release(at(1)), Giving::Gone);
-        assert!(!cell.confirm(at(2), at(900)), "a renewal in flight is ignored on arrival");
-        cell.finish_release(true);
-        assert_eq!(cell.phase(), Phase::Released);
-    }
-
-    #[test]
-    fn a_lost_lease_is_cleaned_up_once() {
-        let cell = held(100);
-        assert!(cell.lose(LossReason::MaxHold));
-        assert_eq!(cell.begin_release(at(1)), Giving::Lost);
-        assert_eq!(cell.begin_release(at(1)), Giving::Gone);
-        assert_eq!(cell.loss(), Some(LossReason::MaxHold), "the reason stays");
-    }
-
-    #[test]
-    fn a_detached_lease_holds_and_sends_nothing() {
-        let cell = held(100);
-        assert!(cell.detach(at(5)));
-        assert!(!cell.is_held(at(5)) && !cell.detach(at(5)));
-        assert_eq!(cell.begin_release(at(6)), Giving::Gone);
-        assert!(!held(100).detach(at(100)));
     }
 }

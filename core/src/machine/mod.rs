@@ -21,12 +21,16 @@
 //! | `fence` | the fencing token's grade, and the gate on the resource's side |
 //! | `model` | a whole lock server in memory, for the simulator and for `memory://` |
 //! | `time`, `random` | the two arguments that everything else takes |
+//! | `atomic` | the atomics of `lease`, in whose place a model checker puts its own |
 
 mod acquire;
+mod atomic;
 mod clockwatch;
 mod fence;
 mod janitor;
 mod lease;
+#[cfg(test)]
+mod lease_tests;
 pub mod model;
 pub mod naming;
 mod op;

@@ -11,6 +11,9 @@ pub const SPAN_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The fixed part of the drift allowance.
 pub const DRIFT_FLOOR: Duration = Duration::from_millis(2);
 
+/// However short `max_hold` is, a lease is asked for this long: a slow reply would use up a shorter one.
+const SHORTEST_BOUND: Duration = Duration::from_secs(1);
+
 /// What was agreed about a lease, fixed when the lock was described.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terms {
@@ -73,6 +76,23 @@ impl Terms {
     pub fn server_ttl_ms(&self, ttl: Duration) -> u64 {
         let span = ttl + self.lock_delay;
         u64::try_from(span.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
+    }
+
+    /// The length of lease to ask for when the holder may believe in it for `left` more at most (`max_hold`): not much
+    /// longer than that, or a hung holder's key would stand for the rest. Its deadline is not before the end of `left`.
+    pub fn bounded(&self, ttl: Duration, left: Duration) -> Duration {
+        let left = left.max(SHORTEST_BOUND).max(self.min_hold) + self.min_validity;
+        let needed = (left + DRIFT_FLOOR).div_f64(1.0 - self.drift_factor.min(0.5)) + Duration::from_millis(1);
+        ttl.min(needed)
+    }
+
+    /// The same for a lease that begins now.
+    #[must_use]
+    pub fn within_max_hold(mut self) -> Terms {
+        if let Some(hold) = self.max_hold {
+            self.ttl = self.bounded(self.ttl, hold);
+        }
+        self
     }
 
     /// How often a lease of length `ttl` is renewed.
@@ -155,6 +175,26 @@ mod tests {
         let terms = Terms { min_hold: Duration::from_millis(500), ..terms(1000) };
         assert_eq!(terms.stays_until(begun), Time::from_millis(5505));
         assert_eq!(Terms { min_hold: Duration::ZERO, ..terms }.stays_until(begun), begun);
+    }
+
+    #[test]
+    fn max_hold_bounds_the_ttl_and_the_deadline_is_not_before_it() {
+        for drift_factor in [0.0, 0.01, 0.5] {
+            for (hold_ms, most_ms) in [(1, 2100), (1500, 3100), (20_000, 40_100), (60_000, 30_000)] {
+                let max_hold = Duration::from_millis(hold_ms);
+                let terms = Terms { drift_factor, max_hold: Some(max_hold), ..terms(30_000) }.within_max_hold();
+                assert!(terms.ttl <= Duration::from_millis(most_ms), "{terms:?}");
+                assert!(
+                    terms.ttl == Duration::from_secs(30)
+                        || terms.deadline(Time::ZERO, terms.ttl) >= Time::ZERO + max_hold
+                );
+                assert!(terms.check().is_ok());
+            }
+        }
+        let narrow =
+            Terms { min_validity: Duration::from_secs(9), max_hold: Some(Duration::from_millis(5)), ..terms(30_000) };
+        assert!(narrow.within_max_hold().check().is_ok());
+        assert_eq!(terms(700).within_max_hold(), terms(700));
     }
 
     #[test]

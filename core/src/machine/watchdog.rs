@@ -239,13 +239,13 @@ impl Watchdog {
             }
             self.reschedule(id);
         }
-        let rounds = batch.chunks(BATCH_MAX).chain(alone.chunks(1)).map(|ids| Alarm::Renew(self.round(ids)));
+        let rounds = batch.chunks(BATCH_MAX).chain(alone.chunks(1)).map(|ids| Alarm::Renew(self.round(now, ids)));
         let rounds: Vec<Alarm> = rounds.collect();
         alarms.extend(rounds);
         alarms
     }
 
-    fn round(&self, ids: &[LeaseId]) -> Round {
+    fn round(&self, now: Time, ids: &[LeaseId]) -> Round {
         let mut round = Round {
             ids: Vec::with_capacity(ids.len()),
             holds: Vec::with_capacity(ids.len()),
@@ -255,9 +255,14 @@ impl Watchdog {
         for id in ids {
             let Some(entry) = self.entries.get(id) else { continue };
             let Guarded { claim, terms, ttl, .. } = &entry.guarded;
+            // a hung holder's key is not to outlive `max_hold` by much
+            let asked = match terms.max_hold {
+                Some(_) => terms.bounded(*ttl, entry.max_hold_at.since(now)),
+                None => *ttl,
+            };
             round.ids.push(*id);
-            round.holds.push((claim.clone(), terms.server_ttl_ms(*ttl)));
-            round.ttls.push(*ttl);
+            round.holds.push((claim.clone(), terms.server_ttl_ms(asked)));
+            round.ttls.push(asked);
             round.limit = round.limit.min(*ttl / 6);
         }
         round

@@ -127,6 +127,17 @@ fn not_mine_is_lost_at_once() {
 }
 
 #[test]
+fn what_is_renewed_does_not_outlive_max_hold_by_much() {
+    let mut dog = dog();
+    let terms = Terms { max_hold: Some(Duration::from_millis(20_000)), ..terms(30_000) };
+    dog.arm(at(0), 1, guarded("a", &terms, at(0)));
+    let round = only_round(dog.poll(at(10_000)));
+    assert!((10_100..10_200).contains(&round.holds[0].1), "{round:?}");
+    dog.renewed(at(10_001), &round, &answer(10_000, renewed(1)));
+    assert_eq!(dog.poll(at(20_000)), vec![Alarm::Lost(1, LossReason::MaxHold)]);
+}
+
+#[test]
 fn max_hold_ends_a_healthy_lease() {
     let mut dog = dog();
     let terms = Terms { max_hold: Some(Duration::from_millis(1500)), ..terms(3000) };

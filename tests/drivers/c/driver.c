@@ -244,14 +244,16 @@ static bool with(request *r, onelock_client *client) {
     uint32_t reason = 0;
     if (strcmp(body, "until_lost") == 0 && !ok(r, onelock_lease_wait_lost(lease, -1, &reason, &r->error))) return false;
     bool failed = strcmp(body, "fail") == 0;
-    if (!onelock_lease_is_held(lease) && !failed) {
-        /* a lost lease says so itself */
-        ok(r, onelock_lease_extend(lease, 1000, &r->error));
-    }
-    onelock_status status = onelock_lease_release(lease, NULL, r->error == NULL ? &r->error : NULL);
-    onelock_lease_free(put(leases, text(r, "lease"), NULL));
+    bool locked = strcmp(body, "until_free") == 0;
+    onelock_lock *lock = locked ? make_lock(r, client) : NULL;
+    while (locked && onelock_lock_is_locked(lock, &locked, NULL) == ONELOCK_OK) poll(NULL, 0, 10);
+    onelock_lock_free(lock);
+    onelock_status status = onelock_lease_release(lease, NULL, &r->error);
+    if (status == ONELOCK_OK && !failed) status = onelock_lease_check_loss(lease, &r->error);
+    /* who frees a lease hears no more of it: one that was lost stays until its callback has run */
+    if (status == ONELOCK_OK) onelock_lease_free(put(leases, text(r, "lease"), NULL));
     if (failed) return fail(r, "Body", "the body failed");
-    return r->error == NULL && ok(r, status);
+    return ok(r, status);
 }
 
 static bool inspect(request *r, onelock_client *client) {
@@ -297,10 +299,11 @@ static bool act_on_client(request *r, const char *op, onelock_client *client) {
     if (strcmp(op, "stats") == 0) {
         onelock_stats *stats = NULL;
         if (!ok(r, onelock_client_stats(client, &stats, &r->error))) return false;
-        fprintf(r->out, "{\"held\":%llu,\"waiting\":%llu,\"cleaning\":%llu}",
+        fprintf(r->out, "{\"held\":%llu,\"waiting\":%llu,\"cleaning\":%llu,\"lost\":%llu}",
                 (u64)onelock_stats_counter(stats, ONELOCK_STATS_HELD),
                 (u64)onelock_stats_counter(stats, ONELOCK_STATS_WAITING),
-                (u64)onelock_stats_counter(stats, ONELOCK_STATS_CLEANING));
+                (u64)onelock_stats_counter(stats, ONELOCK_STATS_CLEANING),
+                (u64)onelock_stats_counter(stats, ONELOCK_STATS_LOST));
         onelock_stats_free(stats);
         return true;
     }

@@ -103,6 +103,7 @@ async function cancellable(id, call) {
   }
 }
 
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
 const lost = (signal) => new Promise((resolve) => signal.addEventListener('abort', resolve, { once: true }))
 
 async function within(args, signal) {
@@ -111,6 +112,7 @@ async function within(args, signal) {
     watch(lease, args.lease)
     seen = view(lease)
     if (args.body === 'fail') throw new BodyError('the body failed')
+    while (args.body === 'until_free' && (await lockOf(args).isLocked())) await pause(10)
     if (args.body === 'until_lost' && !signal.aborted) await lost(signal)
   })
   return seen
@@ -142,8 +144,8 @@ function inspection(seen) {
 }
 
 function stats({ client }) {
-  const { held, waiting, cleaning } = found(clients, 'client', client).stats()
-  return { held, waiting, cleaning }
+  const { held, waiting, cleaning, lost } = found(clients, 'client', client).stats()
+  return { held, waiting, cleaning, lost }
 }
 
 const OPERATIONS = {

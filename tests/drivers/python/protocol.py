@@ -157,7 +157,7 @@ def inspection(found: onelock.Inspection | None) -> dict[str, Any] | None:
 
 def stats(client: Any) -> dict[str, int]:
     seen = client.stats()
-    return {"held": seen.held, "waiting": seen.waiting, "cleaning": seen.cleaning}
+    return {"held": seen.held, "waiting": seen.waiting, "cleaning": seen.cleaning, "lost": seen.lost}
 
 
 def hello(mode: str) -> dict[str, Any]:

@@ -111,6 +111,8 @@ class Driver:
             body = request.args["body"]
             if body == "fail":
                 raise Body("the body failed")
+            while body == "until_free" and await self.lock(request).is_locked():  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
             if body == "until_lost":
                 await asyncio.Event().wait()
         return seen

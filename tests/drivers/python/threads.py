@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any, TextIO
 
 from protocol import Body, DriverError, Named, Request, hello, inspection, listen, stats, view
@@ -100,6 +101,8 @@ class Driver:
             body = request.args["body"]
             if body == "fail":
                 raise Body("the body failed")
+            while body == "until_free" and self.lock(request).is_locked():
+                time.sleep(0.01)
             while body == "until_lost" and lease.wait_lost(1) is None:
                 pass
         return seen

@@ -51,7 +51,9 @@ impl Driver {
             "close" => self.clients.get(&args.client)?.close().await,
             "stats" => {
                 let stats = self.clients.get(&args.client)?.stats();
-                return Ok(json!({"held": stats.held, "waiting": stats.waiting, "cleaning": stats.cleaning}));
+                return Ok(
+                    json!({"held": stats.held, "waiting": stats.waiting, "cleaning": stats.cleaning, "lost": stats.lost}),
+                );
             }
             "acquire" => {
                 let lock = lock!(self.clients.get(&args.client)?, args);
@@ -106,12 +108,19 @@ impl Driver {
 }
 
 async fn with(client: &Client, args: Args) -> Result<Value, Failure> {
+    let args = &args;
     lock!(client, args)
         .with(|lease| async move {
             let seen = view!(lease);
             match args.body {
                 Body::Return => Ok(seen),
                 Body::Fail => Err(Failure::Body),
+                Body::UntilFree => {
+                    while lock!(client, args).is_locked().await? {
+                        tokio::time::sleep(ms(10)).await;
+                    }
+                    Ok(seen)
+                }
                 Body::UntilLost => std::future::pending().await,
             }
         })

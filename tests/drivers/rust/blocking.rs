@@ -42,7 +42,9 @@ impl Driver {
             "close" => self.clients.get(&args.client)?.close(),
             "stats" => {
                 let stats = self.clients.get(&args.client)?.stats();
-                return Ok(json!({"held": stats.held, "waiting": stats.waiting, "cleaning": stats.cleaning}));
+                return Ok(
+                    json!({"held": stats.held, "waiting": stats.waiting, "cleaning": stats.cleaning, "lost": stats.lost}),
+                );
             }
             "acquire" => {
                 let lock = lock!(self.clients.get(&args.client)?, args).interrupt(cancel);
@@ -101,6 +103,12 @@ fn with(client: &Client, args: &Args) -> Result<Value, Failure> {
         match args.body {
             Body::Return => Ok(seen),
             Body::Fail => Err(Failure::Body),
+            Body::UntilFree => {
+                while lock!(client, args).is_locked()? {
+                    std::thread::sleep(ms(10));
+                }
+                Ok(seen)
+            }
             Body::UntilLost => {
                 while lease.wait_lost(ms(1000))?.is_none() {}
                 Ok(seen)

@@ -67,6 +67,7 @@ pub(crate) enum Body {
     #[default]
     Return,
     Fail,
+    UntilFree,
     UntilLost,
 }
 

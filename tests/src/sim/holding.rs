@@ -285,8 +285,8 @@ impl World {
         self.tasks[task].handles.pop();
         self.stats.add(Count::Releases);
         if let Outcome::Applied(Reply::Released(found)) = &answer.outcome {
-            self.deeds[deed].cell.finish_release(*found);
-            self.check_release(deed, *found, answer);
+            let lost = self.deeds[deed].cell.finish_release(*found, answer.received_at);
+            self.check_release(deed, lost);
         } else {
             self.stats.add(Count::Unconfirmed);
             if self.bug != Some(Bug::ReleaseForgotten) {

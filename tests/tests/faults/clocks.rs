@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use onelock::LossReason;
 use onelock_tests::clock::boot_ns;
 use onelock_tests::face::{Face, on_both};
 use onelock_tests::holder::Holder;
 use onelock_tests::scripts;
-use onelock_tests::servers::{cont, stop};
+use onelock_tests::servers::{Flavor, Server, cont, stop};
 use onelock_tests::stage::{SOON, Stage, ms};
 use onelock_tests::wait::wait_until;
 
@@ -113,5 +114,31 @@ fn f44_a_stop_shorter_than_the_lease_is_survived() {
         let looks = holder.looks();
         assert_eq!((looks.first_lost_ns, looks.told), (0, 0), "{looks:?}");
         assert_eq!(holder.ask("release"), "released");
+    });
+}
+
+/// A server whose time of day can be set.
+fn clocked() -> Stage {
+    Stage::with(Server::builder(Flavor::Valkey91).clock().start())
+}
+
+#[test]
+fn a_server_clock_that_jumps_ahead_is_noticed_without_a_renewal() {
+    on_both(|face| {
+        let stage = clocked();
+        let client = stage.client(face);
+        let lease = client.lock("a").ttl(ms(60_000)).auto_renew(false).acquire().unwrap();
+        let cycle = || client.lock("b").acquire().unwrap().give_back();
+        cycle();
+        assert!(lease.is_held());
+        stage.server.set_clock(90);
+        wait_until(SOON, "the server's key to end early", || !stage.exists("a"));
+        // whoever uses the client meanwhile hears of it
+        wait_until(SOON, "the jump to be noticed", || {
+            cycle();
+            !lease.is_held()
+        });
+        assert_eq!(lease.loss(), Some(LossReason::ClockAnomaly));
+        assert_eq!(client.stats().lost, 1);
     });
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 
-use onelock::port::{Port, Socket, Task};
+use onelock::port::{Port, Socket, Task, is_unwanted};
 use onelock::{Client, Lease, Release};
 use onelock_tests::proxy::Cut;
 use onelock_tests::scripts;
@@ -154,6 +154,40 @@ fn cancelled_in_flight_nothing_stays_held_and_the_connection_goes_on() {
     assert_eq!(event_loop.sockets.len(), 1);
     let ways = ways(&stage);
     assert_eq!(ways[0], ways[1]);
+}
+
+#[test]
+fn cancelled_in_flight_nothing_stays_held_though_the_loop_is_blocked() {
+    let (stage, client, mut event_loop) = set();
+    let held = stage.proxy.on(scripts::acquire()).once().hold_reply();
+    let (task, result) = event_loop.begin(acquire(&client, "a"));
+    held.wait_hits(1);
+    wait_until(SOON, "the grant", || stage.exists("a"));
+    task.abort();
+    drop(result);
+    held.release();
+    // the loop does not come by once
+    wait_clean(&stage, &client, "a");
+    assert_eq!(client.stats().renewals, 0);
+    let (lease, granted_on) = event_loop.run(acquire(&client, "b"));
+    assert_eq!(granted_on, thread::current().id());
+    assert_eq!(event_loop.run(release(lease)).0, Release::Released);
+    assert_eq!(event_loop.sockets.len(), 1);
+}
+
+#[test]
+fn what_comes_of_work_that_nobody_wants_knows_it() {
+    let (_stage, client, event_loop) = set();
+    let (sender, receiver) = channel();
+    let lock = client.lock("a");
+    let task = event_loop.port.start(async move {
+        assert!(!is_unwanted());
+        let lease = lock.acquire().await;
+        sender.send((lease.is_ok(), is_unwanted())).unwrap();
+    });
+    task.unwrap().abort();
+    assert_eq!(receiver.recv_timeout(SOON).unwrap(), (true, true));
+    assert!(!is_unwanted(), "elsewhere there is no such work");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use onelock::{ErrorKind, LossReason, Release};
 use onelock_tests::face::{Client, Face, Lease, block_on, on_both};
-use onelock_tests::proxy::Match;
+use onelock_tests::proxy::{Cut, Match};
 use onelock_tests::scripts;
 use onelock_tests::servers::Port;
 use onelock_tests::stage::{SOON, Stage, fails, ms, quick, timed};
@@ -237,4 +237,32 @@ fn r08_leaving_the_scope_of_a_lost_lock_takes_no_time_and_retries_nothing() {
     wait_until(SOON, "clean-up", || client.stats().cleaning == 0 && blocking.stats().cleaning == 0);
     assert!(stage.requests(&scripts::release()).len() <= 2, "one each");
     assert!(stage.requests(&Match::any()).len() < 60);
+}
+
+#[test]
+fn a_connection_that_was_closed_meanwhile_costs_no_release_its_answer() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let client = stage.client(face);
+        for _ in 0..5 {
+            let lease = client.lock("a").acquire_within(SOON).unwrap();
+            stage.server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
+            assert_eq!(lease.give_back(), Release::Released);
+        }
+        stage.wait_clean(&client, "a", SOON);
+        assert_eq!(client.stats().lost, 0);
+    });
+}
+
+#[test]
+fn closing_after_lost_replies_does_not_wait_for_copies_that_may_come_late() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let client = stage.client_with(face, quick().close_timeout(Duration::from_secs(60)));
+        let rule = stage.proxy.on(scripts::acquire()).cut_instead_of_reply(Cut::Reset);
+        assert!(client.lock("a").try_acquire().is_err(), "no reply, no lock");
+        rule.wait_hits(1);
+        let (took, ()) = timed(|| client.close());
+        assert!(took < SOON && !stage.exists("a"), "{took:?}");
+    });
 }

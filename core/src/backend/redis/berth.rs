@@ -31,6 +31,8 @@ pub(crate) struct Berth {
     fd: i32,
     /// Of the time when it was made; see [`Shared::epoch`].
     pub(crate) epoch: u64,
+    /// Of its connection, among all of the process.
+    pub(crate) number: u64,
     /// The number of the loop's port.
     port: u64,
     state: Mutex<State>,
@@ -126,14 +128,14 @@ fn wake(woken: Vec<Waker>) {
 impl Berth {
     /// For the loop with the port of this number.
     pub(crate) fn new(mut line: Line, port: u64) -> std::io::Result<Arc<Berth>> {
-        let (fd, epoch) = (line.unblock()?, line.epoch);
+        let (fd, number, epoch) = (line.unblock()?, line.number, line.epoch);
         line.rest(clock::now());
         let (sent, rest, queued) = (VecDeque::new(), Vec::new(), Vec::new());
         let state = Mutex::new(State { line, watched: false, lost: false, sent, rest, queued });
         let pace = Arc::new(Pace::default());
         let pacing = pace.clone();
         let pacemaker = Background::spawn(async move { pacing.keep().await });
-        Ok(Arc::new(Berth { fd, epoch, port, state, pace, _pacemaker: pacemaker }))
+        Ok(Arc::new(Berth { fd, epoch, number, port, state, pace, _pacemaker: pacemaker }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -260,6 +262,13 @@ impl Moored for Berth {
 
     fn flush(&self) {
         let woken = self.state().send();
+        wake(woken);
+    }
+
+    fn relieve(&self) {
+        let mut state = self.state();
+        let woken = if state.lost { Vec::new() } else { state.receive() };
+        drop(state);
         wake(woken);
     }
 }

@@ -35,6 +35,8 @@ const IMPATIENCE: Duration = Duration::from_millis(200);
 
 /// The connection.
 pub(crate) struct Car {
+    /// Of its line, among all of the process.
+    pub(crate) number: u64,
     shared: Arc<Shared>,
     endpoint: Arc<Endpoint>,
     /// Of the time when it was made; see [`Shared::epoch`].
@@ -81,7 +83,7 @@ enum Stage {
 impl Car {
     /// Made of a connection and another way to it.
     pub(crate) fn of(line: Line, exit: Wire, shared: &Arc<Shared>) -> Car {
-        let (endpoint, epoch) = (line.endpoint().clone(), line.epoch);
+        let (endpoint, epoch, number) = (line.endpoint().clone(), line.epoch, line.number);
         let cabin = Mutex::new(Cabin {
             luggage: Vec::new(),
             loading: false,
@@ -90,7 +92,7 @@ impl Car {
             passengers: VecDeque::new(),
             runs: true,
         });
-        Car { shared: shared.clone(), endpoint, epoch, exit, cabin }
+        Car { number, shared: shared.clone(), endpoint, epoch, exit, cabin }
     }
 
     /// Whether it takes more requests. Only a connection that has been idle for a while is asked.

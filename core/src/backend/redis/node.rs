@@ -153,8 +153,8 @@ impl Node {
                 form = next;
                 continue;
             }
-            // without a number: an undo goes over another connection, and is not in order with this
-            let told = self.read(op, Exchange { sent_at, connection: 0, outcome, confirmations: None }, received_at);
+            let sent = Exchange { sent_at, connection: berth.number, outcome, confirmations: None };
+            let told = self.read(op, sent, received_at);
             if is_refused_for_good(&told.answer.outcome) {
                 // others that wait for their replies still get them: in another epoch it takes nobody else
                 if !self.moves() {
@@ -331,7 +331,7 @@ impl Node {
                 form = next;
                 continue;
             }
-            let sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
+            let sent = Exchange { sent_at, connection: car.number, outcome, confirmations: None };
             let told = self.read(op, sent, clock::now());
             if is_refused_for_good(&told.answer.outcome) {
                 self.carpool.close();
@@ -355,7 +355,7 @@ impl Node {
                 form = next;
                 continue;
             }
-            let mut sent = Exchange { sent_at, connection: 0, outcome, confirmations: None };
+            let mut sent = Exchange { sent_at, connection: line.number, outcome, confirmations: None };
             let granted = matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value));
             if granted && self.waits_for_replicas(op) {
                 let wait = replicas::wait(shared, patience.until);

@@ -1,0 +1,40 @@
+//! A release whose answer did not come though there was time: asked for once more.
+
+use std::sync::Arc;
+
+use crate::ErrorKind;
+use crate::backend::Uninterrupted;
+use crate::driver::clock;
+use crate::driver::engine::Engine;
+use crate::driver::giving::Sending;
+use crate::lease::Release;
+use crate::machine::{Answer, Outcome, Reply, Time};
+
+/// Whether it is worth asking once more: the connection broke, as one does that the server had closed while it was
+/// idle, and there is time left.
+pub(crate) fn is_worthwhile(answer: &Answer, until: Time) -> bool {
+    let broken = answer.outcome.failure().is_some_and(|failure| failure.kind == ErrorKind::Unavailable);
+    broken && matches!(answer.outcome, Outcome::Indeterminate(_)) && clock::now() < until
+}
+
+/// The answer to the second request, as far as the first one leaves it open: who finds nothing may find what the
+/// first one left.
+pub(crate) fn after_doubt(again: Answer, first: Answer) -> Answer {
+    let found = matches!(
+        again.outcome,
+        Outcome::Applied(Reply::Released(true) | Reply::PartlyReleased { found: true, .. } | Reply::Counted(_))
+    );
+    if found { again } else { first }
+}
+
+/// Sends a release from the calling thread, and judges the answer.
+pub(crate) fn send_on_thread(engine: &Arc<Engine>, sending: Sending) -> Release {
+    let until = sending.until();
+    let mut answer = engine.store.call_blocking(&sending.op(), until, &Uninterrupted);
+    engine.observe_clock(&answer);
+    if is_worthwhile(&answer, until) {
+        let again = engine.store.call_blocking(&sending.op(), until, &Uninterrupted);
+        answer = after_doubt(again, answer);
+    }
+    sending.judge(&answer)
+}
