@@ -175,7 +175,7 @@ fn a_runtime_that_ends_takes_nobody_with_it() {
 
 #[tokio::test]
 async fn whoever_was_told_to_wait_by_an_attach_that_fails_is_woken() {
-    let client = Client::connect("memory://runtime-that-ends").await.unwrap();
+    let client = Client::connect("memory://").await.unwrap();
     let engine = client.engine().unwrap();
     let owner = Owner::new();
     let lock = client.reentrant_lock("a").owner(&owner);
@@ -209,7 +209,7 @@ async fn a_second_close_waits_for_the_first() {
 
 #[tokio::test]
 async fn what_its_holder_gave_back_counts_as_released_and_what_was_lost_does_not() {
-    let client = Client::connect("memory://runtime-that-ends").await.unwrap();
+    let client = Client::connect("memory://").await.unwrap();
     client.lock("a").acquire().await.unwrap().release().await.unwrap();
     drop(client.lock("b").acquire().await.unwrap());
     let lost = client.lock("c").ttl(Duration::from_millis(10)).auto_renew(false).acquire().await.unwrap();
