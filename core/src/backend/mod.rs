@@ -43,6 +43,9 @@ pub struct Subscription {
 pub trait Lookout {
     /// Waits for a message until `until`, or a part of that time.
     fn hear(&mut self, until: Time, interrupt: &dyn Interrupt) -> Heard;
+
+    /// Passes over what was said until now, without waiting.
+    fn pass_over(&mut self);
 }
 
 /// What a thread on the lookout has heard.

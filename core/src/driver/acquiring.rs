@@ -35,6 +35,8 @@ pub(crate) struct Acquiring {
     claiming: Option<Claiming>,
     seat: Option<Seat>,
     hearing: Option<watch::Receiver<Hearing>>,
+    /// How much had been heard at the last attempt.
+    heard: Option<u64>,
     info: Option<Arc<str>>,
     started: Time,
     /// Whether it was said that it waits.
@@ -80,6 +82,7 @@ impl Acquiring {
             claiming: None,
             seat,
             hearing: None,
+            heard: None,
             info: None,
             started: now,
             long: false,
@@ -147,9 +150,15 @@ impl Acquiring {
                 Step::Sleep { until } => {
                     let Some(ear) = &mut lookout else { return None };
                     self.expect_rivals();
-                    let absent = self.machine.absent_until().min(until).since(clock::now());
-                    if !absent.is_zero() {
-                        thread::park_timeout(absent);
+                    let answering = self.machine.is_answering();
+                    let pause = if answering { until } else { self.machine.absent_until().min(until) };
+                    let pause = pause.since(clock::now());
+                    if !pause.is_zero() {
+                        thread::park_timeout(pause);
+                        if answering {
+                            // the attempt that follows answers this too
+                            ear.pass_over();
+                        }
                         continue;
                     }
                     match ear.hear(until, interrupt) {
@@ -179,15 +188,18 @@ impl Acquiring {
 
     fn become_head(&mut self) {
         let Some(seat) = &self.seat else { return };
-        let (refused_at, away_since) = seat.inheritance();
-        if refused_at != Time::ZERO {
-            self.machine.space_from(refused_at);
-        }
+        let (spacing, away_since, heard) = seat.inheritance();
+        self.machine.keep(spacing);
         self.machine.away_since(away_since);
         if let Some(mut hearing) = seat.hearing() {
             // the line has been listening all along: a refusal may be slept on
-            if hearing.borrow_and_update().subscribed {
+            let now = *hearing.borrow_and_update();
+            if now.subscribed {
                 self.machine.watch_confirmed();
+            }
+            if heard.is_some_and(|heard| heard != now.hints) {
+                // said since the head before asked, and answered by nobody yet
+                self.machine.hint(clock::now(), &mut self.jitter);
             }
             self.hearing = Some(hearing);
         }
@@ -274,7 +286,7 @@ impl Acquiring {
         let op = self.prepare()?;
         if let Some(hearing) = &mut self.hearing {
             // what was heard before this attempt is answered by it
-            hearing.borrow_and_update();
+            self.heard = Some(hearing.borrow_and_update().hints);
         }
         let connection = self.engine.store.connection();
         if let Some(claiming) = &mut self.claiming {
@@ -302,8 +314,7 @@ impl Acquiring {
             tracing::info!(%lock, ?waited, why, "onelock: still waiting for a lock");
         }
         if let Some(seat) = &mut self.seat {
-            let away = self.machine.is_away_since();
-            seat.leave_word(away.is_none().then_some(now), away);
+            seat.leave_word(self.machine.spacing(), self.machine.is_away_since(), self.heard);
             if self.gauge.waiting {
                 seat.note_rivalry(self.machine.rivalry());
             }

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use crate::backend::{Hearing, Store, Subscription};
 use crate::driver::engine::Engine;
 use crate::driver::lock;
-use crate::machine::{Key, Kind, Line, Rivalry, Ticket, Time};
+use crate::machine::{Key, Kind, Line, Rivalry, Spacing, Ticket, Time};
 
 type Name = (Kind, Key);
 
@@ -19,6 +19,8 @@ struct Lane {
     line: Line<Arc<Notify>>,
     subscription: Option<Subscription>,
     away_since: Option<Time>,
+    /// How much had been heard when the last head made its last attempt.
+    heard: Option<u64>,
 }
 
 /// All lines of one client.
@@ -72,8 +74,9 @@ pub(crate) struct Seat {
 /// What a head has to tell the next one.
 #[derive(Clone, Copy)]
 struct Word {
-    refused_at: Option<Time>,
+    spacing: Spacing,
     away_since: Option<Time>,
+    heard: Option<u64>,
 }
 
 impl Seat {
@@ -104,18 +107,18 @@ impl Seat {
         self.moved_up.notified().await;
     }
 
-    /// When the head before this one was refused, and since when the server has been away.
-    pub(crate) fn inheritance(&self) -> (Time, Option<Time>) {
+    /// The distance that this head has to keep after the one before, since when the server has been away, and how much had
+    /// been heard at the last attempt.
+    pub(crate) fn inheritance(&self) -> (Spacing, Option<Time>, Option<u64>) {
         if self.alone_at_first {
-            return (Time::ZERO, None);
+            return (Spacing::default(), None, None);
         }
-        self.with(|lane| (lane.line.refused_at(), lane.away_since)).unwrap_or((Time::ZERO, None))
+        self.with(|lane| (lane.line.spacing(), lane.away_since, lane.heard)).unwrap_or_default()
     }
 
     /// Leaves word for the next head, who hears it when this seat becomes free.
-    pub(crate) fn leave_word(&mut self, refused_at: Option<Time>, away_since: Option<Time>) {
-        let before = self.word.and_then(|word| word.refused_at);
-        self.word = Some(Word { refused_at: refused_at.or(before), away_since });
+    pub(crate) fn leave_word(&mut self, spacing: Spacing, away_since: Option<Time>, heard: Option<u64>) {
+        self.word = Some(Word { spacing, away_since, heard });
     }
 
     /// What this client knows of its rivals for the lock.
@@ -155,9 +158,8 @@ impl Drop for Seat {
         let Some(lane) = lanes.get_mut(&self.name) else { return };
         if let Some(word) = self.word {
             lane.away_since = word.away_since;
-            if let Some(at) = word.refused_at {
-                lane.line.refused(at);
-            }
+            lane.heard = word.heard;
+            lane.line.keep(word.spacing);
         }
         if let Some(next) = lane.line.leave(self.ticket) {
             next.notify_one();

@@ -6,10 +6,11 @@
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::machine::{Answer, Failure, Jitter, Outcome, Patience, Race, Reply, Rivalry, Terms, Time};
+use crate::machine::{
+    ATTEMPT_SPACING, Answer, Failure, Jitter, Outcome, Patience, Race, Reply, Rivalry, Spacing, Step, Terms, Time,
+    Verdict,
+};
 
-/// Two attempts on one key are at least this far apart.
-pub const ATTEMPT_SPACING: Duration = Duration::from_millis(2);
 const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
 const SAFETY_POLL_MAX: Duration = Duration::from_secs(5);
 const FOREIGN_POLL_MIN: Duration = Duration::from_millis(50);
@@ -21,42 +22,6 @@ const TIE_MIN: Duration = Duration::from_millis(6);
 const TIE_MAX: Duration = Duration::from_millis(400);
 const BACKOFF_MIN: Duration = Duration::from_millis(20);
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
-
-/// What the driver is to do next.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Step {
-    /// Send the acquire with the present token; be back by `until`.
-    Attempt {
-        /// The end of this request, connecting included.
-        until: Time,
-    },
-    /// Subscribe to the lock's channel and report when it is confirmed or `until` has come.
-    Watch {
-        /// When to go on without it.
-        until: Time,
-    },
-    /// Nothing until a hint arrives or `until` has come.
-    Sleep {
-        /// When to ask again.
-        until: Time,
-    },
-    /// It is over.
-    Done(Verdict),
-}
-
-/// How an acquire ended.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
-    /// Held until `deadline`, with this fencing token.
-    Granted {
-        /// The local instant after which the lease must be treated as gone.
-        deadline: Time,
-        /// The fencing token, if fencing is on.
-        fence: Option<u64>,
-    },
-    /// Not held; the failure says why.
-    Failed(Failure),
-}
 
 /// What becomes of the token after an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,7 +40,9 @@ pub struct Acquire {
     give_up_at: Time,
     hard_limit: Time,
     state: State,
-    not_before: Time,
+    spacing: Spacing,
+    /// The next attempt is in answer to a message. Further ones change nothing.
+    answering: bool,
     /// The subscription is confirmed (or known not to be had), so a refusal may be slept on.
     watched: bool,
     last: Last,
@@ -115,7 +82,8 @@ impl Acquire {
             give_up_at,
             hard_limit,
             state: State::Ready,
-            not_before: Time::ZERO,
+            spacing: Spacing::default(),
+            answering: false,
             watched: false,
             last: Last::Nothing,
             unreachable_since: None,
@@ -142,9 +110,14 @@ impl Acquire {
         self.hard_limit
     }
 
-    /// The lock was tried in vain at `attempted_at` by the predecessor in the local queue: keep the distance.
-    pub fn space_from(&mut self, attempted_at: Time) {
-        self.not_before = self.not_before.max(attempted_at + ATTEMPT_SPACING);
+    /// Keeps the distance that its predecessor in the local line had to keep.
+    pub fn keep(&mut self, spacing: Spacing) {
+        self.spacing = spacing;
+    }
+
+    /// The distance that its successor has to keep.
+    pub fn spacing(&self) -> Spacing {
+        self.spacing
     }
 
     /// Others of this process have known the server to be away since `since`.
@@ -205,8 +178,9 @@ impl Acquire {
         if (now >= self.give_up_at && !fresh) || now >= self.hard_limit {
             return self.out_of_patience();
         }
-        if now < self.not_before && now < self.give_up_at {
-            return Step::Sleep { until: self.not_before.min(self.give_up_at) };
+        let earliest = self.spacing.next(self.answering, self.watched);
+        if now < earliest && now < self.give_up_at {
+            return Step::Sleep { until: earliest.min(self.give_up_at) };
         }
         let span = self.patience.connect_timeout + self.patience.request_timeout;
         Step::Attempt { until: (now + span).min(self.hard_limit) }
@@ -252,6 +226,10 @@ impl Acquire {
     /// An attempt was answered, or was not.
     pub fn answered(&mut self, now: Time, answer: &Answer, jitter: &mut Jitter) -> Token {
         self.race.answered(now, &answer.outcome, jitter);
+        let answering = std::mem::take(&mut self.answering);
+        if matches!(answer.outcome, Outcome::Applied(Reply::Denied { .. } | Reply::Split { .. })) {
+            self.spacing.refused(now, answering);
+        }
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { fence, .. }) => self.granted(now, answer.sent_at, *fence, jitter),
             Outcome::Applied(Reply::Denied { ttl_left_ms, announces }) => {
@@ -295,6 +273,7 @@ impl Acquire {
         let deadline = self.terms.deadline(sent_at, self.terms.ttl);
         if self.is_worth_handing_out(now, deadline) {
             self.unreachable_since = None;
+            self.spacing.granted(now);
             self.over(Verdict::Granted { deadline, fence });
             return Token::Keep;
         }
@@ -317,12 +296,11 @@ impl Acquire {
     }
 
     /// Somebody else has it, or is about to. True if it is over with that.
-    fn refused(&mut self, now: Time, last: Last) -> bool {
+    fn refused(&mut self, last: Last) -> bool {
         self.last = last;
         self.unreachable_since = None;
         self.failures = 0;
         self.resends = 0;
-        self.not_before = now + ATTEMPT_SPACING;
         if self.is_try() {
             self.out_of_patience();
         }
@@ -332,7 +310,7 @@ impl Acquire {
     /// Several were at it at once, and each got a part. They must not meet again: a random delay, whatever is heard
     /// meanwhile.
     fn tied(&mut self, now: Time, sent_at: Time, jitter: &mut Jitter) {
-        if self.refused(now, Last::Tied) {
+        if self.refused(Last::Tied) {
             return;
         }
         let most = (now.since(sent_at) * 2).max(TIE_MIN).saturating_mul(1 << self.ties.min(8)).min(TIE_MAX);
@@ -342,7 +320,7 @@ impl Acquire {
 
     fn denied(&mut self, now: Time, ttl_left_ms: Option<u64>, announces: bool, jitter: &mut Jitter) {
         self.ties = 0;
-        if self.refused(now, Last::Denied { ttl_left_ms }) {
+        if self.refused(Last::Denied { ttl_left_ms }) {
             return;
         }
         if announces && !self.watched {
@@ -419,11 +397,20 @@ impl Acquire {
     ///
     /// Where rivals are known, that may be a moment later: see [`Rivalry`].
     pub fn hint(&mut self, now: Time, jitter: &mut Jitter) {
-        let State::Asleep { until } = self.state else { return };
-        if matches!(self.last, Last::Denied { .. }) {
-            let at = self.race.begin(now, until, jitter);
-            self.state = if at == now { State::Ready } else { State::Asleep { until: at } };
-        }
+        let until = match self.state {
+            State::Asleep { until } if !self.answering && matches!(self.last, Last::Denied { .. }) => until,
+            // who keeps its distance has no reason to any more
+            State::Ready if !self.answering => self.spacing.next(false, self.watched),
+            _ => return,
+        };
+        self.answering = true;
+        let at = self.race.begin(now, until, jitter);
+        self.state = if at <= now { State::Ready } else { State::Asleep { until: at } };
+    }
+
+    /// Whether a message was heard already that the next attempt will answer; so there is nothing to listen for until then.
+    pub fn is_answering(&self) -> bool {
+        self.answering
     }
 }
 

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
+use crate::machine::PROMPT_ANSWERS;
 
 fn at(ms: u64) -> Time {
     Time::from_millis(ms)
@@ -77,13 +78,92 @@ fn after_a_refusal_it_subscribes_and_looks_again_before_it_sleeps() {
     acquire.answered(at(1001), &answer(1000, 1001, denied(Some(9000), true)), &mut jitter);
     assert!(matches!(acquire.next(at(1001)), Step::Watch { .. }));
     acquire.watch_confirmed();
-    assert_eq!(acquire.next(at(1001)), Step::Sleep { until: at(1003) }, "two attempts are 2 ms apart");
+    assert_eq!(acquire.next(at(1001)), Step::Sleep { until: at(1003) }, "two attempts without a reason are 2 ms apart");
     assert!(matches!(acquire.next(at(1003)), Step::Attempt { .. }));
     acquire.answered(at(1004), &answer(1003, 1004, denied(Some(9000), true)), &mut jitter);
     let Step::Sleep { until } = acquire.next(at(1004)) else { panic!("sleeps") };
     assert!(until >= at(1804) && until <= at(2004), "the safety poll");
     acquire.hint(at(1100), &mut jitter);
     assert!(matches!(acquire.next(at(1100)), Step::Attempt { .. }));
+}
+
+/// One who was refused at 1002 ms, and listens.
+fn listening() -> Acquire {
+    let (mut acquire, mut jitter) = (machine(1000, None), Jitter::new(1));
+    acquire.next(at(1001));
+    acquire.answered(at(1002), &answer(1001, 1002, denied(Some(9000), true)), &mut jitter);
+    acquire.watch_confirmed();
+    acquire
+}
+
+#[test]
+fn a_message_lifts_the_pause_after_a_refusal() {
+    let (mut acquire, mut jitter) = (listening(), Jitter::new(1));
+    assert_eq!(acquire.next(at(1002)), Step::Sleep { until: at(1004) });
+    acquire.hint(at(1002), &mut jitter);
+    assert!(matches!(acquire.next(at(1002)), Step::Attempt { .. }));
+    acquire.answered(at(1003), &answer(1002, 1003, denied(Some(9000), true)), &mut jitter);
+    assert!(matches!(acquire.next(at(1003)), Step::Sleep { .. }));
+    acquire.hint(at(1003), &mut jitter);
+    assert!(matches!(acquire.next(at(1003)), Step::Attempt { .. }), "and the one after a message in vain");
+}
+
+#[test]
+fn the_next_in_line_after_a_grant_waits_for_the_release_if_it_can_hear_it() {
+    let (mut before, mut jitter) = (listening(), Jitter::new(1));
+    before.hint(at(1002), &mut jitter);
+    before.next(at(1002));
+    before.answered(at(1003), &answer(1002, 1003, granted()), &mut jitter);
+    let mut deaf = machine(1000, None);
+    deaf.keep(before.spacing());
+    assert!(matches!(deaf.next(at(1003)), Step::Attempt { .. }));
+    let mut next = machine(1000, None);
+    next.keep(before.spacing());
+    next.watch_confirmed();
+    assert_eq!(next.next(at(1003)), Step::Sleep { until: at(1005) });
+    next.hint(at(1003), &mut jitter);
+    assert!(matches!(next.next(at(1003)), Step::Attempt { .. }));
+}
+
+#[test]
+fn a_storm_of_messages_makes_nobody_ask_without_bound() {
+    let (mut acquire, mut jitter) = (listening(), Jitter::new(1));
+    let (mut attempts, mut first_moment) = (0, 0);
+    let mut now = at(1002);
+    // a message every 50 us for a second, and the lock is never free
+    while now < at(2002) {
+        acquire.expect(Rivalry::default());
+        acquire.hint(now, &mut jitter);
+        if let Step::Attempt { .. } = acquire.next(now) {
+            acquire.answered(now, &answer(1002, 1002, denied(Some(9000), true)), &mut jitter);
+            attempts += 1;
+            first_moment += u32::from(now < at(1003));
+        }
+        now = now + Duration::from_micros(50);
+    }
+    assert!(first_moment <= PROMPT_ANSWERS, "{first_moment} attempts in the first millisecond");
+    assert!((100..=500 + PROMPT_ANSWERS).contains(&attempts), "{attempts} attempts in a second");
+}
+
+#[test]
+fn who_ran_out_of_prompt_answers_answers_later_and_a_grant_makes_up_for_all() {
+    let (mut acquire, mut jitter) = (listening(), Jitter::new(1));
+    let until = loop {
+        acquire.expect(Rivalry::default());
+        acquire.hint(at(1002), &mut jitter);
+        match acquire.next(at(1002)) {
+            Step::Attempt { .. } => {
+                acquire.answered(at(1002), &answer(1002, 1002, denied(Some(9000), true)), &mut jitter);
+            }
+            Step::Sleep { until } => break until,
+            step => panic!("{step:?}"),
+        }
+    };
+    assert!(until > at(1002) && until <= at(1002) + ATTEMPT_SPACING, "the message is not forgotten: {until:?}");
+    assert!(matches!(acquire.next(until), Step::Attempt { .. }));
+    let in_vain = acquire.spacing();
+    acquire.answered(until, &answer(1003, 1004, granted()), &mut jitter);
+    assert!(in_vain.next(true, true) > acquire.spacing().next(true, true));
 }
 
 #[test]
@@ -232,7 +312,9 @@ fn a_lasting_failure_ends_it_at_once() {
 #[test]
 fn a_new_head_keeps_its_distance_but_is_never_kept_from_its_first_attempt() {
     let mut acquire = machine(1000, Some(ms(1)));
-    acquire.space_from(at(1000));
+    let mut spacing = Spacing::default();
+    spacing.refused(at(1000), false);
+    acquire.keep(spacing);
     assert_eq!(acquire.next(at(1000)), Step::Sleep { until: at(1001) });
     assert!(matches!(acquire.next(at(1001)), Step::Attempt { .. }));
 }

@@ -7,12 +7,14 @@
 //! | file | decides |
 //! |---|---|
 //! | `acquire` | one acquire from the call to the grant or the end of patience |
+//! | `step` | what such an acquire wants done next, and how it can end |
 //! | `patience` | how long to wait, and for what |
 //! | `lease` | phase and deadline of one hold, in one atomic word |
 //! | `reentry` | who re-enters, and the count |
 //! | `watchdog` | when to renew, retry, warn and give up |
 //! | `janitor` | giving back what ended without a lease |
 //! | `queue` | the local line of waiters |
+//! | `spacing` | how far apart the attempts of those are who wait |
 //! | `rivalry` | who asks at once when many hear that a lock is free |
 //! | `quorum` | Redlock: what the answers of several servers amount to |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
@@ -41,12 +43,14 @@ pub mod quorum;
 mod random;
 mod reentry;
 mod rivalry;
+mod spacing;
+mod step;
 pub mod terms;
 mod time;
 pub mod token;
 mod watchdog;
 
-pub use acquire::{ATTEMPT_SPACING, Acquire, Step, Token, Verdict};
+pub use acquire::{Acquire, Token};
 pub use clockwatch::{Anomaly, ClockWatch};
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
@@ -61,6 +65,8 @@ pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
 pub(crate) use rivalry::Race;
 pub use rivalry::Rivalry;
+pub use spacing::{ATTEMPT_SPACING, PROMPT_ANSWERS, Spacing};
+pub use step::{Step, Verdict};
 pub use terms::Terms;
 pub use time::Time;
 pub use token::OwnerInfo;

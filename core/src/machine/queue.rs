@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::machine::Time;
+use crate::machine::Spacing;
 
 /// A place in a line.
 pub type Ticket = u64;
@@ -15,12 +15,12 @@ pub type Ticket = u64;
 pub struct Line<W> {
     waiting: VecDeque<(Ticket, W)>,
     next: Ticket,
-    refused_at: Time,
+    spacing: Spacing,
 }
 
 impl<W> Default for Line<W> {
     fn default() -> Line<W> {
-        Line { waiting: VecDeque::new(), next: 0, refused_at: Time::ZERO }
+        Line { waiting: VecDeque::new(), next: 0, spacing: Spacing::default() }
     }
 }
 
@@ -61,14 +61,14 @@ impl<W> Line<W> {
         self.waiting.iter().map(|(_, waiter)| waiter)
     }
 
-    /// The head was refused at `now`.
-    pub fn refused(&mut self, now: Time) {
-        self.refused_at = now;
+    /// The head leaves word how far the next one has to keep its distance.
+    pub fn keep(&mut self, spacing: Spacing) {
+        self.spacing = spacing;
     }
 
-    /// When a head was last refused; [`Time::ZERO`] for never. The next attempt keeps its distance from it.
-    pub fn refused_at(&self) -> Time {
-        self.refused_at
+    /// The distance that the next head has to keep.
+    pub fn spacing(&self) -> Spacing {
+        self.spacing
     }
 }
 

@@ -80,12 +80,8 @@ enum Part {
 }
 
 impl Race {
-    /// A message came to who sleeps until `until`: when to ask instead. Who has stepped back already does not do so again,
-    /// however many messages come.
+    /// A message came to who sleeps until `until`: when to ask instead.
     pub(crate) fn begin(&mut self, now: Time, until: Time, jitter: &mut Jitter) -> Time {
-        if self.part == Part::SteppedBack {
-            return until;
-        }
         if now < self.absent_until {
             // asks when it comes back: perhaps all were away
             self.part = Part::SteppedBack;

@@ -11,6 +11,7 @@ use onelock::machine::{
 use super::bug::Bug;
 use super::plan::{Fault, Wait};
 use super::stats::Count;
+use super::storm;
 use super::task::{Aim, Call, Stage};
 use super::trail::Trail;
 use super::truth::{Deed, Name};
@@ -134,10 +135,10 @@ impl World {
         let plan = &self.tasks[task].plan;
         let (client, name) = (plan.client, plan.name);
         let process = &self.clients[client];
-        let (refused_at, away_since) = (process.lines[name].refused_at(), process.away_since);
+        let (spacing, away_since) = (process.lines[name].spacing(), process.away_since);
         let ahead = process.plan.watches_ahead && process.hearing[name].subscribed;
         if let Some(call) = &mut self.tasks[task].call {
-            call.machine.space_from(refused_at);
+            call.machine.keep(spacing);
             call.machine.away_since(away_since);
             if ahead {
                 call.machine.watch_confirmed();
@@ -226,7 +227,7 @@ impl World {
                         self.stats.add(Count::HintsInFlight);
                     }
                     if missed && self.bug != Some(Bug::HintForgotten) {
-                        call.machine.hint(now, &mut self.clients[client].jitter);
+                        storm::hint(self.bug, &mut call.machine, now, &mut self.clients[client].jitter);
                         if !matches!(call.machine.next(now), Step::Sleep { until: other } if other == until) {
                             continue;
                         }
@@ -329,8 +330,13 @@ impl World {
         self.clients[client].rivalries[name] = call.machine.rivalry();
         let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.is_away_since() };
         self.clients[client].away_since = away;
-        if denied.is_some() && call.ticket.is_some() {
-            self.clients[client].lines[name].refused(now);
+        if call.ticket.is_some() {
+            self.clients[client].lines[name].keep(call.machine.spacing());
+            match &answer.outcome {
+                Outcome::Applied(Reply::Granted { .. }) => self.clients[client].refusals[name].clear(),
+                _ if denied.is_some() => self.clients[client].refusals[name].push(now),
+                _ => {}
+            }
         }
         if token == Token::Retire {
             self.stats.add(Count::LateGrants);

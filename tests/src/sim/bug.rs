@@ -48,11 +48,13 @@ pub enum Bug {
     NoRetry,
     /// A release before the shortest time is over deletes the key.
     FreedEarly,
+    /// Every message is answered at once, however many came for nothing.
+    StormAnswered,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 22] = [
+    pub const ALL: [Bug; 23] = [
         Bug::DeadlineFromReceive,
         Bug::OptimisticRenew,
         Bug::RenewRecreates,
@@ -75,5 +77,6 @@ impl Bug {
         Bug::CountBelievedLonger,
         Bug::NoRetry,
         Bug::FreedEarly,
+        Bug::StormAnswered,
     ];
 }

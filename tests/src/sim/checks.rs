@@ -2,7 +2,7 @@
 
 use onelock::LossReason;
 use onelock::machine::naming::FENCE_WORD;
-use onelock::machine::{ATTEMPT_SPACING, Op, Outcome, Phase, Renewal, Reply, Time};
+use onelock::machine::{Op, Outcome, Phase, Renewal, Reply};
 
 use super::server::Executed;
 use super::stats::Count;
@@ -147,18 +147,6 @@ impl World {
         let claim = self.deeds[deed].claim.clone();
         if self.server.hold_ends_us(self.now, &claim).is_some() {
             self.check_orphan(deed);
-        }
-    }
-
-    /// The head of a local line asks the server: not within moments of a refusal.
-    pub(super) fn check_spacing(&mut self, task: usize) {
-        let (client, name) = (self.tasks[task].plan.client, self.tasks[task].plan.name);
-        let Some(call) = self.tasks[task].call.as_ref().filter(|call| call.ticket.is_some()) else { return };
-        let now = self.local(client);
-        let refused_at = self.clients[client].lines[name].refused_at();
-        let early = refused_at != Time::ZERO && now < refused_at + ATTEMPT_SPACING;
-        if early && now < call.machine.gives_up_at() {
-            self.violate("P8 bounded waiting", format!("task {task} asks {:?} after a refusal", now.since(refused_at)));
         }
     }
 

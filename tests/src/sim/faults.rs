@@ -40,6 +40,7 @@ impl World {
             }
             Fault::Foreign => self.foreign(name),
             Fault::Squatter => self.squat(name),
+            Fault::Storm => self.begin_storm(name),
             Fault::Refusals => {
                 self.server.refusal = self.dice.pick(&[Refusal::Everything, Refusal::Growth]);
                 let end = self.now + self.some_time(1);

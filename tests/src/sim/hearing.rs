@@ -6,6 +6,7 @@ use onelock::machine::Key;
 use super::bug::Bug;
 use super::plan::Fault;
 use super::server::Health;
+use super::storm;
 use super::world::{Event, World, nanos, note};
 
 /// What the waiters of one name hear.
@@ -223,7 +224,7 @@ impl World {
                 let now = self.local(client);
                 if let Some(call) = &mut self.tasks[task].call {
                     call.heard = hints;
-                    call.machine.hint(now, &mut self.clients[client].jitter);
+                    storm::hint(self.bug, &mut call.machine, now, &mut self.clients[client].jitter);
                 }
                 self.step(task);
             }

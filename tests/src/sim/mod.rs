@@ -31,6 +31,7 @@ pub mod quorum;
 mod server;
 mod stats;
 mod stay;
+mod storm;
 mod task;
 mod trail;
 mod truth;

@@ -68,11 +68,13 @@ pub enum Fault {
     BatchRefusals,
     /// Client processes are slow to run their timers and to hand leases out.
     Sluggish,
+    /// Somebody publishes on the channel of a lock, again and again, for nothing.
+    Storm,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 28] = [
+    pub const ALL: [Fault; 29] = [
         Fault::RequestLoss,
         Fault::ReplyLoss,
         Fault::LongDelay,
@@ -101,13 +103,14 @@ impl Fault {
         Fault::Refusals,
         Fault::BatchRefusals,
         Fault::Sluggish,
+        Fault::Storm,
     ];
 
     /// Whether it happens at moments of its own, as against by chance to single messages or throughout.
     fn is_event(self) -> bool {
         use Fault::{
             BlackHole, ClockBackward, ClockForward, Crash, DataLoss, Delete, EvictFence, EvictLock, Flush, Force,
-            Foreign, Freeze, Kill, OldData, Pause, Refusals, Reset, Squatter, SubscriptionLoss,
+            Foreign, Freeze, Kill, OldData, Pause, Refusals, Reset, Squatter, Storm, SubscriptionLoss,
         };
         matches!(
             self,
@@ -129,6 +132,7 @@ impl Fault {
                 | Refusals
                 | Reset
                 | Squatter
+                | Storm
                 | SubscriptionLoss
         )
     }

@@ -46,6 +46,8 @@ pub(super) struct Process {
     pub(super) away_since: Option<Time>,
     pub(super) jitter: Jitter,
     pub(super) rivalries: Vec<Rivalry>,
+    /// When the heads of each line were refused since one was granted, as far as it is remembered.
+    pub(super) refusals: Vec<Vec<Time>>,
 }
 
 impl Process {
@@ -76,6 +78,7 @@ impl Process {
             away_since: None,
             jitter: dice.jitter(),
             rivalries: vec![Rivalry::default(); plan.names.len()],
+            refusals: vec![Vec::new(); plan.names.len()],
         }
     }
 }

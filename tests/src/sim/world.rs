@@ -65,6 +65,8 @@ pub(super) enum Event {
     Subscribed(u32, u8, u16),
     /// A message reaches the client.
     Message(u32, u8),
+    /// Somebody publishes on the channel of this name, for nothing, and so many times again.
+    Storm(u8, u32),
     /// A fault begins.
     Fault(Fault),
     /// A stopped client goes on.
@@ -299,6 +301,7 @@ impl World {
             Event::Unsubscribe(link, name) => self.unsubscribe_at_server(link, name as usize),
             Event::Subscribed(link, name, number) => self.subscribed(link, name as usize, number),
             Event::Message(link, name) => self.message(link, name as usize),
+            Event::Storm(name, left) => self.storm(name as usize, left),
             Event::Fault(fault) => self.fault(fault),
             Event::Resume(client) => self.resume(client as usize),
             Event::Revive(client) => self.revive(client as usize),

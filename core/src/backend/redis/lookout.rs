@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use redis::{Cmd, PushKind, Value};
@@ -21,6 +20,8 @@ const MOST: usize = 8;
 const KEPT: usize = 2;
 /// Time limits of sockets are as coarse as the ticks of the kernel; shorter waits need a better clock.
 const SHORT: Duration = Duration::from_millis(10);
+/// So often at most a connection is read to pass over what came in; nobody keeps a caller busy by talking.
+const PASSES: usize = 8;
 
 /// The ears of one server's waiting threads.
 pub(crate) struct Lookouts {
@@ -101,18 +102,45 @@ impl Lookout for Posted {
             return Heard::Lost;
         }
         let Ok(left) = (Patience { until, interrupt }).check() else { return Heard::Nothing };
-        if left <= SHORT {
-            // what is said meanwhile is heard afterwards
-            thread::park_timeout(left);
+        if left <= SHORT && !has_something(line, left) {
             return Heard::Nothing;
         }
         match line.hear(left) {
-            Some(Outcome::Applied(value)) if is_about(&value, "message", &self.channel) => Heard::Message,
+            Some(Outcome::Applied(value)) if is_about(&value, "message", &self.channel) => {
+                // one attempt answers all that came along
+                while let Some(Outcome::Applied(_)) = line.reply_at_hand() {}
+                Heard::Message
+            }
             // also the end of an earlier subscription, and what was said before it
             None | Some(Outcome::Applied(_)) => Heard::Nothing,
             Some(_) => Heard::Lost,
         }
     }
+
+    fn pass_over(&mut self) {
+        let Some(line) = &mut self.line else { return };
+        for _ in 0..PASSES {
+            if !has_something(line, Duration::ZERO) || !matches!(line.hear(SHORT), Some(Outcome::Applied(_))) {
+                return;
+            }
+            while let Some(Outcome::Applied(_)) = line.reply_at_hand() {}
+        }
+    }
+}
+
+/// Whether there is something to read, at once or within `left`.
+#[cfg(unix)]
+fn has_something(line: &Line, left: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let limit = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
+    poll(&mut [PollFd::new(&*line.wire().socket(), PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+/// Whether there may be something to read after `left`.
+#[cfg(not(unix))]
+fn has_something(_: &Line, left: Duration) -> bool {
+    std::thread::park_timeout(left);
+    !left.is_zero()
 }
 
 impl Drop for Posted {
