@@ -61,9 +61,9 @@ fn a_loss_has_one_reason_for_everybody() {
 fn a_release_and_a_loss_exclude_each_other_and_nothing_revives() {
     explore(|cell| {
         let release = beside(cell, |cell| cell.begin_release(at(50)));
-        let lose = beside(cell, |cell| cell.lose(LossReason::Taken));
+        let loser = beside(cell, |cell| cell.lose(LossReason::Taken));
         let renew = beside(cell, |cell| cell.confirm(at(60), at(300)));
-        let (gave, lost) = (release.join().unwrap(), lose.join().unwrap());
+        let (gave, lost) = (release.join().unwrap(), loser.join().unwrap());
         renew.join().unwrap();
         match (gave, lost) {
             (Giving::Held, false) => assert_eq!((cell.phase(), cell.loss()), (Phase::Releasing, None)),
