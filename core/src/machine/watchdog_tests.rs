@@ -129,7 +129,7 @@ fn not_mine_is_lost_at_once() {
 #[test]
 fn what_is_renewed_does_not_outlive_max_hold_by_much() {
     let mut dog = dog();
-    let terms = Terms { max_hold: Some(Duration::from_millis(20_000)), ..terms(30_000) };
+    let terms = Terms { max_hold: Some(Duration::from_secs(20)), ..terms(30_000) };
     dog.arm(at(0), 1, guarded("a", &terms, at(0)));
     let round = only_round(dog.poll(at(10_000)));
     assert!((10_100..10_200).contains(&round.holds[0].1), "{round:?}");
