@@ -53,6 +53,8 @@ mod builder;
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+mod description;
+#[cfg(feature = "client")]
 mod driver;
 #[cfg(feature = "client")]
 mod exit;

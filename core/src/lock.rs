@@ -7,76 +7,15 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 use crate::client::{Client, check_once};
+pub(crate) use crate::description::Description;
 use crate::driver::engine::Engine;
-use crate::driver::hold::{Hold, OnJeopardy};
+use crate::driver::hold::Hold;
 use crate::driver::{adopting, entering};
 use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::lease::Lease;
 use crate::machine::{Key, Kind, LossReason, Owner, Terms};
 use crate::options::{Options, check_name, check_wait, check_words, invalid};
-
-type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
-
-/// What both faces of a lock share: everything about it but the client.
-#[derive(Clone)]
-pub(crate) struct Description {
-    pub(crate) kind: Kind,
-    pub(crate) name: Arc<[u8]>,
-    pub(crate) key: Key,
-    pub(crate) terms: Arc<Terms>,
-    pub(crate) fencing: bool,
-    pub(crate) owner: Option<Owner>,
-    on_lost: Option<LossCallback>,
-    on_jeopardy: Option<OnJeopardy>,
-}
-
-impl Description {
-    pub(crate) fn new(options: &Options, kind: Kind, name: &[u8]) -> Description {
-        let name: Arc<[u8]> = name.into();
-        let key =
-            if options.prefix.is_empty() { name.clone() } else { [options.prefix.as_slice(), &name].concat().into() };
-        Description {
-            kind,
-            name,
-            key,
-            terms: options.terms.clone(),
-            fencing: options.fencing,
-            owner: None,
-            on_lost: None,
-            on_jeopardy: None,
-        }
-    }
-
-    /// The same with a ttl that does not outlive `max_hold` by much.
-    pub(crate) fn bounded(&self) -> Description {
-        Description { terms: Arc::new((*self.terms).clone().within_max_hold()), ..self.clone() }
-    }
-
-    /// Whether everything about it makes sense, before any I/O.
-    pub(crate) fn check(&self, tried: &str) -> Result<(), Error> {
-        check_name(&self.name)
-            .and_then(|()| check_words(&self.key, "the name behind its prefix"))
-            .and_then(|()| self.terms.check())
-            .map_err(|detail| invalid(tried, detail).on(&self.name))
-    }
-
-    pub(crate) fn check_wait(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {
-        self.check(tried)?;
-        check_wait(wait).map_err(|detail| invalid(tried, detail).on(&self.name))
-    }
-
-    /// Registers the callbacks of the description with a fresh hold.
-    pub(crate) fn listen(&self, hold: &Hold) {
-        if let Some(callback) = self.on_lost.clone() {
-            // a fresh hold cannot have been told lost
-            drop(hold.on_lost(Box::new(move |reason| callback(reason))));
-        }
-        if let Some(callback) = self.on_jeopardy.clone() {
-            hold.on_jeopardy(callback);
-        }
-    }
-}
 
 /// The setters that the async and the blocking lock share.
 macro_rules! lock_setters {
@@ -185,24 +124,6 @@ macro_rules! lock_setters {
     };
 }
 pub(crate) use lock_setters;
-
-impl Description {
-    pub(crate) fn on_lost(&mut self, callback: LossCallback) {
-        self.on_lost = Some(callback);
-    }
-
-    pub(crate) fn on_jeopardy(&mut self, callback: OnJeopardy) {
-        self.on_jeopardy = Some(callback);
-    }
-
-    /// An owner means re-entry, which only one kind has.
-    pub(crate) fn check_owner(&self, tried: &str) -> Result<(), Error> {
-        if self.owner.is_some() && self.kind != Kind::Reentrant {
-            return Err(invalid(tried, "owner is for reentrant locks; this kind is not re-entrant").on(&self.name));
-        }
-        Ok(())
-    }
-}
 
 /// A lock by name, from [`Client::lock`] or [`Client::reentrant_lock`]. Says what is wanted; holds nothing.
 ///

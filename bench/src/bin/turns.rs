@@ -64,7 +64,7 @@ impl Notes {
             for (word, value) in [at - released, who, at].into_iter().enumerate() {
                 self.set(FIRST + count * 3 + word as u64, value);
             }
-            self.set(COUNT, 1 + count as i64);
+            self.set(COUNT, 1 + count.cast_signed());
         }
         self.set(HOLDER, who);
         if before >= 0 && before != who {
@@ -99,7 +99,7 @@ fn main() {
     match (kind.as_str(), mode.as_str()) {
         ("async", "inside") => tasks(&url, name, hold, notes),
         ("blocking", "inside") => threads(&url, name, hold, &notes),
-        ("async", _) => turns_of_tasks(&url, name, hold, notes, mode == "turns"),
+        ("async", _) => turns_of_tasks(&url, name, hold, &notes, mode == "turns"),
         ("blocking", _) => {
             let client = onelock::blocking::Client::connect(&url).expect("the server is up");
             let lock = client.lock(name);
@@ -150,7 +150,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-fn turns_of_tasks(url: &str, name: &str, hold: Duration, notes: Notes, polite: bool) {
+fn turns_of_tasks(url: &str, name: &str, hold: Duration, notes: &Notes, polite: bool) {
     runtime().block_on(async {
         let client = onelock::Client::connect(url).await.expect("the server is up");
         let lock = client.lock(name);

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use crate::backend::{Heard, Hearing, Interrupt, Lookout};
 use crate::driver::claiming::Claiming;
 use crate::driver::engine::Engine;
+use crate::driver::gauge::Gauge;
 use crate::driver::giving;
 use crate::driver::hold::Hold;
 use crate::driver::lanes::Seat;
@@ -43,24 +44,6 @@ pub(crate) struct Acquiring {
     long: bool,
     /// Counted as cancelled if it is dropped before it has ended.
     gauge: Gauge,
-}
-
-/// Keeps the gauge of waiting acquires right, however they end.
-struct Gauge {
-    engine: Arc<Engine>,
-    ended: bool,
-    waiting: bool,
-}
-
-impl Drop for Gauge {
-    fn drop(&mut self) {
-        if self.waiting {
-            self.engine.tally.waiting.fetch_sub(1, Ordering::Relaxed);
-        }
-        if !self.ended {
-            count(&self.engine.tally.cancelled);
-        }
-    }
 }
 
 impl Acquiring {

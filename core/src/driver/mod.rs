@@ -7,6 +7,7 @@
 //! | `acquiring` | drives one acquire, from either kind of caller |
 //! | `claiming` | the obligation to give back what an acquire may have taken |
 //! | `closing` | the end of a client |
+//! | `gauge` | counts the acquires that wait, and those that were cancelled |
 //! | `hold` | one granted hold, shared by its handles and the watchdog |
 //! | `giving` | extend, release, hand over |
 //! | `again` | a release that is asked for once more |
@@ -29,6 +30,7 @@ pub(crate) mod clock;
 pub(crate) mod closing;
 pub(crate) mod engine;
 pub(crate) mod entering;
+mod gauge;
 pub(crate) mod giving;
 pub(crate) mod hold;
 pub(crate) mod lanes;

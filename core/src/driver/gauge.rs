@@ -1,0 +1,25 @@
+//! How many acquires wait, and how many were cancelled: kept right however an acquire ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::driver::engine::Engine;
+use crate::driver::tally::count;
+
+/// Keeps the gauge of waiting acquires right, however they end.
+pub(super) struct Gauge {
+    pub(super) engine: Arc<Engine>,
+    pub(super) ended: bool,
+    pub(super) waiting: bool,
+}
+
+impl Drop for Gauge {
+    fn drop(&mut self) {
+        if self.waiting {
+            self.engine.tally.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        if !self.ended {
+            count(&self.engine.tally.cancelled);
+        }
+    }
+}
