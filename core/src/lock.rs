@@ -14,8 +14,7 @@ use crate::driver::{adopting, entering};
 use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::lease::Lease;
-use crate::machine::{Key, Kind, LossReason, Owner, Terms};
-use crate::options::{Options, check_name, check_wait, check_words, invalid};
+use crate::machine::{Kind, LossReason, Owner};
 
 /// The setters that the async and the blocking lock share.
 macro_rules! lock_setters {

@@ -2,7 +2,6 @@
 //! caller goes over the caller's own connection; everything that waits runs on the runtime.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
