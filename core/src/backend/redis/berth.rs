@@ -21,8 +21,8 @@ use crate::port::{self, Asking, Moored};
 
 /// So many requests at most are under way; others go over the shared connection.
 const ABOARD: usize = 512;
-/// A request that is longer has a way to itself, which the shared connection knows how to find.
-const LONG: usize = 4096;
+/// A request that is longer has a way to itself, which the shared connection knows how to find. Every script fits.
+const LONG: usize = 8192;
 /// So many wait for the loop at most; then the server begins with them.
 const TOGETHER: usize = 16;
 
