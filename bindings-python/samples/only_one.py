@@ -4,6 +4,7 @@ The address of the lock server is in $ONELOCK_URL.
 """
 
 import time
+from contextlib import suppress
 from threading import Thread
 
 from onelock import Client, NotAcquired
@@ -28,10 +29,8 @@ def machine(name: str, late: float) -> None:
 
         for tick in (1, 2, 3):
             time.sleep(max(0, start + tick * TICK + late - time.monotonic()))
-            try:
+            with suppress(NotAcquired):  # another machine runs it, or has run it
                 report(tick)
-            except NotAcquired:
-                pass  # another machine runs it, or has run it
 
 
 start = time.monotonic()
