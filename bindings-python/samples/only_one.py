@@ -17,11 +17,16 @@ APART = 10
 runs: list[str] = []
 
 
+def run_of(tick: int) -> str:
+    """Each run has a lock of its own."""
+    return f"sample:report:{tick}"
+
+
 def machine(name: str, late: float) -> None:
     """One machine, whose clock is late by so much; in truth each is a process of its own."""
     with Client() as client:
 
-        @client.locked(lambda tick: f"sample:report:{tick}", timeout=0, min_hold=APART)
+        @client.locked(run_of, timeout=0, min_hold=APART)
         def report(tick: int) -> None:
             # it takes no time at all, and yet the machine whose clock is late finds it done
             print(f"{name} runs tick {tick}")
