@@ -112,6 +112,12 @@ impl Keys {
                     self.writes += 1;
                     self.bounded.insert((*key).to_owned(), true);
                 }
+                // writes nothing where something stands
+                ("SET", [key, _, nx, px, span]) if nx.eq_ignore_ascii_case("NX") && px.eq_ignore_ascii_case("PX") => {
+                    assert!(span.parse::<u64>().unwrap() > 0);
+                    self.writes += 1;
+                    self.bounded.entry((*key).to_owned()).or_insert(true);
+                }
                 ("HSET", [key, ..]) => {
                     self.writes += 1;
                     self.bounded.entry((*key).to_owned()).or_insert(false);
