@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use onelock::{ErrorKind, Grade, Kind, Notify, Owner, Release};
 use onelock_tests::face::{Client, Face, on_both, side_by_side};
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SOON, fails, ms, unhurried};
+use onelock_tests::stage::{SOON, fails, ms, quick, unhurried};
 use onelock_tests::topology::Cluster;
 use onelock_tests::wait::wait_until;
 
@@ -324,7 +324,7 @@ fn waiters_are_woken_each_way() {
                 || (notify == Notify::Auto && auto_is_sharded);
             let classic = matches!(notify, Notify::Classic | Notify::Both) || (notify == Notify::Auto && !sharded);
             on_both(|face| {
-                let client = |face| Client::build(face, unhurried().notify(notify), &cluster.url()).unwrap();
+                let client = |face| Client::build(face, quick().notify(notify), &cluster.url()).unwrap();
                 let (holder, other) = (client(face), client(face));
                 let at = if face == Face::Async { 0 } else { 2 };
                 let name = cluster.name_on(at, &format!("{notify:?}{face:?}"));
@@ -362,7 +362,7 @@ fn waiters_are_woken_each_way() {
 fn without_sharded_channels_waiters_poll() {
     let cluster = Cluster::start(Flavor::Redis62);
     on_both(|face| {
-        let client = |face| Client::build(face, unhurried().notify(Notify::Sharded), &cluster.url()).unwrap();
+        let client = |face| Client::build(face, quick().notify(Notify::Sharded), &cluster.url()).unwrap();
         let (holder, other) = (client(face), client(face));
         let name = format!("{face:?}");
         let lease = holder.lock(&name).acquire().unwrap();
@@ -381,7 +381,7 @@ fn f34_a_waiter_follows_its_channel() {
     for notify in [Notify::Sharded, Notify::Classic] {
         let cluster = Cluster::start(Flavor::Valkey91);
         on_both(|face| {
-            let client = |face| Client::build(face, unhurried().notify(notify), &cluster.url()).unwrap();
+            let client = |face| Client::build(face, quick().notify(notify), &cluster.url()).unwrap();
             let (holder, other) = (client(face), client(face));
             let name = cluster.name_on(0, &format!("{face:?}"));
             let lease = holder.lock(&name).ttl(ms(60_000)).acquire().unwrap();
