@@ -66,6 +66,8 @@ def test_only_one(server: Server) -> None:
     ticks = [re.search(r"machine \d runs (tick \d)", line) for line in done.stdout.splitlines()[:-1]]
     assert [tick and tick[1] for tick in ticks] == ["tick 1", "tick 2", "tick 3"], done.stdout
     assert done.stdout.endswith("each tick ran once: True\n")
+    # released long ago, and still nobody's for the rest of `min_hold`
+    assert server.command("DEL", *(f"sample:report:{tick}" for tick in (1, 2, 3))) == 3
 
 
 def test_renew(server: Server) -> None:
