@@ -33,7 +33,7 @@ impl Client {
     /// `connect_timeout + request_timeout`.
     ///
     /// For people and dashboards: when the answer arrives it may be old. Label, process and host are known of holders
-    /// whose client is [`inspectable`](ClientBuilder::inspectable).
+    /// whose client is [`inspectable`](crate::ClientBuilder::inspectable).
     ///
     /// # Errors
     /// `WrongKind` when something that is no lock stands there; `Unavailable`, `NotPermitted` and so on from the server.

@@ -34,7 +34,7 @@ enum State {
     Ended,
 }
 
-/// Work that was begun on an event loop's thread, from [`Port::start`]. It goes on without this handle.
+/// Work that was begun on an event loop's thread, from [`Port::start`](crate::port::Port::start). It goes on without this handle.
 pub struct Task {
     runtime: Handle,
     port: Option<Arc<Inner>>,
