@@ -134,7 +134,7 @@ async fn play(settings: &Settings) -> Result<ExitCode, Box<dyn Error>> {
         Some(0) => Err("nothing was lost without the lock, so this machine cannot show what a lock is for".into()),
         Some(_) => with_lock(&mut screen, settings, &url, folder.path(), &lock_names, interrupt).await,
     };
-    if let Err(error) = remove_keys(&url, &lock_names).await {
+    if let Err(error) = free_locks(&url, &lock_names).await {
         screen.line(format!("  the keys of {name} were left on the server and end by themselves: {error}"));
     }
     outcome
@@ -323,12 +323,11 @@ impl Stage<'_> {
     }
 }
 
-/// Removes the fencing counters, which would stay for days. To the server such a counter is a string, as a lock is.
-async fn remove_keys(url: &str, lock_names: &[String]) -> Result<(), onelock::Error> {
+/// Frees what a killed worker may have left. The fencing counters stay: they end by themselves after seven days.
+async fn free_locks(url: &str, lock_names: &[String]) -> Result<(), onelock::Error> {
     let client = onelock::Client::connect(url).await?;
     for name in lock_names {
         client.force_release(name).await?; // a worker that had to be killed at the end may have left it
-        client.force_release(onelock::machine::naming::fence_key(name.as_bytes())).await?;
     }
     client.close().await;
     Ok(())
