@@ -38,6 +38,13 @@ enum Vote {
     },
 }
 
+impl Vote {
+    /// It granted, whatever came after that.
+    fn is_granted(&self) -> bool {
+        matches!(self, Vote::Granted { .. } | Vote::Barred { granted: true } | Vote::Failed { granted: true, .. })
+    }
+}
+
 /// How the ballot stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -64,7 +71,8 @@ impl Ballot {
     /// A node answered the request to vote, or to write the token.
     pub(super) fn answered(&mut self, node: usize, outcome: &Outcome<Reply>, votes: bool) {
         let Some(vote) = self.votes.get_mut(node) else { return };
-        let was_granted = matches!(vote, Vote::Granted { .. } | Vote::Barred { granted: true });
+        // the token may be written to one node twice, and both may fail
+        let was_granted = vote.is_granted();
         let failed = |failure: &Failure, maybe| Vote::Failed { failure: failure.clone(), maybe, granted: was_granted };
         *vote = match outcome {
             Outcome::Applied(Reply::Granted { .. } | Reply::Written(_)) if !votes => Vote::Barred { granted: true },
@@ -159,10 +167,7 @@ impl Ballot {
     fn failed(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
         // whatever may be carried out later, and whatever was
         let at_large = self.number(|vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, .. })) > 0;
-        let granted = |vote: &Vote| {
-            matches!(vote, Vote::Granted { .. } | Vote::Barred { granted: true } | Vote::Failed { granted: true, .. })
-        };
-        let taken_anything = at_large || self.number(granted) > 0;
+        let taken_anything = at_large || self.number(Vote::is_granted) > 0;
         let contest = self.contest(majority);
         let (ttl_left_ms, announces) = contest.as_ref().map_or((None, false), |c| (c.ttl_left_ms, c.announces));
         let tie = contest.as_ref().is_none_or(|contest| contest.tie);

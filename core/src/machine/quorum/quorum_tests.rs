@@ -292,6 +292,24 @@ fn granted_by_two(quorum: &mut Quorum) {
 }
 
 #[test]
+fn a_node_that_granted_and_was_told_the_token_twice_in_vain_is_owed_the_release() {
+    let mut three = quorum(3);
+    let (mut round, _) = three.begin(at(0), 50, &acquire());
+    assert_eq!(round.answered(&mut three, at(1), 2, &granted(100)), None);
+    let first = round.answered(&mut three, at(1), 0, &granted(200)).unwrap();
+    assert_eq!(first.nodes, Nodes::NONE.with(2));
+    let second = round.answered(&mut three, at(1), 1, &granted(300)).unwrap();
+    assert_eq!(second.nodes, Nodes::NONE.with(0).with(2));
+    round.answered(&mut three, at(2), 2, &silence());
+    round.answered(&mut three, at(2), 2, &refused());
+    round.answered(&mut three, at(2), 0, &said(Reply::Written(Some(300))));
+    assert!(matches!(round.conclude(&mut three, at(3)).outcome, Outcome::Applied(Reply::Granted { .. })));
+    let owed = Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: false });
+    let found = || said(Reply::Released(true));
+    assert_eq!(release(&mut three, &[found(), found(), refused()]), owed);
+}
+
+#[test]
 fn a_node_that_may_still_carry_the_acquire_out_is_not_believed_to_be_free() {
     let (found, gone) = (|| said(Reply::Released(true)), || said(Reply::Released(false)));
     let owed = Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: true });
