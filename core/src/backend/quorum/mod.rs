@@ -25,6 +25,7 @@ pub use address::Nodes;
 use self::on_thread::Opener;
 use crate::backend::redis::member::Witness;
 use crate::backend::redis::node::{How, Node, not_sent};
+use crate::backend::redis::request::Announce;
 use crate::backend::redis::shared::Common;
 use crate::backend::redis::socket::no_connection_in_time;
 use crate::backend::redis::{Endpoint, RedisOptions};
@@ -105,6 +106,9 @@ fn witness(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> Witness {
     })
 }
 
+/// How each server is asked.
+const IN_QUORUM: How = How { announce: Announce::Timed, asking: false };
+
 /// Every critical section is short and leaves its data whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,7 +148,7 @@ impl Inner {
                         return (number, not_sent(begun, failure).answer);
                     }
                     sent.fetch_or(1 << number, Ordering::Relaxed);
-                    (number, node.call(&op, How::default(), until).await.answer)
+                    (number, node.call(&op, IN_QUORUM, until).await.answer)
                 });
             }
         };
@@ -188,7 +192,7 @@ impl Inner {
             tracing::debug!(server = %store.nodes[number].shared.name, "gives a node the hold again that it had lost");
             tokio::spawn(async move {
                 let until = store.limit(clock::now(), Time::MAX);
-                let told = store.nodes[number].call(&op, How::default(), until).await;
+                let told = store.nodes[number].call(&op, IN_QUORUM, until).await;
                 store.quorum().seeded(&claim, number, &told.answer);
             });
         }

@@ -138,7 +138,7 @@ impl Crossing<'_> {
     /// Writes to all the nodes that are asked.
     fn launch(&mut self, round: &mut Round, request: Request) {
         self.op = request.op;
-        let bytes = request::command(&self.op, Form::Sha, Announce::default()).get_packed_command();
+        let bytes = request::command(&self.op, Form::Sha, Announce::Timed).get_packed_command();
         let now = clock::now();
         let mut missing = Vec::new();
         for node in request.nodes.iter() {
@@ -305,7 +305,7 @@ impl Crossing<'_> {
         match flight.line.collect() {
             None => self.seats[node] = Seat::Flying(flight),
             Some(Outcome::Applied(value)) if flight.form == Form::Sha && refusal::is_unknown_script(&value) => {
-                let bytes = request::command(&self.op, Form::Text, Announce::default()).get_packed_command();
+                let bytes = request::command(&self.op, Form::Text, Announce::Timed).get_packed_command();
                 self.post(round, node, flight.line, &bytes, Form::Text, false);
             }
             Some(outcome) => {

@@ -60,8 +60,10 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
-        // these answer with a number alone
-        Op::Release { .. } | Op::Undo { .. } => None,
+        Op::Release { .. } | Op::Undo { .. } => match items.int() {
+            Some(found @ 0..=2) => Some((Reply::Released(found != 0), found == 2)),
+            _ => None,
+        },
         Op::Retain { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
@@ -247,7 +249,6 @@ mod tests {
             Value::Int(3),
             Value::Int(-1),
             array(&[]),
-            array(&[Value::Int(5), Value::Int(1), Value::Int(1)]),
             array(&[Value::Int(-5), Value::Int(0)]),
             array(&[Value::Int(5)]),
             array(&[Value::Int(5), Value::Int(7)]),
@@ -294,6 +295,8 @@ mod tests {
         for (number, found, unheard) in [(0, false, false), (1, true, false), (2, true, true)] {
             let expected = Reading { server_time_us: None, outcome: released(found), unheard };
             assert_eq!(read(&release(), Value::Int(number)), expected);
+            let timed = Reading { server_time_us: Some(5), ..expected };
+            assert_eq!(read(&release(), array(&[Value::Int(5), Value::Int(number)])), timed);
         }
         let Op::Release { claim } = release() else { unreachable!() };
         let retain = Op::Retain { claim, nodes: crate::machine::Nodes::ALL, rest_ms: 1 };

@@ -31,13 +31,15 @@ pub(crate) enum Announce {
     Sharded,
     /// On both.
     Both,
+    /// On classic ones, and the reply tells the server's clock: it is one of several, whose clocks are watched.
+    Timed,
 }
 
 impl Announce {
     /// Adds what the scripts want to know. The classic way is what they do when they are told nothing.
     fn add_to(self, command: &mut Cmd) {
         match self {
-            Announce::Classic => {}
+            Announce::Classic | Announce::Timed => {}
             Announce::Sharded => drop(command.arg("SPUBLISH")),
             Announce::Both => drop(command.arg("PUBLISH").arg("SPUBLISH")),
         }
@@ -127,8 +129,11 @@ fn release(claim: &Claim, quiet: bool, announce: Announce, form: Form) -> Cmd {
     let size = claim.key.len() + claim.token.len() + channel.len();
     let mut command = begin(&SCRIPTS.release, form, 1, 4, size);
     command.arg(&*claim.key).arg(letter(claim.kind)).arg(&*claim.token).arg(channel);
-    if !quiet {
-        announce.add_to(&mut command);
+    match announce {
+        // the others tell it anyway
+        Announce::Timed => drop(command.arg("TIME")),
+        _ if quiet => {}
+        _ => announce.add_to(&mut command),
     }
     command
 }
@@ -236,6 +241,8 @@ mod tests {
             words(&Op::Release { claim: claim(Kind::Reentrant) }),
             ["1", "k", "r", "tok", "redisson_lock__channel:{k}"]
         );
+        let timed = command(&Op::Release { claim: claim(Kind::Mutex) }, Form::Sha, Announce::Timed);
+        assert!(timed.args_iter().last() == Some(Arg::Simple(&b"TIME"[..])));
         let vote = |kind, fence| Op::Vote { claim: claim(kind), ttl_ms: 5, fence, info: None };
         let fence = Some(Proposal { base: 7, ttl_ms: 9 });
         assert_eq!(words(&vote(Kind::Mutex, fence)), ["2", "k", "onelock_fence:{k}", "tok", "5", "9", "7"]);
