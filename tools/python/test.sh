@@ -55,6 +55,11 @@ check_wheel() {
     for file in py.typed _onelock.pyi compat/redis_py.py; do
         [ -e "$work/content/onelock/$file" ] || { echo "failed: $file is not in the wheel" >&2; exit 1; }
     done
+    tar -tzf "$archive" >"$work/archive"
+    for licence in LICENSE-MIT LICENSE-APACHE; do
+        cmp "$root/$licence" "$work"/content/onelock-*.dist-info/licenses/$licence
+        grep -qx "onelock-[0-9.]*/$licence" "$work/archive" || { echo "failed: $licence is not in the archive" >&2; exit 1; }
+    done
 
     # a person's environment: the package from the wheel, and what the samples need besides
     python -m venv "$work/fresh"
