@@ -8,7 +8,7 @@ use onelock_tests::face::{Client, Face, Lease, block_on, on_both};
 use onelock_tests::proxy::{Cut, Match};
 use onelock_tests::scripts;
 use onelock_tests::servers::Port;
-use onelock_tests::stage::{SOON, Stage, fails, ms, quick, timed};
+use onelock_tests::stage::{SOON, Stage, fails, ms, quick, timed, unhurried};
 use onelock_tests::wait::wait_until;
 
 /// What "at once" means on a busy machine. Retries of the libraries in question took seconds.
@@ -243,7 +243,7 @@ fn r08_leaving_the_scope_of_a_lost_lock_takes_no_time_and_retries_nothing() {
 fn a_connection_that_was_closed_meanwhile_costs_no_release_its_answer() {
     on_both(|face| {
         let stage = Stage::valkey();
-        let client = stage.client(face);
+        let client = stage.client_with(face, unhurried());
         for _ in 0..5 {
             let lease = client.lock("a").acquire_within(SOON).unwrap();
             stage.server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
