@@ -1,5 +1,6 @@
 //! A cluster of masters, with replicas if wanted.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use redis::Value;
@@ -196,26 +197,22 @@ impl Cluster {
         }
     }
 
-    /// Waits until every node that runs has the same masters in mind.
+    /// Waits until every node that runs sees the same masters, slots, replicas and epochs, and no two masters have one epoch.
     pub fn wait_agreed(&self) {
         wait_until(LIMIT, "the nodes to agree", || {
-            let mut views: Vec<String> = Vec::new();
-            for node in self.nodes.iter().filter(|node| node.is_running()) {
-                let Ok(Value::Array(ranges)) = node.try_cmd(&["CLUSTER", "SLOTS"]) else { return false };
-                let masters = ranges.iter().map(|range| {
-                    let Value::Array(items) = range else { return String::new() };
-                    format!("{} {} {} {}", text(&items[0]), text(&items[1]), text(&items[2]), items.len())
-                });
-                let mut masters: Vec<String> = masters.collect();
-                masters.sort();
-                views.push(masters.join("|"));
-            }
-            views.iter().all(|view| *view == views[0])
+            let running = self.nodes.iter().filter(|node| node.is_running());
+            let views: Option<Vec<_>> =
+                running.map(|node| Some((replicas_seen_by(node)?, masters_seen_by(node)?))).collect();
+            let Some(views) = views else { return false };
+            let epochs: BTreeSet<&str> = views[0].1.iter().map(|master| master.epoch.as_str()).collect();
+            epochs.len() == views[0].1.len() && views.iter().all(|view| *view == views[0])
         });
     }
 
-    /// Begins to move a slot: both nodes know, the keys are still where they were.
+    /// Begins to move a slot: both nodes know, the keys are still where they were. Waits before until the nodes agree: after
+    /// two moves in quick succession two nodes can name each other as the owner of a slot, and never find out.
     pub fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        self.wait_agreed();
         let (slot, source, target) = (slot.to_string(), self.id(from), self.id(to));
         self.nodes[to].cmd(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source]);
         self.nodes[from].cmd(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target]);
@@ -271,6 +268,43 @@ impl Cluster {
         });
         self.owner(slot)
     }
+}
+
+/// A master with slots, as a node sees it.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Master {
+    id: String,
+    epoch: String,
+    slots: Vec<String>,
+}
+
+/// The masters that serve slots, as this node sees them, in order; `None` when it does not answer.
+fn masters_seen_by(node: &Server) -> Option<Vec<Master>> {
+    let Ok(reply) = node.try_cmd(&["CLUSTER", "NODES"]) else { return None };
+    let reply = text(&reply);
+    let master = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [id, _, flags, _, _, _, epoch, _, slots @ ..] = &words[..] else { return None };
+        // in brackets: slots on their way, which only their own node knows
+        let slots: Vec<String> = slots.iter().filter(|it| !it.starts_with('[')).map(ToString::to_string).collect();
+        let serves = flags.split(',').any(|flag| flag == "master") && !slots.is_empty();
+        serves.then(|| Master { id: id.to_string(), epoch: epoch.to_string(), slots })
+    };
+    let mut masters: Vec<Master> = reply.lines().filter_map(master).collect();
+    masters.sort();
+    Some(masters)
+}
+
+/// Every range of slots with the number of nodes that have it, as this node sees it, in order.
+fn replicas_seen_by(node: &Server) -> Option<Vec<String>> {
+    let Ok(Value::Array(ranges)) = node.try_cmd(&["CLUSTER", "SLOTS"]) else { return None };
+    let range = |range: &Value| {
+        let Value::Array(items) = range else { return String::new() };
+        format!("{} {} {}", text(&items[0]), text(&items[1]), items.len())
+    };
+    let mut ranges: Vec<String> = ranges.iter().map(range).collect();
+    ranges.sort();
+    Some(ranges)
 }
 
 /// The items of several lists in one.
