@@ -18,7 +18,9 @@ function lay(name, content, files) {
   for (const [from, as] of files) cpSync(from, join(to, as), { recursive: true })
 }
 
-const licences = ['LICENSE-MIT', 'LICENSE-APACHE'].map((name) => [join(root, '..', name), name])
+const text = (name) => [join(root, '..', name), name]
+const licences = ['LICENSE-MIT', 'LICENSE-APACHE'].map(text)
+const notices = 'THIRD-PARTY-NOTICES.txt'
 const names = Object.keys(targets)
 const optionalDependencies = Object.fromEntries(names.map((name) => [`@onelock/${name}`, manifest.version]))
 lay('onelock', { ...manifest, files: [...manifest.files, 'LICENSE-*'], optionalDependencies }, [
@@ -39,7 +41,7 @@ for (const [name, { os, cpu, libc }] of Object.entries(targets)) {
     cpu: [cpu],
     ...(libc === undefined ? {} : { libc: [libc] }),
     main,
-    files: [main, 'LICENSE-*'],
+    files: [main, 'LICENSE-*', notices],
   }
-  lay(name, content, licences)
+  lay(name, content, [...licences, text(notices)])
 }

@@ -23,7 +23,7 @@ ln -sf "libonelock.so.$version" "$to/lib/libonelock.so"
 install -m 644 "$built/libonelock.a" "$to/lib/libonelock.a"
 fill "$binding/onelock.pc.in" >"$to/lib/pkgconfig/onelock.pc"
 install -d "$to/share/doc/onelock"
-install -m 644 "$source_root/LICENSE-MIT" "$source_root/LICENSE-APACHE" "$to/share/doc/onelock/"
+for file in LICENSE-MIT LICENSE-APACHE THIRD-PARTY-NOTICES.txt; do install -m 644 "$source_root/$file" "$to/share/doc/onelock/"; done
 for file in onelock-config onelock-config-version; do
     fill "$binding/cmake/$file.cmake.in" >"$to/lib/cmake/onelock/$file.cmake"
 done

@@ -179,6 +179,7 @@ check_outside() {
     unset PKG_CONFIG_SYSROOT_DIR
     local version; version=$(pkg-config --modversion onelock)
     grep -q "ONELOCK_VERSION \"$version\"" "$prefix/include/onelock.h" || fail "onelock.pc names another version"
+    for file in LICENSE-MIT LICENSE-APACHE THIRD-PARTY-NOTICES.txt; do cmp "$file" "$prefix/share/doc/onelock/$file" || fail "$file"; done
 
     (cd "$out" && gcc -o by-pkg-config acquire.c $(pkg-config --define-prefix --cflags --libs onelock) -Wl,-rpath,"$prefix/lib")
     run 30 "$out/by-pkg-config"

@@ -37,6 +37,10 @@ grep -Ev '^package/(dist/[a-z_]+\.(js|mjs|d\.ts|d\.mts)|package\.json|README\.md
 for needed in dist/index.mjs dist/index.d.mts dist/redlock.mjs dist/redlock.d.mts README.md LICENSE-MIT; do
     grep -qx "package/$needed" "$out/list" || fail "the package has no $needed"
 done
+tar -tzf "${tarballs[1]}" >"$out/native-list"
+for needed in LICENSE-MIT LICENSE-APACHE THIRD-PARTY-NOTICES.txt; do
+    grep -qx "package/$needed" "$out/native-list" || fail "the package with the native module has no $needed"
+done
 module=$laid/$platform/onelock.$platform.node
 size=$(stat -c %s "$module")
 newest=$(objdump -T "$module" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)

@@ -56,7 +56,7 @@ check_wheel() {
         [ -e "$work/content/onelock/$file" ] || { echo "failed: $file is not in the wheel" >&2; exit 1; }
     done
     tar -tzf "$archive" >"$work/archive"
-    for licence in LICENSE-MIT LICENSE-APACHE; do
+    for licence in LICENSE-MIT LICENSE-APACHE THIRD-PARTY-NOTICES.txt; do
         cmp "$root/$licence" "$work"/content/onelock-*.dist-info/licenses/$licence
         grep -qx "onelock-[0-9.]*/$licence" "$work/archive" || { echo "failed: $licence is not in the archive" >&2; exit 1; }
     done
