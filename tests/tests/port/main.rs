@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
 
+mod clock;
 mod handover;
 mod together;
 
