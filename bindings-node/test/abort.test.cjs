@@ -48,6 +48,34 @@ test('in flight: what the server does later is undone', async () => {
   await undone(name, client)
 })
 
+test('in flight beside a loop that is blocked: undone without it', async () => {
+  const client = connect({ requestTimeout: 30_000 })
+  const name = fresh()
+  const lock = client.lock(name)
+  for (let round = 0; round < 3; round += 1) await (await lock.acquire()).release()
+  const { commandsSent, acquired } = client.stats()
+  at.server.stop()
+  try {
+    const controller = new AbortController()
+    const acquiring = lock.acquire({ signal: controller.signal })
+    // the server has the request, and nobody has its answer
+    await until(() => client.stats().commandsSent > commandsSent)
+    controller.abort('enough')
+    assert.equal(await reasonOf(acquiring), 'enough')
+    await nextTurn()
+  } finally {
+    at.server.cont()
+  }
+  // the loop does not come by until it is granted and released
+  const end = Date.now() + 10_000
+  while (client.stats().acquired === acquired || !isClean(client)) {
+    assert.ok(Date.now() < end, 'not undone while the loop is blocked')
+    block(1)
+  }
+  assert.equal(client.stats().renewals, 0)
+  assert.ok(await isFree(name))
+})
+
 test('while it waits: the next one in line gets the lock', async () => {
   const client = connect()
   const other = connect()
