@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+import trustme
 
 from onelock import Client
 
@@ -160,3 +161,30 @@ def is_free(url: str, name: str) -> bool:
     """Whether nobody holds the lock, as a client of its own sees it."""
     with Client(url) as other:
         return other.inspect(name) is None
+
+
+class Secured(Server):
+    """A server that speaks TLS, and what its clients need."""
+
+    def __init__(self, folder: Path) -> None:
+        authority = trustme.CA()
+        self.ca, cert, key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
+        authority.cert_pem.write_to_path(str(self.ca))
+        certificate = authority.issue_cert("127.0.0.1")
+        certificate.cert_chain_pems[0].write_to_path(str(cert))
+        certificate.private_key_pem.write_to_path(str(key))
+        self.tls_port = free_port()
+        files = ["--tls-ca-cert-file", str(self.ca), "--tls-cert-file", str(cert), "--tls-key-file", str(key)]
+        options = ["--tls-port", str(self.tls_port), "--tls-auth-clients", "no", *files]
+        super().__init__(folder, *options, program="redis-server-7.0")
+
+    @property
+    def tls_url(self) -> str:
+        return f"rediss://127.0.0.1:{self.tls_port}/"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    secured = Secured(tmp_path_factory.mktemp("tls"))
+    yield secured
+    secured.stop()

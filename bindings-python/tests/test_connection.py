@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-import trustme
 import uvloop
 
 import onelock
-from conftest import Server, free_port, is_free, until
+from conftest import Secured, Server, is_free, until
 from onelock import AsyncClient, Client, Release
 from topologies import Group
 
@@ -125,33 +124,6 @@ async def contend(client: AsyncClient, name: str, tasks: int = 20, rounds: int =
 
 
 # ---- TLS --------------------------------------------------------------------------------------------------------------
-
-
-class Secured(Server):
-    """A server that speaks TLS, and what its clients need."""
-
-    def __init__(self, folder: Path) -> None:
-        authority = trustme.CA()
-        self.ca, cert, key = folder / "ca.pem", folder / "cert.pem", folder / "key.pem"
-        authority.cert_pem.write_to_path(str(self.ca))
-        certificate = authority.issue_cert("127.0.0.1")
-        certificate.cert_chain_pems[0].write_to_path(str(cert))
-        certificate.private_key_pem.write_to_path(str(key))
-        self.tls_port = free_port()
-        files = ["--tls-ca-cert-file", str(self.ca), "--tls-cert-file", str(cert), "--tls-key-file", str(key)]
-        options = ["--tls-port", str(self.tls_port), "--tls-auth-clients", "no", *files]
-        super().__init__(folder, *options, program="redis-server-7.0")
-
-    @property
-    def tls_url(self) -> str:
-        return f"rediss://127.0.0.1:{self.tls_port}/"
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    secured = Secured(tmp_path_factory.mktemp("tls"))
-    yield secured
-    secured.stop()
 
 
 def test_tls(loop: Loop, secured: Secured, name: str) -> None:

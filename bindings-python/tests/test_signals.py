@@ -1,4 +1,4 @@
-"""What becomes of what is held when a signal ends the program."""
+"""What becomes of what is held when a signal ends the program, and of calls while signals come."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from conftest import is_free, until
+import onelock
+from conftest import Secured, Server, is_free, until
+from onelock import Client, Release
 
 
 def start(code: str, *args: str) -> subprocess.Popen[str]:
@@ -129,3 +133,41 @@ def test_a_forked_child_gives_back_its_own(url: str, name: str) -> None:
     out, error = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "True True None\n"), error
     until(lambda: is_free(url, name))
+
+
+@pytest.fixture(params=["restarted", "not restarted"])
+def ticks(request: pytest.FixtureRequest) -> Iterator[list[float]]:
+    """When a handler ran, of a signal that comes every 10 ms."""
+    ran: list[float] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: ran.append(time.monotonic()))
+    signal.siginterrupt(signal.SIGALRM, request.param != "restarted")
+    signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
+    yield ran
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_calls_end_in_time_however_often_signals_come(
+    server: Server, secured: Secured, name: str, ticks: list[float], tls: bool
+) -> None:
+    at = secured if tls else server
+    url, ca = (secured.tls_url, str(secured.ca)) if tls else (server.url, None)
+    with Client(url, request_timeout=0.5, ca_file=ca) as client:
+        lease = client.lock(name).acquire()
+        begun = time.monotonic()
+        with pytest.raises(onelock.LockTimeout):
+            client.lock(name).acquire(timeout=0.3)
+        ended = time.monotonic()
+        # far more than it needs, also on a busy machine: calls went on for ever
+        assert ended - begun < 20
+        assert sum(begun < tick < ended for tick in ticks) >= 3
+        at.process.send_signal(signal.SIGSTOP)
+        try:
+            begun = time.monotonic()
+            # no signal can end it: it takes no longer than one request
+            assert lease.release() is Release.UNCONFIRMED
+            assert time.monotonic() - begun < 20
+        finally:
+            at.process.send_signal(signal.SIGCONT)
+        until(lambda: is_free(at.url, name))
