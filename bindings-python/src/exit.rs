@@ -130,7 +130,7 @@ pub(crate) fn stay_out() {
     }
 }
 
-/// Gives back what is held by every client, within `limit` seconds. For `atexit`.
+/// Gives back what is held, within `limit` seconds: by every client, and by leases whose client is gone. For `atexit`.
 #[pyfunction]
 pub(crate) fn give_back(py: Python<'_>, limit: f64) {
     EXITING.store(process::id(), Ordering::SeqCst);
@@ -142,5 +142,5 @@ pub(crate) fn give_back(py: Python<'_>, limit: f64) {
         all.extend(clients.living.iter().filter_map(Weak::upgrade).map(|share| share.client.clone()));
         all
     });
-    py.detach(|| onelock::runtime::close_all(clients.iter().map(Client::to_async), limit));
+    py.detach(|| onelock::runtime::close_process(clients.iter().map(Client::to_async), limit));
 }

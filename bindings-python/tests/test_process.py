@@ -375,6 +375,28 @@ def test_what_is_held_is_given_back_at_the_end(url: str, name: str) -> None:
     assert is_free(url, name)
 
 
+@pytest.mark.parametrize("face", ["threads", "asyncio"])
+def test_a_lease_that_outlives_its_client_is_given_back_at_the_end(url: str, name: str, face: str) -> None:
+    done = python(
+        url,
+        """
+        import asyncio, ctypes, sys
+        from onelock import AsyncClient, Client
+        async def acquire():
+            return await AsyncClient(sys.argv[1]).lock(sys.argv[2]).acquire()
+        lease = asyncio.run(acquire()) if sys.argv[3] == "asyncio" else Client(sys.argv[1]).lock(sys.argv[2]).acquire()
+        # nothing lets go of it before the process ends
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(lease))
+        assert lease.held
+        """,
+        name,
+        face,
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "Traceback" not in done.stderr
+    assert is_free(url, name)
+
+
 def test_a_daemon_thread_that_waits_does_not_disturb_the_end(url: str, name: str) -> None:
     with Client(url) as client, client.lock(name):
         start = time.monotonic()

@@ -5,9 +5,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, Weak};
-use std::thread;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
+use std::{mem, thread};
+
+use arc_swap::ArcSwapOption;
 
 use crate::driver::engine::Engine;
 use crate::driver::process::Stamp;
@@ -18,7 +20,29 @@ const BOUND: Duration = Duration::from_secs(1);
 /// Somebody else looks after the end.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
-static ENGINES: Mutex<Vec<(Stamp, Weak<Engine>)>> = Mutex::new(Vec::new());
+
+/// The engines of one process. A forked child makes its own: another thread may have had its parent's locked.
+struct Known {
+    stamp: Stamp,
+    engines: Mutex<Vec<Weak<Engine>>>,
+}
+
+static KNOWN: ArcSwapOption<Known> = ArcSwapOption::const_empty();
+
+fn known() -> Arc<Known> {
+    loop {
+        let present = KNOWN.load_full();
+        if let Some(known) = &present
+            && known.stamp.is_here()
+        {
+            return known.clone();
+        }
+        let fresh = Arc::new(Known { stamp: Stamp::here(), engines: Mutex::default() });
+        let _ = KNOWN.compare_and_swap(&present, Some(fresh));
+        // what was inherited is never dropped here
+        mem::forget(present);
+    }
+}
 
 /// The caller looks after the end of the program itself.
 pub(crate) fn leave_to_caller() {
@@ -27,17 +51,27 @@ pub(crate) fn leave_to_caller() {
 
 /// Remembers an engine until it has ended, if it runs on the library's own runtime.
 pub(crate) fn watch(engine: &Arc<Engine>, is_ours: bool) {
-    if !is_ours || ELSEWHERE.load(Ordering::Relaxed) {
+    if !is_ours {
         return;
     }
-    // nobody holds it for long, except for ever, in a child that was forked meanwhile
-    let Ok(mut engines) = ENGINES.try_lock() else { return };
-    engines.retain(|(stamp, engine)| stamp.is_here() && engine.strong_count() > 0);
-    engines.push((engine.stamp, Arc::downgrade(engine)));
+    let known = known();
+    let mut engines = known.engines.lock().unwrap_or_else(PoisonError::into_inner);
+    engines.retain(|engine| engine.strong_count() > 0);
+    engines.push(Arc::downgrade(engine));
     drop(engines);
-    if !ASKED.swap(true, Ordering::Relaxed) {
+    if !ELSEWHERE.load(Ordering::Relaxed) && !ASKED.swap(true, Ordering::Relaxed) {
         ask();
     }
+}
+
+/// The engines of this process on the library's own runtime that hold, wait for or clean up something.
+pub(crate) fn busy() -> Vec<Arc<Engine>> {
+    let known = known();
+    let engines: Vec<_> = {
+        let engines = known.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.iter().filter_map(Weak::upgrade).collect()
+    };
+    engines.into_iter().filter(|engine| engine.stats().is_busy()).collect()
 }
 
 #[cfg(unix)]
@@ -56,12 +90,8 @@ extern "C" fn at_exit() {
         if ELSEWHERE.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(engines) = ENGINES.try_lock() else { return };
         // a forked child gives back nothing of its parent's, and does not touch it
-        let here = engines.iter().filter(|(stamp, _)| stamp.is_here());
-        let busy: Vec<Arc<Engine>> = here.filter_map(|(_, engine)| engine.upgrade()).collect();
-        drop(engines);
-        let busy: Vec<_> = busy.into_iter().filter(|engine| engine.stats().is_busy()).collect();
+        let busy = busy();
         if busy.is_empty() {
             return;
         }

@@ -17,6 +17,8 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+use crate::driver::closing::{self, Telling};
+use crate::driver::engine::Engine;
 use crate::driver::process::{Inherited, Stamp};
 use crate::{Client, Error, ErrorKind, exit};
 
@@ -72,14 +74,26 @@ pub fn handle() -> Result<Handle, Error> {
 ///
 /// A client that a forked child did not use itself has done nothing in it, and is left alone.
 pub fn close_all(clients: impl IntoIterator<Item = Client>, within: Duration) {
+    close_these(clients, Vec::new(), within);
+}
+
+/// As [`close_all`], and beside these clients whatever else the process has on this runtime: a lease may have outlived the
+/// last handle of its client. For the end of the whole process.
+pub fn close_process(clients: impl IntoIterator<Item = Client>, within: Duration) {
+    close_these(clients, exit::busy(), within);
+}
+
+fn close_these(clients: impl IntoIterator<Item = Client>, engines: Vec<Arc<Engine>>, within: Duration) {
     let busy: Vec<Client> = clients.into_iter().filter(|client| client.stats().is_busy()).collect();
     // without any, no runtime is made either
-    if busy.is_empty() {
+    if busy.is_empty() && engines.is_empty() {
         return;
     }
     let Ok(runtime) = handle() else { return };
-    let closings: Vec<_> =
+    let mut closings: Vec<_> =
         busy.into_iter().map(|client| runtime.spawn(async move { client.close_at_exit().await })).collect();
+    let close = |engine: Arc<Engine>| async move { closing::close(&engine, Telling::NoCallbacks).await };
+    closings.extend(engines.into_iter().map(|engine| runtime.spawn(close(engine))));
     let (sender, done) = sync_channel(1);
     runtime.spawn(async move {
         for closing in closings {
