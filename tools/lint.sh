@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, clippy, the core without any input or output, the third-party notices, and the scripts' own syntax. No server
-# is needed.
+# Formatting, clippy, the core without any input or output, the third-party notices, spelling, and the scripts' own
+# syntax. No server is needed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tools/cargo.sh fmt clippy
@@ -13,3 +13,4 @@ step cargo fmt --all --check
 step cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 step cargo check --quiet --package onelock --no-default-features --locked
 step tools/notices.py --check
+step "$(tools/python/needs.sh)/bin/typos"

@@ -76,13 +76,13 @@ fn fork(what: &str) {
         connections.dedup();
         connections
     };
-    let (renewing, childs) = (parents("a"), parents("b"));
+    let (renewing, of_child) = (parents("a"), parents("b"));
     // the child asked for "a" once, over its own connection
-    let childs_only = childs.iter().all(|connection| {
+    let only_once = of_child.iter().all(|connection| {
         let of_connection = scripts::renew().on_connection(*connection);
         stage.requests(&of_connection).is_empty()
     });
-    assert!(childs_only, "{renewing:?} {childs:?}");
+    assert!(only_once, "{renewing:?} {of_child:?}");
     let renewals = stage.requests(&scripts::renew()).len();
     stage.proxy.wait_requests(&scripts::renew(), renewals + 5);
     forker.goes_on();

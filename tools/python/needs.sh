@@ -6,7 +6,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 venv=$root/.tools/python
 packages=(
-    maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 pyright==1.1.414 ruff==0.17.6 typing_extensions
+    maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 pyright==1.1.414 ruff==0.17.6 typos==1.52.0 typing_extensions
     uvloop==0.23.0
     redis==8.1.0 hypothesis==6.170.17 trustme==1.2.1 flask==3.1.3 gunicorn==27.0.1 celery==5.7.0 gevent==26.9.0 eventlet==0.41.3
     fastapi==0.165.0
