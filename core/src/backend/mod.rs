@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Time};
+use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
 
 pub(crate) mod finding;
 pub mod memory;
@@ -178,6 +178,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// The same from a thread without a runtime, on a connection driven by this very thread.
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer;
+
+    /// The same for a renewal, and what it leaves to be done in the background when its caller goes on: answers that come
+    /// late are of use to a store of several nodes.
+    fn renew_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Option<Boxed<()>>) {
+        (self.call_blocking(op, until, interrupt), None)
+    }
+
+    /// This hold is over: about to be released, lost, or handed away. Nothing that is under way in the background may bring
+    /// it back.
+    fn over(&self, claim: &Claim) {
+        let _ = claim;
+    }
 
     /// The number of the ordered connection that [`Store::call`] uses at present (see [`Answer::connection`]), or of the
     /// next one if there is none; 0 for a store without. While it stays the same, whatever was called meanwhile has gone

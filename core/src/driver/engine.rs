@@ -211,6 +211,7 @@ impl Engine {
         watch.dog.disarm(hold.id);
         let gone = watch.holds.remove(&hold.id);
         drop(watch);
+        self.store.over(&hold.claim);
         if gone.is_some() {
             self.tally.hold.record(clock::now().since(hold.granted_at));
         }
@@ -236,6 +237,7 @@ impl Engine {
             watch.holds.remove(&id)
         };
         let Some(hold) = hold else { return };
+        self.store.over(&hold.claim);
         self.tally.hold.record(clock::now().since(hold.granted_at));
         self.tell_loss_of(&hold, reason);
     }

@@ -386,7 +386,10 @@ pub(crate) fn extend_on_thread(
     let until = extension_limit(engine);
     let ttl = hold.bounded(ttl, clock::now());
     for _ in 0..2 {
-        let answer = engine.store.call_blocking(&extension(hold, ttl), until, interrupt);
+        let (answer, left_over) = engine.store.renew_blocking(&extension(hold, ttl), until, interrupt);
+        if let Some(work) = left_over {
+            engine.runtime.spawn(work);
+        }
         engine.observe_clock(&answer);
         if judge_extension(engine, hold, ttl, name, &answer)? {
             return Ok(());

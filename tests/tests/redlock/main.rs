@@ -6,5 +6,6 @@ mod basics;
 mod clocks;
 mod failures;
 mod fencing;
+mod late;
 mod masters;
 mod silence;

@@ -5,15 +5,16 @@
 //! |---|---|
 //! | `address` | reads `redlock://h1,h2,h3` and lists of addresses |
 //! | `on_thread` | a blocking caller writes to all servers, then reads |
+//! | `late` | what a renewal still has to do when its caller goes on |
 //! | `hearing` | one subscription made of several |
 //! | `facts` | what all servers together say about themselves |
 
 mod address;
 mod facts;
 mod hearing;
+mod late;
 mod on_thread;
 
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use futures_util::stream::FuturesUnordered;
 
 pub use address::Nodes;
 
+use self::late::{Sent, Underway};
 use self::on_thread::Opener;
 use crate::backend::redis::member::Witness;
 use crate::backend::redis::node::{How, Node, not_sent};
@@ -32,7 +34,7 @@ use crate::backend::redis::{Endpoint, RedisOptions};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
 use crate::machine::quorum::{Quorum, Rest, Round, Rules, Send as Request};
-use crate::machine::{Answer, Failure, Key, Kind, Op, Time, naming};
+use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
 
 /// How a store of several servers speaks to them.
 #[derive(Clone, Debug)]
@@ -128,17 +130,26 @@ impl Inner {
         until.min(now + self.node_timeout)
     }
 
+    /// Whether a hold of this renewal is still wanted.
+    fn is_renewed(&self, op: &Op) -> bool {
+        let quorum = self.quorum();
+        matches!(op, Op::Renew { holds } if holds.iter().any(|(claim, _)| quorum.is_renewed(claim)))
+    }
+
     async fn call(self: Arc<Inner>, op: Op, until: Time) -> Answer {
         let begun = clock::now();
         if let Err(failure) = self.check_open() {
             return not_sent(begun, failure).answer;
         }
-        let (mut round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
+        let (round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
+        let mut call = Underway { store: self.clone(), round };
+        let round = &mut call.round;
+        // a renewal is listened to for longer than its caller waits
+        let patience = if matches!(op, Op::Renew { .. }) { Time::MAX } else { until };
         let mut flights = FuturesUnordered::new();
-        // who was, or may have been, sent the request
-        let sent = Arc::new(AtomicU16::new(0));
+        let sent = Arc::new(Sent::default());
         let launch = |round: &mut Round, flights: &mut FuturesUnordered<_>, request: Request| {
-            let until = self.limit(clock::now(), until);
+            let until = self.limit(clock::now(), patience);
             for number in request.nodes.iter() {
                 round.sending(number, self.nodes[number].link.number());
                 let (node, op, sent) = (self.nodes[number].clone(), request.op.clone(), sent.clone());
@@ -147,23 +158,29 @@ impl Inner {
                     if let Err(failure) = node.link.pipe(until).await {
                         return (number, not_sent(begun, failure).answer);
                     }
-                    sent.fetch_or(1 << number, Ordering::Relaxed);
+                    if !sent.leaves(number) {
+                        return (number, not_sent(begun, no_connection_in_time(&node.shared.name)).answer);
+                    }
                     (number, node.call(&op, IN_QUORUM, until).await.answer)
                 });
             }
         };
-        launch(&mut round, &mut flights, request);
+        launch(round, &mut flights, request);
         loop {
             let rest = round.rest(&self.quorum());
-            let next = match rest {
+            let moment = match rest {
                 Rest::Over => break,
                 // every node answers within its time, be it that it did not
-                Rest::Wait => flights.next().await,
-                Rest::Until(moment) => {
-                    let left = moment.since(clock::now());
-                    let Ok(next) = tokio::time::timeout(left, flights.next()).await else { break };
-                    next
-                }
+                Rest::Wait if patience == until => Time::MAX,
+                Rest::Wait => until,
+                Rest::Until(moment) => moment.min(until),
+            };
+            let next = if moment == Time::MAX {
+                flights.next().await
+            } else {
+                let left = moment.since(clock::now());
+                let Ok(next) = tokio::time::timeout(left, flights.next()).await else { break };
+                next
             };
             let Some((node, answer)) = next else { break };
             if answer.connection != 0 {
@@ -171,30 +188,21 @@ impl Inner {
             }
             let more = round.answered(&mut self.quorum(), clock::now(), node, &answer);
             if let Some(request) = more {
-                launch(&mut round, &mut flights, request);
+                launch(round, &mut flights, request);
             }
         }
-        // what is still under way has left, and is not listened to any more
-        drop(flights);
         let now = clock::now();
-        for number in round.pending().iter().filter(|number| sent.load(Ordering::Relaxed) & (1 << number) == 0) {
+        let was_sent = sent.close();
+        for number in round.pending().iter().filter(|number| !was_sent(*number)) {
             let name = &self.nodes[number].shared.name;
             let told = not_sent(now, no_connection_in_time(name)).answer;
             round.answered(&mut self.quorum(), now, number, &told);
         }
-        let (answer, seeds) = {
-            let mut quorum = self.quorum();
-            let answer = round.conclude(&mut quorum, now);
-            (answer, round.seeds(&mut quorum, now, clock::wall_us()))
-        };
-        for (claim, number, op) in seeds {
-            let store = self.clone();
-            tracing::debug!(server = %store.nodes[number].shared.name, "gives a node the hold again that it had lost");
-            tokio::spawn(async move {
-                let until = store.limit(clock::now(), Time::MAX);
-                let told = store.nodes[number].call(&op, IN_QUORUM, until).await;
-                store.quorum().seeded(&claim, number, &told.answer);
-            });
+        let answer = round.conclude(&mut self.quorum(), now);
+        late::seeds(&mut call, now).into_iter().for_each(late::Seed::plant);
+        // what is still under way has left, and is not listened to any more but for a renewal
+        if !call.round.late().is_empty() {
+            tokio::spawn(late::listen(call, flights));
         }
         answer
     }
@@ -210,7 +218,19 @@ impl Store for QuorumStore {
         if let Err(failure) = self.inner.check_open() {
             return not_sent(clock::now(), failure).answer;
         }
-        on_thread::call(&self.inner, op, until, interrupt)
+        on_thread::call(&self.inner, op, until, interrupt).0
+    }
+
+    fn renew_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Option<Boxed<()>>) {
+        if let Err(failure) = self.inner.check_open() {
+            return (not_sent(clock::now(), failure).answer, None);
+        }
+        let (answer, call) = on_thread::call(&self.inner, op, until, interrupt);
+        (answer, late::left_over(call, op))
+    }
+
+    fn over(&self, claim: &Claim) {
+        self.inner.quorum().over(claim);
     }
 
     fn connection(&self) -> u64 {

@@ -1,12 +1,14 @@
 //! A blocking caller drives a connection to each server itself: it writes to all of them, and then reads. Only a server to
 //! which there is no connection yet is waited for by another thread.
 
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
 use redis::Value;
 
+use super::late::Underway;
 use super::{Inner, lock};
 use crate::backend::redis::line::{Line, Patience};
 use crate::backend::redis::node::{Exchange, Node, is_worth_keeping, not_sent};
@@ -89,9 +91,11 @@ struct Crossing<'a> {
 type Opened = (usize, Result<Line, Failure>);
 
 /// One operation on all nodes, from a thread.
-pub(super) fn call(store: &Inner, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
+pub(super) fn call(store: &Arc<Inner>, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Underway) {
     let begun = clock::now();
-    let (mut round, request) = store.quorum().begin(begun, clock::wall_us(), op);
+    let (round, request) = store.quorum().begin(begun, clock::wall_us(), op);
+    let mut call = Underway { store: store.clone(), round };
+    let round = &mut call.round;
     let mut crossing = Crossing {
         store,
         patience: Patience { until, interrupt },
@@ -101,7 +105,7 @@ pub(super) fn call(store: &Inner, op: &Op, until: Time, interrupt: &dyn Interrup
         opening: 0,
         bonus: None,
     };
-    crossing.launch(&mut round, request);
+    crossing.launch(round, request);
     loop {
         let rest = round.rest(&store.quorum());
         let now = clock::now();
@@ -113,12 +117,13 @@ pub(super) fn call(store: &Inner, op: &Op, until: Time, interrupt: &dyn Interrup
             Rest::Until(moment) => moment,
             Rest::Wait => Time::MAX,
         };
-        if now >= wake || interrupt.interrupted() || !crossing.wait(&mut round, now, wake) {
+        if now >= wake || interrupt.interrupted() || !crossing.wait(round, now, wake) {
             break;
         }
     }
-    crossing.end(&mut round);
-    round.conclude(&mut store.quorum(), clock::now())
+    crossing.end(round);
+    let answer = round.conclude(&mut store.quorum(), clock::now());
+    (answer, call)
 }
 
 impl Crossing<'_> {

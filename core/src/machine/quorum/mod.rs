@@ -3,7 +3,8 @@
 //!
 //! [`Quorum`] is what a client knows of its nodes over time; a [`Round`] is one operation on all of them. The hands ask
 //! [`Quorum::begin`] what to send, tell each answer to [`Round::answered`], and take the outcome when [`Round::rest`]
-//! says that there is nothing to wait for.
+//! says that there is nothing to wait for. A renewal goes on after that: its late answers are told in the same way, until
+//! [`Round::end`].
 //!
 //! | file | decides |
 //! |---|---|
@@ -71,10 +72,10 @@ pub struct Quorum {
     spared: HashMap<Arc<str>, Nodes>,
     /// Nodes that may still carry out an acquire that was granted by the others.
     unheard: HashMap<Arc<str>, Vec<Unheard>>,
-    /// Holds whose renewal is under way.
+    /// Holds whose renewal is under way, or listened to.
     renewing: HashMap<Arc<str>, Renewing>,
     /// Nodes that are just being given a hold again that they had lost.
-    seeding: HashMap<Arc<str>, Nodes>,
+    seeding: HashMap<Arc<str>, Seeding>,
 }
 
 #[derive(Clone, Debug)]
@@ -98,8 +99,17 @@ struct Unheard {
 #[derive(Clone, Debug)]
 struct Renewing {
     since: Time,
-    /// It was released meanwhile.
-    ended: bool,
+    /// Renewals of this hold that have not ended.
+    rounds: u32,
+    /// It was released or lost meanwhile.
+    over: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seeding {
+    nodes: Nodes,
+    /// It was released or lost meanwhile.
+    over: bool,
 }
 
 impl Quorum {
@@ -145,13 +155,21 @@ impl Quorum {
                 }
             }
             Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {
-                if let Some(renewing) = self.renewing.get_mut(&claim.token) {
-                    renewing.ended = true;
-                }
+                self.over(claim);
             }
             _ => {}
         }
         Round::begin(self, now, wall_us, op)
+    }
+
+    /// A hold is over: released, lost, or handed away. No node is given it again.
+    pub fn over(&mut self, claim: &Claim) {
+        if let Some(renewing) = self.renewing.get_mut(&claim.token) {
+            renewing.over = true;
+        }
+        if let Some(seeding) = self.seeding.get_mut(&claim.token) {
+            seeding.over = true;
+        }
     }
 
     fn asked(&mut self, ttl_ms: u64) {
@@ -227,18 +245,30 @@ impl Quorum {
         if self.renewing.len() >= REMEMBERED {
             self.renewing.retain(|_, renewing| now.since(renewing.since) < RENEWAL_MAX);
         }
-        self.renewing.entry(claim.token.clone()).or_insert(Renewing { since: now, ended: false });
+        let fresh = Renewing { since: now, rounds: 0, over: false };
+        let renewing = self.renewing.entry(claim.token.clone()).or_insert(fresh);
+        renewing.since = now;
+        renewing.rounds += 1;
     }
 
-    /// A renewal ended; whether the hold is still wanted, as far as anybody said.
-    fn renewal_ends(&mut self, claim: &Claim) -> bool {
-        self.renewing.remove(&claim.token).is_some_and(|renewing| !renewing.ended)
+    fn renewal_ends(&mut self, claim: &Claim) {
+        if let Some(renewing) = self.renewing.get_mut(&claim.token) {
+            renewing.rounds -= 1;
+            if renewing.rounds == 0 {
+                self.renewing.remove(&claim.token);
+            }
+        }
+    }
+
+    /// Whether a hold whose renewal is under way or listened to is still wanted, as far as anybody said.
+    pub fn is_renewed(&self, claim: &Claim) -> bool {
+        self.renewing.get(&claim.token).is_some_and(|renewing| !renewing.over)
     }
 
     /// A node is about to be given a hold again.
     fn seed(&mut self, claim: &Claim, node: usize) {
-        let nodes = self.seeding.entry(claim.token.clone()).or_insert(Nodes::NONE);
-        *nodes = nodes.with(node);
+        let seeding = self.seeding.entry(claim.token.clone()).or_default();
+        seeding.nodes = seeding.nodes.with(node);
         if let Some(spared) = self.spared.get_mut(&claim.token) {
             *spared = spared.without(node);
         }
@@ -247,15 +277,21 @@ impl Quorum {
         }
     }
 
+    /// Whether a node that is about to be given a hold again is still to get it. To be asked at the last moment before the
+    /// request is sent.
+    pub fn still_seeds(&self, claim: &Claim) -> bool {
+        self.seeding.get(&claim.token).is_some_and(|seeding| !seeding.over)
+    }
+
     /// The request that gave a node its hold again was answered, or was not: then it may still be carried out. Until this
     /// is called the node is given special care when the hold is released.
     pub fn seeded(&mut self, claim: &Claim, node: usize, answer: &Answer) {
         if matches!(answer.outcome, Outcome::Indeterminate(_)) {
             self.unheard.entry(claim.token.clone()).or_default().push(Unheard { node, via: 0, twice: true });
         }
-        if let Some(nodes) = self.seeding.get_mut(&claim.token) {
-            *nodes = nodes.without(node);
-            if nodes.is_empty() {
+        if let Some(seeding) = self.seeding.get_mut(&claim.token) {
+            seeding.nodes = seeding.nodes.without(node);
+            if seeding.nodes.is_empty() {
                 self.seeding.remove(&claim.token);
             }
         }
@@ -265,7 +301,7 @@ impl Quorum {
         if self.seeding.is_empty() {
             return Nodes::NONE;
         }
-        self.seeding.get(&claim.token).copied().unwrap_or(Nodes::NONE)
+        self.seeding.get(&claim.token).map_or(Nodes::NONE, |seeding| seeding.nodes)
     }
 
     /// What a node said, with its name in front.
@@ -277,6 +313,9 @@ impl Quorum {
     }
 }
 
+#[cfg(test)]
+#[path = "late_tests.rs"]
+mod late_tests;
 #[cfg(test)]
 #[path = "quorum_tests.rs"]
 mod quorum_tests;

@@ -227,6 +227,7 @@ fn renewal(quorum: &mut Quorum, answers: &[Answer], released_meanwhile: bool) ->
     let outcome = round.conclude(quorum, at(2)).outcome;
     let Outcome::Applied(Reply::Renewed(verdicts)) = outcome else { panic!("{outcome:?}") };
     let seeds = round.seeds(quorum, at(2), 1);
+    round.end(quorum);
     (verdicts[0].clone(), seeds.into_iter().map(|(_, node, _)| node).collect())
 }
 

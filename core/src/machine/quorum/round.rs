@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::ballot::{Ballot, Standing as Count};
 use super::tally::{self, Heard};
-use super::{Nodes, Quorum, Unheard};
+use super::{Nodes, Quorum, RENEWAL_MAX, Unheard};
+use crate::machine::terms::DRIFT_FLOOR;
 use crate::machine::{Answer, Claim, Op, Outcome, Proposal, Renewal, Reply, Time, naming};
 
 /// When nothing depends on the missing answers any more, they are waited for no longer than this: with them there is
@@ -47,6 +48,11 @@ pub struct Round {
     seeding: Nodes,
     ballot: Option<Ballot>,
     settled_at: Option<Time>,
+    /// For each hold of a renewal: whether a majority confirmed it by the conclusion, and the nodes that were to be given
+    /// it again.
+    confirmed: Vec<bool>,
+    seeded: Vec<Nodes>,
+    ended: bool,
 }
 
 impl Round {
@@ -65,6 +71,7 @@ impl Round {
             Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => quorum.seeding(claim),
             _ => Nodes::NONE,
         };
+        let holds = if let Op::Renew { holds } = op { holds.len() } else { 0 };
         let round = Round {
             op: op.clone(),
             addressed,
@@ -76,6 +83,9 @@ impl Round {
             seeding,
             ballot,
             settled_at: None,
+            confirmed: vec![false; holds],
+            seeded: vec![Nodes::NONE; holds],
+            ended: false,
         };
         (round, Send { nodes: addressed, op: request })
     }
@@ -152,12 +162,21 @@ impl Round {
         self.pending
     }
 
-    /// The end: what it amounts to, whether or not everybody answered.
+    /// Nodes whose answers are of use even after the conclusion: those that a renewal has not heard of. One that is slower
+    /// than the others is not silent, may have lost the hold, and tells its time.
+    pub fn late(&self) -> Nodes {
+        if matches!(self.op, Op::Renew { .. }) && !self.ended { self.pending } else { Nodes::NONE }
+    }
+
+    /// What it amounts to, whether or not everybody answered.
     pub fn conclude(&mut self, quorum: &mut Quorum, now: Time) -> Answer {
         let granted =
             self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
+        for (hold, confirmed) in self.confirmed.iter_mut().enumerate() {
+            *confirmed = tally::renewal(&self.answers, self.majority, hold) == tally::Renewed::Yes;
+        }
         if !granted {
-            quorum.not_in_time(self.pending);
+            quorum.not_in_time(self.pending.but(self.late()));
         }
         let outcome = match (&self.op, &self.ballot) {
             (Op::Acquire { claim, .. }, Some(ballot)) => {
@@ -203,27 +222,57 @@ impl Round {
         numbers.map(|number| (number != 0).then_some(number)).sum::<Option<u64>>().unwrap_or(0)
     }
 
-    /// After a renewal was concluded: what to send to nodes that lost a hold which a majority still has. Each answer, or
-    /// the want of one, is told to [`Quorum::seeded`].
-    pub fn seeds(&self, quorum: &mut Quorum, now: Time, wall_us: u64) -> Vec<(Claim, usize, Op)> {
+    /// After a renewal was concluded, and after each late answer to it: what to send to nodes that lost a hold which a
+    /// majority still has, to each of them once. Ask [`Quorum::still_seeds`] before sending it. Each answer, or the want of
+    /// one, is told to [`Quorum::seeded`].
+    pub fn seeds(&mut self, quorum: &mut Quorum, now: Time, wall_us: u64) -> Vec<(Claim, usize, Op)> {
         let Op::Renew { holds } = &self.op else { return Vec::new() };
+        let age = now.since(self.sent_at);
         let mut seeds = Vec::new();
         for (index, (claim, ttl_ms)) in holds.iter().enumerate() {
-            let wanted = quorum.renewal_ends(claim);
-            if !wanted || tally::renewal(&self.answers, self.majority, index) != tally::Renewed::Yes {
+            if tally::renewal(&self.answers, self.majority, index) == tally::Renewed::No {
+                // lost, whatever another renewal of it heard before
+                quorum.over(claim);
+            }
+            // what a majority confirmed too late for its holder to hear of it, the holder may have given up
+            let confirmed = self.confirmed.get(index) == Some(&true);
+            if !confirmed || self.ended || age >= RENEWAL_MAX || !quorum.is_renewed(claim) {
                 continue;
             }
+            let full = Duration::from_millis(*ttl_ms);
+            if age + full.mul_f64(quorum.rules.drift_factor) + DRIFT_FLOOR >= full {
+                continue;
+            }
+            let fence_ttl_ms = naming::fence_ttl_ms(*ttl_ms);
+            // what is left of the lease, not all of it: the others were asked some time ago
+            let ttl_ms = full.saturating_sub(age).as_millis() as u64;
             for (node, heard) in self.answers.iter().enumerate() {
-                if heard.as_ref().is_some_and(|heard| heard.verdict(index) == Some(&Renewal::NotMine)) {
-                    quorum.seed(claim, node);
-                    let proposal = Proposal { base: quorum.proposal(wall_us), ttl_ms: naming::fence_ttl_ms(*ttl_ms) };
-                    let fence = quorum.rules.fencing.then_some(proposal);
-                    // what is left of the lease, not all of it: the others were asked some time ago
-                    let ttl_ms = ttl_ms.saturating_sub(now.since(self.sent_at).as_millis() as u64).max(1);
-                    seeds.push((claim.clone(), node, Op::Vote { claim: claim.clone(), ttl_ms, fence, info: None }));
+                let lost = heard.as_ref().is_some_and(|heard| heard.verdict(index) == Some(&Renewal::NotMine));
+                let Some(seeded) = self.seeded.get_mut(index).filter(|seeded| lost && !seeded.has(node)) else {
+                    continue;
+                };
+                *seeded = seeded.with(node);
+                if quorum.seeding(claim).has(node) {
+                    // another renewal is at it
+                    continue;
                 }
+                quorum.seed(claim, node);
+                let proposal = Proposal { base: quorum.proposal(wall_us), ttl_ms: fence_ttl_ms };
+                let fence = quorum.rules.fencing.then_some(proposal);
+                seeds.push((claim.clone(), node, Op::Vote { claim: claim.clone(), ttl_ms, fence, info: None }));
             }
         }
         seeds
+    }
+
+    /// The end: nobody listens any more. To be called in any case, once.
+    pub fn end(&mut self, quorum: &mut Quorum) {
+        if let Op::Renew { holds } = &self.op
+            && !std::mem::replace(&mut self.ended, true)
+        {
+            for (claim, _) in holds {
+                quorum.renewal_ends(claim);
+            }
+        }
     }
 }

@@ -1,7 +1,8 @@
 //! The properties, checked at every step against what really is on the servers.
 
-use onelock::machine::{Claim, Op, Outcome, Reply};
+use onelock::machine::{Claim, Op, Outcome, Phase, Reply};
 
+use super::Bug;
 use super::client::Active;
 use super::plan::MS;
 use super::task::Stage;
@@ -40,6 +41,17 @@ impl World {
         if holders.count() < self.clients[0].quorum.majority() {
             let deed = World::deed_of(claim);
             let detail = format!("node {node} is given deed {deed} again, which only {holders:?} renewed");
+            self.violate("P5 exactly once", detail);
+        }
+    }
+
+    /// This moment a node is given a hold again: it must not be over.
+    pub(super) fn check_seed_sent(&mut self, claim: &Claim, node: usize) {
+        let deed = World::deed_of(claim);
+        let phase = self.deeds[deed].cell.phase();
+        // without this check others have to find what comes of it
+        if phase != Phase::Held && self.bug != Some(Bug::SeedsUntold) {
+            let detail = format!("node {node} is given deed {deed} again, which is {phase:?}");
             self.violate("P5 exactly once", detail);
         }
     }

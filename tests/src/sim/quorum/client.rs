@@ -31,9 +31,9 @@ pub(super) enum Purpose {
 
 /// A round under way.
 pub(super) struct Active {
-    round: Round,
+    pub(super) round: Round,
     pub(super) purpose: Purpose,
-    op: Op,
+    pub(super) op: Op,
     until: Time,
     /// What the nodes said, for planted bugs.
     fences: Vec<Option<u64>>,
@@ -101,6 +101,8 @@ pub(super) struct Client {
     pub(super) rivalry: Rivalry,
     pub(super) conns: Vec<Option<usize>>,
     pub(super) rounds: BTreeMap<u64, Active>,
+    /// Renewals that are concluded, and listened to.
+    pub(super) late: BTreeMap<u64, Active>,
     next_round: u64,
     pub(super) paused: bool,
     pub(super) deferred: Vec<Event>,
@@ -122,6 +124,7 @@ impl Client {
             rivalry: Rivalry::default(),
             conns: vec![None; plan.nodes.len()],
             rounds: BTreeMap::new(),
+            late: BTreeMap::new(),
             next_round: 0,
             paused: false,
             deferred: Vec::new(),
@@ -132,7 +135,7 @@ impl Client {
 }
 
 impl World {
-    fn wall_us(&self, client: usize) -> u64 {
+    pub(super) fn wall_us(&self, client: usize) -> u64 {
         match self.plan.wall {
             Wall::None => 0,
             Wall::Skewed | Wall::Bounded => {
@@ -154,8 +157,14 @@ impl World {
         process.next_round += 1;
         let (fences, verdicts) = (vec![None; nodes], vec![None; nodes]);
         let renewed = vec![Nodes::NONE; if let Op::Renew { holds } = &op { holds.len() } else { 0 }];
+        let renews = matches!(op, Op::Renew { .. });
         process.rounds.insert(id, Active { round, purpose, op, until, fences, verdicts, renewed, lingers: false });
         self.dispatch(client, id, &send);
+        if renews {
+            // its nodes have longer than that
+            let epoch = self.clients[client].epoch;
+            self.push(self.world_time(client, until), Event::Linger(client, epoch, id));
+        }
         id
     }
 
@@ -170,7 +179,9 @@ impl World {
     }
 
     fn dispatch(&mut self, client: usize, id: u64, send: &Send) {
-        let until = self.clients[client].rounds[&id].until.min(self.local(client) + self.plan.node_timeout);
+        let active = &self.clients[client].rounds[&id];
+        let patience = if matches!(active.op, Op::Renew { .. }) { Time::MAX } else { active.until };
+        let until = patience.min(self.local(client) + self.plan.node_timeout);
         for node in send.nodes.iter() {
             self.submit(client, node, send.op.clone(), To::Round(id), until);
         }
@@ -186,7 +197,7 @@ impl World {
             To::Round(id) => *id,
             To::Seed(claim) => return process.quorum.seeded(claim, node, answer),
         };
-        let Some(active) = process.rounds.get_mut(&id) else { return };
+        let Some(active) = process.rounds.get_mut(&id) else { return self.heard_late(client, id, node, answer) };
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { fence, .. } | Reply::Written(fence)) => active.fences[node] = *fence,
             Outcome::Applied(Reply::Renewed(verdicts)) => active.verdicts[node] = Some(verdicts.clone()),
@@ -259,14 +270,15 @@ impl World {
         if self.bug == Some(Bug::SeedsRegardless) {
             seeds = active.seeds_regardless();
         }
-        let until = now + self.plan.node_timeout;
-        for (claim, node, op) in seeds {
-            self.tally.seeds += 1;
-            note!(self, "client {client}: gives node {node} its hold again");
-            self.check_seed(&active, &claim, node);
-            self.submit(client, node, op, To::Seed(claim), until);
+        let listens = !active.round.late().is_empty();
+        if !listens {
+            active.round.end(&mut process.quorum);
         }
+        self.give_again(client, &active, seeds);
         self.concluded(client, id, &active, &answer);
+        if listens {
+            self.clients[client].late.insert(id, active);
+        }
     }
 
     fn concluded(&mut self, client: usize, id: u64, active: &Active, answer: &Answer) {
@@ -364,6 +376,8 @@ impl World {
                 }
                 Alarm::Jeopardy(_) => {}
                 Alarm::Lost(deed, reason) => {
+                    let claim = self.deeds[deed as usize].claim.clone();
+                    self.clients[client].quorum.over(&claim);
                     self.tally.losses += 1;
                     note!(self, "deed {deed} is lost: {}", reason.as_str());
                 }

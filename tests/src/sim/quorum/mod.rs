@@ -7,11 +7,13 @@
 //! | `world` | everything that takes part, and the queue of events |
 //! | `net` | connections, requests, and the servers that carry them out |
 //! | `client` | rounds, renewal, clean-up: what the store and the driver do with the machines |
+//! | `late` | what goes on after a renewal was concluded |
 //! | `task` | one user of the lock |
 //! | `checks` | the properties |
 
 mod checks;
 mod client;
+mod late;
 mod net;
 mod plan;
 mod task;
@@ -35,6 +37,12 @@ pub struct Tally {
     pub ties: u64,
     /// Holds given again to a node that had lost them.
     pub seeds: u64,
+    /// Keys of holds that were deleted on one node.
+    pub forgotten: u64,
+    /// Answers to renewals whose callers had gone on.
+    pub late: u64,
+    /// Holds given again because of such an answer.
+    pub late_seeds: u64,
     /// Restarts of a server without its data.
     pub amnesias: u64,
     /// Answers of servers that did not vote.
@@ -58,6 +66,9 @@ impl Tally {
         self.splits += other.splits;
         self.ties += other.ties;
         self.seeds += other.seeds;
+        self.forgotten += other.forgotten;
+        self.late += other.late;
+        self.late_seeds += other.late_seeds;
         self.amnesias += other.amnesias;
         self.barred += other.barred;
         self.renewals += other.renewals;
@@ -75,6 +86,9 @@ impl Tally {
             self.splits,
             self.ties,
             self.seeds,
+            self.forgotten,
+            self.late,
+            self.late_seeds,
             self.amnesias,
             self.barred,
             self.renewals,

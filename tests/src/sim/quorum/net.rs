@@ -9,6 +9,7 @@ use onelock::machine::{Answer, Failure, Key, Op, Outcome, Renewal, Reply, Time, 
 
 use super::super::clock::ServerClock;
 use super::super::dice::Dice;
+use super::Bug;
 use super::client::To;
 use super::plan::NodePlan;
 use super::world::{Event, World, note};
@@ -188,6 +189,15 @@ impl World {
 
     fn transmit(&mut self, id: usize) {
         let Request { client, node, conn, .. } = self.requests[id];
+        if let To::Seed(claim) = &self.requests[id].to {
+            let claim = claim.clone();
+            let careless = matches!(self.bug, Some(Bug::LateSeedsRegardless | Bug::SeedsRegardless | Bug::SeedsUntold));
+            if !careless && !self.clients[client].quorum.still_seeds(&claim) {
+                self.finish(id, Outcome::NotApplied(away("the hold is over")), None);
+                return self.landed(id);
+            }
+            self.check_seed_sent(&claim, node);
+        }
         self.requests[id].sent = true;
         self.requests[id].sent_at = self.local(client);
         self.conns[conn].flight.push(id);
@@ -275,9 +285,11 @@ impl World {
         let Request { client, epoch, node, to: To::Round(round), .. } = self.requests[id] else { return };
         if let Outcome::Applied(Reply::Renewed(verdicts)) = outcome
             && epoch == self.clients[client].epoch
-            && let Some(active) = self.clients[client].rounds.get_mut(&round)
         {
-            active.renewed(node, verdicts);
+            let process = &mut self.clients[client];
+            if let Some(active) = process.rounds.get_mut(&round).or(process.late.get_mut(&round)) {
+                active.renewed(node, verdicts);
+            }
         }
     }
 
@@ -347,7 +359,7 @@ impl World {
     /// Planted bugs that sit in how one node's answer is read.
     fn tamper(&self, id: usize, answer: &mut Answer) {
         // as if one confirmation were a majority
-        if self.bug == Some(super::Bug::RenewedByOne)
+        if self.bug == Some(Bug::RenewedByOne)
             && let Outcome::Applied(Reply::Renewed(verdicts)) = &mut answer.outcome
             && let To::Round(round) = self.requests[id].to
             && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)
@@ -357,7 +369,7 @@ impl World {
                 *verdict = Renewal::Renewed;
             }
         }
-        if self.bug == Some(super::Bug::WrittenIsEqual)
+        if self.bug == Some(Bug::WrittenIsEqual)
             && let Outcome::Applied(Reply::Written(Some(fence))) = &mut answer.outcome
             && let To::Round(round) = self.requests[id].to
             && let Some(active) = self.clients[self.requests[id].client].rounds.get(&round)

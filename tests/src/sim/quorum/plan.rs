@@ -28,11 +28,15 @@ pub enum Bug {
     WrittenIsEqual,
     /// A node that lost a hold is given it again, though no majority confirmed the renewal.
     SeedsRegardless,
+    /// A node whose late answer says that it lost a hold is given it again, though the hold may be over by then.
+    LateSeedsRegardless,
+    /// A release does not know that a node is just being given the hold again.
+    SeedsUntold,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 10] = [
+    pub const ALL: [Bug; 12] = [
         Bug::HalfIsEnough,
         Bug::TokenReused,
         Bug::MaxWithoutWriteBack,
@@ -43,6 +47,8 @@ impl Bug {
         Bug::RenewedByOne,
         Bug::WrittenIsEqual,
         Bug::SeedsRegardless,
+        Bug::LateSeedsRegardless,
+        Bug::SeedsUntold,
     ];
 }
 
@@ -60,6 +66,8 @@ pub(super) enum Fault {
     /// A node that nobody hears.
     Isolate(usize),
     Break(usize, usize),
+    /// The key is deleted on one node.
+    Forget(usize),
     /// The time of day of a client is set to so many microseconds beside the truth.
     SetClient(usize, i64),
 }
@@ -209,6 +217,24 @@ impl Plan {
                 let beside = dice.below(2 * reach + 1).cast_signed() - reach.cast_signed();
                 self.events.push((dice.below(self.calm_at), Fault::SetClient(client, beside)));
             }
+        }
+    }
+
+    /// A node that is slower than the others and forgets its keys now and then, and holds that are renewed. Dice of its own
+    /// again.
+    pub(super) fn slow_down(&mut self, dice: &mut Dice) {
+        if !dice.chance(250) {
+            return;
+        }
+        let node = dice.below(self.nodes.len() as u64) as usize;
+        let ttl = self.ttl.as_nanos() as u64;
+        // from a moment behind the others to the end of its patience
+        let limit = self.node_timeout.as_nanos() as u64;
+        let longest = (limit / 2 / self.delay.1).max(2);
+        self.far = Some((node, dice.range(2, longest)));
+        (self.auto_renew, self.hold) = (1000, dice.pick(&[ttl, ttl * 2]));
+        for _ in 0..dice.range(5, 25) {
+            self.events.push((dice.below(self.calm_at), Fault::Forget(node)));
         }
     }
 }

@@ -228,6 +228,7 @@ impl World {
         let Some(deed) = self.tasks[task].deed else { return };
         let now = self.local(client);
         self.clients[client].watchdog.disarm(deed as u64);
+        self.clients[client].quorum.over(&self.deeds[deed].claim);
         let held = self.deeds[deed].cell.begin_release(now) == Giving::Held;
         if !held || self.dice.chance(100) {
             // lost or dropped

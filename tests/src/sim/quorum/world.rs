@@ -133,6 +133,7 @@ impl World {
         let mut dice = Dice::new(seed ^ 0x4EED_10CC);
         let mut plan = Plan::draw(&mut dice);
         plan.twist(&mut Dice::new(seed ^ 0x7157_10CC));
+        plan.slow_down(&mut Dice::new(seed ^ 0x51CE_10CC));
         let counters: Vec<u64> =
             plan.nodes.iter().map(|_| if plan.wall == Wall::None { dice.below(12) } else { 0 }).collect();
         let nodes =
@@ -304,6 +305,7 @@ impl World {
                 self.tally.set_clocks += 1;
                 self.plan.clients[client].wall_skew_us = beside;
             }
+            Fault::Forget(node) => self.forget(node),
             Fault::Break(client, node) => {
                 if let Some(conn) = self.clients[client].conns[node] {
                     self.push(self.now, Event::Broken(conn));

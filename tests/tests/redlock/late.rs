@@ -1,0 +1,135 @@
+//! A server that is a little slower than the others: what it answers late is heard all the same.
+
+use std::time::{Duration, Instant};
+
+use onelock::Release;
+use onelock_tests::face::{Client, Face, Lease, on_both};
+use onelock_tests::proxy::{Match, Rule};
+use onelock_tests::scripts;
+use onelock_tests::servers::{Flavor, Server};
+use onelock_tests::stage::{SOON, ms, unhurried};
+use onelock_tests::topology::Several;
+use onelock_tests::wait::wait_until;
+
+/// Long enough that nothing ends by itself.
+const LONG: Duration = Duration::from_secs(60);
+
+fn client(face: Face, several: &Several) -> Client {
+    Client::connect(face, unhurried(), &several.proxied("quarantine_ms=0")).unwrap()
+}
+
+/// The third server's replies come late.
+fn slow(several: &Several, by: Duration) -> Rule {
+    several.proxies[2].on(Match::any()).delay_reply(by)
+}
+
+/// A lease of this length on all three.
+fn lease(client: &Client, several: &Several, name: &str, ttl: Duration, renewed: bool) -> Lease {
+    let lock = client.lock(name).ttl(ttl).auto_renew(renewed);
+    let mut lease = lock.acquire_within(SOON).unwrap();
+    wait_until(SOON, "connections to all servers", || {
+        if several.count(name) == 3 {
+            return true;
+        }
+        lease.give_back();
+        lease = lock.acquire_within(SOON).unwrap();
+        several.count(name) == 3
+    });
+    lease
+}
+
+fn forget(server: &Server, name: &str) {
+    assert_eq!(server.int(&["DEL", name]), 1);
+}
+
+#[test]
+fn a_slow_server_gets_its_hold_back_and_the_lease_outlives_another_server() {
+    on_both(|face| {
+        let several = Several::start(Flavor::Valkey91, 3);
+        let client = client(face, &several);
+        let slow = slow(&several, ms(10));
+        let lease = lease(&client, &several, "a", Duration::from_secs(3), true);
+        forget(&several.servers[2], "a");
+        let renewals = client.stats().renewals;
+        wait_until(SOON, "the slow server to have it again", || several.count("a") == 3);
+        assert!(client.stats().renewals <= renewals + 2, "the first renewal after that gives it back");
+        several.servers[0].kill();
+        let renewals = client.stats().renewals;
+        wait_until(SOON, "renewals by the other two", || client.stats().renewals >= renewals + 5);
+        assert!(lease.is_held(), "two of three are there");
+        assert_eq!(lease.give_back(), Release::Released);
+        slow.remove();
+    });
+}
+
+#[test]
+fn an_extension_is_not_slowed_by_a_server_and_hears_it_nevertheless() {
+    on_both(|face| {
+        let several = Several::start(Flavor::Valkey91, 3);
+        let client = client(face, &several);
+        let lease = lease(&client, &several, "a", LONG, false);
+        let slow = slow(&several, ms(700));
+        forget(&several.servers[2], "a");
+        let begun = Instant::now();
+        lease.extend(LONG).unwrap();
+        assert!(begun.elapsed() < ms(700), "{:?}", begun.elapsed());
+        wait_until(SOON, "the slow server to have it again", || several.count("a") == 3);
+        slow.remove();
+        lease.give_back();
+    });
+}
+
+#[test]
+fn a_hold_that_one_of_equal_servers_lost_is_back_after_one_round() {
+    on_both(|face| {
+        let several = Several::start(Flavor::Valkey91, 3);
+        let client = client(face, &several);
+        let lease = lease(&client, &several, "a", LONG, false);
+        for round in 0..30 {
+            forget(&several.servers[round % 3], "a");
+            lease.extend(LONG).unwrap();
+            wait_until(SOON, "all three to have it again", || several.count("a") == 3);
+        }
+        lease.give_back();
+    });
+}
+
+#[test]
+fn a_server_that_answers_late_does_not_get_back_what_was_given_up_meanwhile() {
+    on_both(|face| {
+        type End = fn(&Lease);
+        let ends: [(&str, End); 3] = [
+            ("released", |lease| assert_eq!(lease.give_back(), Release::Released)),
+            ("dropped", |_| {}),
+            ("handed over", |lease| drop(lease.detach().unwrap())),
+        ];
+        for (how, end) in ends {
+            let several = Several::start(Flavor::Valkey91, 3);
+            let client = client(face, &several);
+            let lease = lease(&client, &several, "a", LONG, false);
+            forget(&several.servers[2], "a");
+            let proxy = &several.proxies[2];
+            let held = proxy.on(scripts::renew()).hold_reply();
+            lease.extend(LONG).unwrap();
+            held.wait_hits(1);
+            end(&lease);
+            drop(lease);
+            let gone = if how == "handed over" { 2 } else { 0 };
+            wait_until(SOON, "the others to know", || several.count("a") == gone);
+            let acquires = proxy.requests(&scripts::acquire().with_arg("a")).len();
+            held.release();
+            wait_until(SOON, "the late answer", || {
+                proxy.requests(&scripts::renew()).iter().all(|request| request.delivered_ns.is_some())
+            });
+            // what was heard before this is done with when this is answered by all
+            wait_until(SOON, "everybody", || {
+                let other = client.lock("b").acquire_within(SOON).unwrap();
+                let all = several.count("b") == 3;
+                other.give_back();
+                all
+            });
+            let again = proxy.requests(&scripts::acquire().with_arg("a")).len();
+            assert_eq!((again, several.count("a")), (acquires, gone), "{face:?}: {how}");
+        }
+    });
+}
