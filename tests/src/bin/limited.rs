@@ -1,12 +1,13 @@
 //! A process that the machine gives no more threads, or no more file descriptors, and that gets them again later:
-//! `onelock-limited threads|descriptors URL`. Says what is wrong and ends with a failure.
+//! `onelock-limited threads|descriptors URL`. Says what is wrong and ends with a failure. `onelock-limited crowd URL` counts
+//! the threads of a process in which many wait for servers that say nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
 #![allow(clippy::print_stdout)] // that is how it answers
 #![allow(unsafe_code)] // the limits of the system
 
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onelock::blocking::Client;
 use onelock::{Error, ErrorKind, LossReason, Release};
@@ -59,6 +60,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let (what, url) = (arguments[1].as_str(), arguments[2].as_str());
     let limit = Limit(if what == "threads" { libc::RLIMIT_NPROC } else { libc::RLIMIT_NOFILE });
+    if what == "crowd" {
+        return crowd(url);
+    }
     become_somebody();
 
     first_use(limit, url);
@@ -67,6 +71,41 @@ fn main() {
     if what == "threads" {
         callbacks_come_later(limit, url);
     }
+    println!("well");
+}
+
+const CROWD: usize = 60;
+
+/// How many threads this process has.
+fn threads() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+    line.trim().parse().unwrap()
+}
+
+/// Threads that wait are no reason for more threads, and each is answered in time.
+fn crowd(url: &str) {
+    let wait = Duration::from_millis(1500);
+    let builder = Client::builder().connect_timeout(Duration::from_secs(1)).node_timeout(Duration::from_millis(500));
+    let client = builder.build_blocking(url).unwrap();
+    let begun = Instant::now();
+    let callers = (0..CROWD).map(|number| {
+        let lock = client.lock(format!("crowd {number}"));
+        std::thread::spawn(move || (lock.acquire_within(wait).unwrap_err().kind(), begun.elapsed()))
+    });
+    let callers = callers.collect::<Vec<_>>();
+    let mut most = 0;
+    while callers.iter().any(|caller| !caller.is_finished()) {
+        most = most.max(threads());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for caller in callers {
+        let (kind, took) = caller.join().unwrap();
+        assert_eq!(kind, ErrorKind::NoQuorum);
+        assert!(took < wait + Duration::from_secs(6), "{took:?}");
+    }
+    // this one, those that wait, the runtime, and a few for each server
+    assert!(most <= CROWD + 2 + 3 * 8, "{most} threads");
     println!("well");
 }
 

@@ -6,6 +6,7 @@
 //! | `address` | reads `redlock://h1,h2,h3` and lists of addresses |
 //! | `on_thread` | a blocking caller writes to all servers, then reads |
 //! | `late` | what a renewal still has to do when its caller goes on |
+//! | `openers` | the connections of blocking callers are made by a few threads |
 //! | `hearing` | one subscription made of several |
 //! | `facts` | what all servers together say about themselves |
 
@@ -14,6 +15,7 @@ mod facts;
 mod hearing;
 mod late;
 mod on_thread;
+mod openers;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,7 +26,7 @@ use futures_util::stream::FuturesUnordered;
 pub use address::Nodes;
 
 use self::late::{Sent, Underway};
-use self::on_thread::Opener;
+use self::openers::Opener;
 use crate::backend::redis::member::Witness;
 use crate::backend::redis::node::{How, Node, not_sent};
 use crate::backend::redis::request::Announce;
@@ -54,7 +56,7 @@ pub struct QuorumStore {
 
 struct Inner {
     nodes: Vec<Arc<Node>>,
-    openers: Arc<[Mutex<Opener>]>,
+    openers: Vec<Arc<Opener>>,
     quorum: Arc<Mutex<Quorum>>,
     node_timeout: Duration,
     /// Each node counts its own; whether the store is closed is the same for all.
@@ -80,7 +82,8 @@ impl QuorumStore {
             Arc::new(Node::at(endpoint, options.redis.clone(), common.clone(), 0))
         };
         let nodes: Vec<_> = nodes.endpoints.into_iter().zip(&commons).enumerate().map(member).collect();
-        let openers = nodes.iter().map(|_| Mutex::default()).collect();
+        let opener = |(number, node): (usize, &Arc<Node>)| Arc::new(Opener::new(number, node.clone()));
+        let openers = nodes.iter().enumerate().map(opener).collect();
         let node_timeout = options.node_timeout.min(options.redis.request_timeout);
         QuorumStore { inner: Arc::new(Inner { nodes, openers, quorum, node_timeout, commons, address }) }
     }

@@ -3,21 +3,20 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread;
 use std::time::Duration;
 
 use redis::Value;
 
+use super::Inner;
 use super::late::Underway;
-use super::{Inner, lock};
+use super::openers::{Opened, Ticket};
+use crate::backend::Interrupt;
 use crate::backend::redis::line::{Line, Patience};
 use crate::backend::redis::node::{Exchange, Node, is_worth_keeping, not_sent};
 use crate::backend::redis::refusal;
 use crate::backend::redis::request::{self, Announce, Form};
-use crate::backend::redis::socket::{no_connection_in_time, no_thread};
-use crate::backend::{Interrupt, Uninterrupted};
+use crate::backend::redis::socket::no_connection_in_time;
 use crate::driver::clock;
-use crate::error::ErrorKind;
 use crate::machine::quorum::{Rest, Round, Send as Request};
 use crate::machine::{Answer, Failure, Op, Outcome, Time};
 
@@ -25,47 +24,19 @@ use crate::machine::{Answer, Failure, Op, Outcome, Time};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// The same while a connection is being made by another thread.
 const LOOK_FOR_LINES: Duration = Duration::from_millis(1);
-/// So many connections to one server are being made at a time at most for callers that can do without it.
-const OPENING: usize = 4;
-/// After a server could not be connected to, nobody who can do without it tries for this long; each further failure
-/// doubles it …
-const PAUSE: Duration = Duration::from_millis(20);
-/// … up to this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-
-/// What is known about making connections to one server.
-#[derive(Default)]
-pub(super) struct Opener {
-    failures: u32,
-    not_before: Time,
-    last: Option<Failure>,
-    /// Connections that are being made.
-    opening: usize,
-}
-
-impl Opener {
-    /// What came of one more attempt.
-    fn ended(&mut self, made: &Result<Line, Failure>) {
-        self.opening -= 1;
-        match made {
-            Ok(_) => *self = Opener { opening: self.opening, ..Opener::default() },
-            Err(failure) => {
-                let pause = PAUSE.saturating_mul(1 << self.failures.min(8)).min(LONGEST_PAUSE);
-                self.failures += 1;
-                self.not_before = clock::now() + pause;
-                self.last = Some(failure.clone());
-            }
-        }
-    }
-}
-
 /// One node during one call.
 enum Seat {
     /// Nothing is asked of it at present; its connection, if the call has one already.
     Idle(Option<Line>),
-    /// A connection is being made.
-    Opening(Vec<u8>, Time),
+    /// A connection is being made, unless another one comes free first.
+    Opening(Opening),
     Flying(Flight),
+}
+
+struct Opening {
+    bytes: Vec<u8>,
+    until: Time,
+    _ticket: Ticket,
 }
 
 struct Flight {
@@ -83,12 +54,9 @@ struct Crossing<'a> {
     op: Op,
     seats: Vec<Seat>,
     opened: (Sender<Opened>, Receiver<Opened>),
-    opening: usize,
     /// Until when new connections are waited for though nothing depends on them.
     bonus: Option<Time>,
 }
-
-type Opened = (usize, Result<Line, Failure>);
 
 /// One operation on all nodes, from a thread.
 pub(super) fn call(store: &Arc<Inner>, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Underway) {
@@ -102,7 +70,6 @@ pub(super) fn call(store: &Arc<Inner>, op: &Op, until: Time, interrupt: &dyn Int
         op: request.op.clone(),
         seats: store.nodes.iter().map(|_| Seat::Idle(None)).collect(),
         opened: mpsc::channel(),
-        opening: 0,
         bonus: None,
     };
     crossing.launch(round, request);
@@ -130,14 +97,21 @@ impl Crossing<'_> {
     /// The lock is held by a majority, and connections to others are just being made: a hold on all nodes is worth as much
     /// time again as it took so far.
     fn patience_with_new_lines(&mut self, begun: Time, now: Time) -> Option<Time> {
-        let opening = self.seats.iter().any(|seat| matches!(seat, Seat::Opening(..)));
-        let flying = self.seats.iter().any(|seat| matches!(seat, Seat::Flying(_)));
+        let (opening, flying) = (self.is_opening(), self.is_flying());
         if !matches!(self.op, Op::Vote { .. }) || !(opening || (flying && self.bonus.is_some())) {
             return None;
         }
         let limit = self.store.limit(begun, self.patience.until);
         let moment = *self.bonus.get_or_insert((now + now.since(begun)).min(limit));
         (now < moment).then_some(moment)
+    }
+
+    fn is_opening(&self) -> bool {
+        self.seats.iter().any(|seat| matches!(seat, Seat::Opening(_)))
+    }
+
+    fn is_flying(&self) -> bool {
+        self.seats.iter().any(|seat| matches!(seat, Seat::Flying(_)))
     }
 
     /// Writes to all the nodes that are asked.
@@ -200,55 +174,23 @@ impl Crossing<'_> {
     /// Has a connection made, unless that failed a moment ago and the others will do.
     fn open(&mut self, round: &mut Round, node: usize, bytes: &[u8], needed: bool) {
         let now = clock::now();
-        let failed = {
-            let mut opener = lock(&self.store.openers[node]);
-            let failed = match &opener.last {
-                Some(failure) if !needed && now < opener.not_before => Some(failure.clone()),
-                // callers that can do without it do not wait for it, and need not make as many connections as they are
-                _ if !needed && opener.opening >= OPENING => {
-                    Some(no_connection_in_time(&self.store.nodes[node].shared.name))
-                }
-                _ => None,
-            };
-            opener.opening += usize::from(failed.is_none());
-            failed
-        };
-        if let Some(failure) = failed {
-            return self.answered(round, node, now, Outcome::NotApplied(failure));
-        }
-        let (place, openers) = (self.store.nodes[node].clone(), self.store.openers.clone());
-        let sender = self.opened.0.clone();
-        let work = move || {
-            let until = clock::now() + place.shared.options.connect_timeout;
-            let line = place.lines.open(Patience { until, interrupt: &Uninterrupted });
-            lock(&openers[node]).ended(&line);
-            if let Err(mpsc::SendError((_, Ok(line)))) = sender.send((node, line)) {
-                // nobody waits any more: for the next one
-                place.lines.give(line, clock::now());
+        let until = self.store.limit(now, self.patience.until);
+        match self.store.openers[node].ask(needed, until, &self.opened.0) {
+            Ok(ticket) => {
+                self.seats[node] = Seat::Opening(Opening { bytes: bytes.to_vec(), until, _ticket: ticket });
             }
-        };
-        match thread::Builder::new().name("onelock-connect".to_owned()).spawn(work) {
-            Ok(_) => {
-                self.opening += 1;
-                self.seats[node] = Seat::Opening(bytes.to_vec(), self.store.limit(now, self.patience.until));
-            }
-            Err(error) => {
-                lock(&self.store.openers[node]).opening -= 1;
-                let name = &self.store.nodes[node].shared.name;
-                let failure = Failure::transient(ErrorKind::SystemLimit, format!("{name}: {}", no_thread(&error)));
-                self.answered(round, node, now, Outcome::NotApplied(failure));
-            }
+            Err(failure) => self.answered(round, node, now, Outcome::NotApplied(failure)),
         }
     }
 
     /// Waits until something happens or `wake` has come. False when there is nothing to wait for.
     fn wait(&mut self, round: &mut Round, now: Time, wake: Time) -> bool {
-        let mut limit = wake.min(now + if self.opening > 0 { LOOK_FOR_LINES } else { LOOK_EVERY });
+        let mut limit = wake.min(now + if self.is_opening() { LOOK_FOR_LINES } else { LOOK_EVERY });
         let mut waits = false;
         for seat in &self.seats {
             let until = match seat {
                 Seat::Idle(_) => continue,
-                Seat::Opening(_, until) | Seat::Flying(Flight { until, .. }) => *until,
+                Seat::Opening(Opening { until, .. }) | Seat::Flying(Flight { until, .. }) => *until,
             };
             waits = true;
             limit = limit.min(until);
@@ -256,8 +198,7 @@ impl Crossing<'_> {
         if !waits {
             return false;
         }
-        let flying = self.seats.iter().any(|seat| matches!(seat, Seat::Flying(_)));
-        let came = if flying {
+        let mut next = if self.is_flying() {
             for node in self.ready(limit.since(now)) {
                 self.collect(round, node);
             }
@@ -265,12 +206,11 @@ impl Crossing<'_> {
         } else {
             self.opened.1.recv_timeout(limit.since(now)).ok()
         };
-        let mut next = came;
         while let Some((node, line)) = next {
-            self.opening -= 1;
             self.line_came(round, node, line);
             next = self.opened.1.try_recv().ok();
         }
+        self.take_free_lines(round);
         self.expire(round);
         true
     }
@@ -327,15 +267,27 @@ impl Crossing<'_> {
         }
     }
 
+    /// A connection that somebody gave back is as good as a new one.
+    fn take_free_lines(&mut self, round: &mut Round) {
+        for node in 0..self.seats.len() {
+            if matches!(self.seats[node], Seat::Opening(_))
+                && let Some(line) = self.store.nodes[node].lines.pooled(clock::now())
+                && let Seat::Opening(waiting) = std::mem::replace(&mut self.seats[node], Seat::Idle(None))
+            {
+                self.post(round, node, line, &waiting.bytes, Form::Sha, true);
+            }
+        }
+    }
+
     fn line_came(&mut self, round: &mut Round, node: usize, line: Result<Line, Failure>) {
         let waiting = std::mem::replace(&mut self.seats[node], Seat::Idle(None));
         match (line, waiting) {
-            (Ok(line), Seat::Opening(bytes, _)) => self.post(round, node, line, &bytes, Form::Sha, false),
+            (Ok(line), Seat::Opening(waiting)) => self.post(round, node, line, &waiting.bytes, Form::Sha, false),
             (Ok(line), other) => {
                 self.seats[node] = other;
                 self.store.nodes[node].lines.give(line, clock::now());
             }
-            (Err(failure), Seat::Opening(..)) => {
+            (Err(failure), Seat::Opening(_)) => {
                 self.answered(round, node, clock::now(), Outcome::NotApplied(failure));
             }
             (Err(_), other) => self.seats[node] = other,
@@ -348,7 +300,7 @@ impl Crossing<'_> {
         for node in 0..self.seats.len() {
             let over = match &self.seats[node] {
                 Seat::Idle(_) => false,
-                Seat::Opening(_, until) => now >= *until,
+                Seat::Opening(waiting) => now >= waiting.until,
                 Seat::Flying(flight) => now >= flight.until,
             };
             if !over {
@@ -356,7 +308,7 @@ impl Crossing<'_> {
             }
             match std::mem::replace(&mut self.seats[node], Seat::Idle(None)) {
                 Seat::Idle(_) => {}
-                Seat::Opening(..) => {
+                Seat::Opening(_) => {
                     let failure = no_connection_in_time(&self.store.nodes[node].shared.name);
                     self.answered(round, node, now, Outcome::NotApplied(failure));
                 }
@@ -386,7 +338,7 @@ impl Crossing<'_> {
     fn end(mut self, round: &mut Round) {
         let now = clock::now();
         for node in 0..self.seats.len() {
-            if matches!(self.seats[node], Seat::Opening(..)) {
+            if matches!(self.seats[node], Seat::Opening(_)) {
                 self.seats[node] = Seat::Idle(None);
                 let told = not_sent(now, no_connection_in_time(&self.store.nodes[node].shared.name)).answer;
                 round.answered(&mut self.store.quorum(), now, node, &told);
@@ -400,7 +352,7 @@ impl Crossing<'_> {
                     line.owe();
                     lines.give(line, now);
                 }
-                Seat::Idle(None) | Seat::Opening(..) => {}
+                Seat::Idle(None) | Seat::Opening(_) => {}
             }
         }
         while let Ok((node, Ok(line))) = self.opened.1.try_recv() {
