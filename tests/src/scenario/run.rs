@@ -308,7 +308,11 @@ impl Run<'_> {
     }
 
     fn judge(&self, step: &Step, answer: &Answer) -> Result<(), String> {
-        match (&step.error, &answer.result) {
+        let error = match &self.store {
+            Store::Several(_) => step.error_of_several.as_ref().or(step.error.as_ref()),
+            _ => step.error.as_ref(),
+        };
+        match (error, &answer.result) {
             (Some(kind), Err(failure)) if *kind == failure.kind => {}
             (Some(kind), result) => return Err(format!("{result:?}, not {kind}")),
             (None, Err(failure)) => return Err(format!("{}: {}", failure.kind, failure.message)),

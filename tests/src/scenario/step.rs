@@ -32,6 +32,8 @@ pub struct Step {
     pub is: Option<Value>,
     /// The kind of the error that it must be.
     pub error: Option<String>,
+    /// The same where several servers make up the store and a majority is missing, if that is another kind.
+    pub error_of_several: Option<String>,
     /// It must take this long at least, in ms.
     pub at_least: Option<u64>,
     /// It must take this long at most, in ms.
