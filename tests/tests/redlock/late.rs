@@ -133,3 +133,75 @@ fn a_server_that_answers_late_does_not_get_back_what_was_given_up_meanwhile() {
         }
     });
 }
+
+/// An extension whose last answer is still under way, of a lease that the third server lost.
+fn extended(client: &Client, several: &Several) -> (Lease, Rule) {
+    // what may be carried out late is cleaned up for one ttl, and a client without handles lives on for that
+    let ttl = Duration::from_secs(6);
+    let lease = lease(client, several, "a", ttl, false);
+    forget(&several.servers[2], "a");
+    let held = several.proxies[2].on(scripts::renew()).hold_reply();
+    lease.extend(ttl).unwrap();
+    held.wait_hits(1);
+    (lease, held)
+}
+
+/// The answer comes when nobody is there any more: the third server is not asked for anything.
+fn nothing_is_sent(several: &Several, held: &Rule, before: usize, left: usize) {
+    held.release();
+    let proxy = &several.proxies[2];
+    wait_until(SOON, "the end of all connections", || proxy.open_connections().is_empty());
+    assert_eq!(proxy.requests(&acquires()).len(), before);
+    assert_eq!(several.count("a"), left);
+}
+
+fn acquires() -> Match {
+    scripts::acquire().with_arg("a")
+}
+
+#[test]
+fn the_end_of_a_client_is_the_end_of_what_it_listens_to() {
+    on_both(|face| {
+        for closed in [true, false] {
+            let several = Several::start(Flavor::Valkey91, 3);
+            let client = client(face, &several);
+            let (lease, held) = extended(&client, &several);
+            let before = several.proxies[2].requests(&acquires()).len();
+            if closed {
+                client.close();
+                assert!(!lease.is_held());
+            }
+            drop(lease);
+            drop(client);
+            wait_until(SOON, "everything to be given back", || several.count("a") == 0);
+            nothing_is_sent(&several, &held, before, 0);
+        }
+    });
+}
+
+#[test]
+fn the_end_of_a_runtime_is_the_end_of_what_it_listens_to() {
+    let several = Several::start(Flavor::Valkey91, 3);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let url = several.proxied("quarantine_ms=0");
+    let (client, lease) = runtime.block_on(async {
+        let client = unhurried().connect(&url).await.unwrap();
+        let lock = client.lock("a").ttl(LONG).auto_renew(false);
+        // a server whose connection is just being made is done without
+        loop {
+            let lease = lock.acquire_within(SOON).await.unwrap();
+            if several.count("a") == 3 {
+                break (client, lease);
+            }
+            lease.release().await.unwrap();
+        }
+    });
+    forget(&several.servers[2], "a");
+    let held = several.proxies[2].on(scripts::renew()).hold_reply();
+    runtime.block_on(lease.extend(LONG)).unwrap();
+    held.wait_hits(1);
+    let before = several.proxies[2].requests(&acquires()).len();
+    drop(runtime);
+    nothing_is_sent(&several, &held, before, 2);
+    drop((lease, client));
+}
