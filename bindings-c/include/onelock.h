@@ -62,7 +62,8 @@
  * their own object. `user_data` comes last and is only handed through. After *_free of the object, or after the callback
  * was replaced, it is not called any more: these functions wait for a call that is running (so do not hold a lock that
  * the callback takes). Do not throw, longjmp or pthread_exit out of one. The log callback is another matter: it runs
- * anywhere, also on the library's own threads, and may call no function that returns an onelock_status.
+ * anywhere, also on the library's own threads, and may call no function that returns an onelock_status. The callback for
+ * credentials runs on threads of its own, several at a time, for as long as connections may be made.
  *
  * Fork. A client made before a fork connects anew in the child and is another client there. Leases stay with the parent:
  * in the child onelock_lease_is_held is false, releasing says ONELOCK_ERR_FORKED, freeing sends nothing, and nothing is
@@ -327,6 +328,11 @@ typedef struct onelock_client onelock_client;
 typedef struct onelock_client_options onelock_client_options;
 
 /**
+ * A connection that waits for credentials.
+ */
+typedef struct onelock_credentials_request onelock_credentials_request;
+
+/**
  * Why a call failed. Owned by whoever passed the `error` pointer; free it with `onelock_error_free`.
  */
 typedef struct onelock_error onelock_error;
@@ -385,6 +391,18 @@ typedef uint32_t onelock_status;
  * Called once when an acquisition can be finished, on a thread kept for callbacks.
  */
 typedef void (*onelock_ready_fn)(onelock_acquisition *acquisition, void *user_data);
+
+/**
+ * Called for each new connection that wants credentials, on a thread kept for this, where it may block; on several threads
+ * at a time, 16 at most. `request` is yours: end it with `onelock_credentials_request_answer`,
+ * `onelock_credentials_request_fail` or `onelock_credentials_request_free`, now or later, from any thread.
+ */
+typedef void (*onelock_credentials_fn)(onelock_credentials_request *request, void *user_data);
+
+/**
+ * Called once, when nothing will use `user_data` any more, on any thread. It must not call this library.
+ */
+typedef void (*onelock_destroy_fn)(void *user_data);
 
 /**
  * Called once when a lease is lost, with an `ONELOCK_LOSS_` reason, on a thread kept for callbacks.
@@ -869,6 +887,51 @@ onelock_status onelock_client_options_set_sentinel_password(onelock_client_optio
 onelock_status onelock_client_options_set_sentinel_tls(onelock_client_options *options,
                                                        bool sentinel_tls,
                                                        onelock_error **error);
+
+/**
+ * Who gives user name and password of each new connection, for services whose passwords are tokens that end after a while.
+ * Default: what the address says; both at once are refused when a client is made.
+ *
+ * Asked anew for every connection to a server, and never for one that is open; Sentinels have
+ * `onelock_client_options_set_sentinel_password`. A connection waits for the answer within its time limit. When there is
+ * none, or the request is failed or freed, the call says `ONELOCK_ERR_UNAVAILABLE`, and the next connection asks again.
+ *
+ * `callback` may be called until the options, every client made with them, and their locks and leases are freed and the
+ * connections have ended. Then `destroy` is called with `user_data`, unless it is `NULL`; also when another callback takes
+ * its place. It is not called when this function fails, at the end of the program, or in a forked child for what its
+ * parent set. The callback must not use a client that it is to give credentials for: that call would wait for itself.
+ */
+onelock_status onelock_client_options_set_credentials(onelock_client_options *options,
+                                                      onelock_credentials_fn callback,
+                                                      void *user_data,
+                                                      onelock_destroy_fn destroy,
+                                                      onelock_error **error);
+
+/**
+ * Answers with a user name, `NULL` or empty for the server's default user, and a password, and frees the request. An
+ * answer that comes too late is dropped. With an argument that is refused, the request is not ended.
+ */
+onelock_status onelock_credentials_request_answer(onelock_credentials_request *request,
+                                                  const char *username,
+                                                  const char *password,
+                                                  onelock_error **error);
+
+/**
+ * Says why there are no credentials, in words that stand in the error of the call, and frees the request.
+ */
+onelock_status onelock_credentials_request_fail(onelock_credentials_request *request,
+                                                const char *reason,
+                                                onelock_error **error);
+
+/**
+ * How long the connection still waits, in milliseconds; 0 when it waits no more, and for a dead handle.
+ */
+int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_request *request);
+
+/**
+ * Frees a request that was not answered: there is no connection. NULL and dead handles are left alone.
+ */
+void onelock_credentials_request_free(onelock_credentials_request *request);
 
 /**
  * The status that the call returned; `ONELOCK_OK` for NULL or a dead handle.

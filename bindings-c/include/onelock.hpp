@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -444,6 +445,12 @@ public:
     }
 };
 
+/// Who logs in on a connection. An empty name means the server's default user.
+struct credentials {
+    std::string username;
+    std::string password;
+};
+
 /// The options of a client; setters return it.
 class client_options : public detail::handle<onelock_client_options, onelock_client_options_free> {
 public:
@@ -516,6 +523,31 @@ public:
         return set(onelock_client_options_set_sentinel_password, value.c_str());
     }
     client_options &sentinel_tls(bool value) { return set(onelock_client_options_set_sentinel_tls, value); }
+    /// The function that gives the credentials of each new connection; see onelock_client_options_set_credentials. It is
+    /// called on other threads, several at a time, may block, and is destroyed when no connection can ask it any more. What
+    /// it throws is why there are no credentials: the call says so, and the next connection asks again.
+    client_options &credentials(std::function<onelock::credentials()> function) {
+        using provider = std::function<onelock::credentials()>;
+        auto kept = std::make_unique<provider>(std::move(function));
+        auto call = [](onelock_credentials_request *request, void *data) {
+            try {
+                const onelock::credentials given = (*static_cast<provider *>(data))();
+                onelock_credentials_request_answer(request, given.username.c_str(), given.password.c_str(), nullptr);
+            } catch (const std::exception &thrown) {
+                onelock_credentials_request_fail(request, thrown.what(), nullptr);
+            } catch (...) {
+                onelock_credentials_request_fail(request, "it threw something that is no std::exception", nullptr);
+            }
+            // what could not be taken for an answer is none
+            onelock_credentials_request_free(request);
+        };
+        auto destroy = [](void *data) { delete static_cast<provider *>(data); };
+        detail::check([&](auto error) {
+            return onelock_client_options_set_credentials(get(), call, kept.get(), destroy, error);
+        });
+        kept.release();
+        return *this;
+    }
 
 private:
     template <typename Set, typename Value>

@@ -29,7 +29,7 @@ impl ClientOptions {
     }
 }
 
-fn set(
+pub(crate) fn set(
     options: *mut onelock_client_options,
     error: *mut *mut onelock_error,
     tried: &str,

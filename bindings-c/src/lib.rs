@@ -21,6 +21,7 @@ mod acquisition;
 mod cancel;
 mod client;
 mod client_options;
+mod credentials;
 mod error;
 mod exit;
 mod facts;

@@ -3,6 +3,7 @@
 use crate::acquisition::Acquisition;
 use crate::client::ClientObject;
 use crate::client_options::ClientOptions;
+use crate::credentials::RequestObject;
 use crate::error::Failure;
 use crate::facts::FactsObject;
 use crate::inspection::InspectionObject;
@@ -19,6 +20,7 @@ pub(crate) enum Object {
     Cancel,
     Client(ClientObject),
     ClientOptions(ClientOptions),
+    CredentialsRequest(RequestObject),
     Error(Failure),
     Facts(FactsObject),
     Gate(onelock::FenceGate),

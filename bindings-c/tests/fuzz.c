@@ -106,6 +106,15 @@ static void on_log(uint32_t level, const char *message, void *data) {
     CHECK(strlen(message) < 100000);
     count_add(&callbacks);
 }
+static void on_credentials(onelock_credentials_request *request, void *data) {
+    count_add(&callbacks);
+    if (data == big) onelock_credentials_request_free(request);
+    else (void)onelock_credentials_request_answer(request, NULL, "secret", NULL);
+}
+static void on_destroy(void *data) {
+    CHECK(data == big || data == NULL);
+    count_add(&callbacks);
+}
 
 /* how many functions there are: each of the macros counts one */
 #define STATUS(call) +1
@@ -160,6 +169,8 @@ static void one_call(struct dice *dice) {
 #define ON_JEOPARDY (roll(dice, 3) ? on_jeopardy : NULL)
 #define ON_READY (roll(dice, 3) ? on_ready : NULL)
 #define ON_LOG (roll(dice, 3) ? on_log : NULL)
+#define ON_CREDENTIALS (roll(dice, 3) ? on_credentials : NULL)
+#define ON_DESTROY (roll(dice, 3) ? on_destroy : NULL)
 #define ERR PLACE(failed)
 
 #define IS_NEXT (counted++ == which)

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <typeinfo>
 
@@ -125,6 +127,26 @@ int main() {
     CHECK(client.stats()[ONELOCK_STATS_ACQUIRED] >= 5);
     CHECK(status_of([] { onelock::client("nonsense"); }) == ONELOCK_ERR_INVALID_ARGUMENT);
     CHECK(status_of([] { onelock::client::lazy("redis://127.0.0.1:1").check(); }) == ONELOCK_ERR_UNAVAILABLE);
+    {
+        // the server's default user takes any password
+        std::atomic<int> asked{0};
+        auto ask = [&asked] {
+            if (asked++ == 0) throw std::runtime_error("no token today");
+            return onelock::credentials{"", "a token"};
+        };
+        auto other = onelock::client::lazy("", onelock::client_options().credentials(ask));
+        try {
+            other.check();
+            CHECK(false);
+        } catch (const onelock::unavailable_error &error) {
+            CHECK(std::string(error.what()).find("no token today") != std::string::npos);
+        }
+        other.check();
+        CHECK(asked >= 2);
+        other.close();
+        auto both = [&] { onelock::client::lazy("redis://u:p@h", onelock::client_options().credentials(ask)); };
+        CHECK(status_of(both) == ONELOCK_ERR_INVALID_ARGUMENT);
+    }
     auto open = lock.acquire();
     CHECK(open.loss() == onelock::loss::none && status_of([&] { open.check_loss(); }) == ONELOCK_OK);
     client.close();

@@ -29,6 +29,8 @@ static int calls;
 #define ON_JEOPARDY NULL
 #define ON_READY NULL
 #define ON_LOG NULL
+#define ON_CREDENTIALS NULL
+#define ON_DESTROY NULL
 #define ERR (&error)
 
 #define STATUS(call)                                                                                         \

@@ -13,6 +13,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod client;
+mod credentials;
 mod data;
 mod exit;
 mod fence;

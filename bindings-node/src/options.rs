@@ -40,6 +40,8 @@ pub struct ClientOptions {
     pub sentinel_username: Option<String>,
     pub sentinel_password: Option<String>,
     pub sentinel_tls: Option<bool>,
+    /// The number of a function; the session knows who it is.
+    pub credentials: Option<u32>,
     pub inspectable: Option<bool>,
     pub accepted_warnings: Option<String>,
     pub ca_file: Option<String>,

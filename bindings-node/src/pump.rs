@@ -8,7 +8,7 @@ use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
 use onelock::port::is_unwanted;
-use onelock::{Facts, Inspection, Lease, LossReason, Release};
+use onelock::{CredentialsRequest, Facts, Inspection, Lease, LossReason, Release};
 
 use crate::data::Failure;
 
@@ -39,10 +39,29 @@ const TALK: usize = 4096;
 
 /// Something to tell JavaScript.
 pub(crate) enum Message {
-    Outcome { call: u32, outcome: Outcome },
-    Lost { lease: u64, reason: LossReason },
-    Jeopardy { lease: u64 },
-    Said { level: u32, text: String },
+    Outcome {
+        call: u32,
+        outcome: Outcome,
+    },
+    Lost {
+        lease: u64,
+        reason: LossReason,
+    },
+    Jeopardy {
+        lease: u64,
+    },
+    Said {
+        level: u32,
+        text: String,
+    },
+    Asked {
+        provider: u32,
+        request: CredentialsRequest,
+    },
+    /// It is asked no more.
+    Unasked {
+        provider: u32,
+    },
 }
 
 pub(crate) struct Pump {

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use onelock::Lease;
 use onelock::port::Task;
+use onelock::{CredentialsRequest, Lease};
 
 use crate::data::{Failure, Seen, ServerFacts, loss_code, release_code};
 use crate::pump::{Message, Outcome};
@@ -26,6 +26,8 @@ mod code {
     pub(super) const LOST: u32 = 8;
     pub(super) const JEOPARDY: u32 = 9;
     pub(super) const SAID: u32 = 10;
+    pub(super) const ASKED: u32 = 11;
+    pub(super) const UNASKED: u32 = 12;
 }
 
 /// An object that is fetched by itself.
@@ -50,6 +52,9 @@ pub(crate) struct State {
     pub(crate) fetched: Vec<Message>,
     /// The texts of log lines, in the order of their records.
     pub(crate) said: VecDeque<String>,
+    /// Questions for credentials that JavaScript has not answered yet.
+    pub(crate) requests: HashMap<u32, CredentialsRequest>,
+    last_request: u32,
 }
 
 impl State {
@@ -63,6 +68,15 @@ impl State {
             Message::Said { level, text } => {
                 self.said.push_back(text);
                 return Some([0.0, f64::from(code::SAID), f64::from(level), 0.0]);
+            }
+            Message::Asked { provider, request } => {
+                self.last_request = self.last_request.wrapping_add(1);
+                self.requests.insert(self.last_request, request);
+                let request = f64::from(self.last_request);
+                return Some([f64::from(provider), f64::from(code::ASKED), request, 0.0]);
+            }
+            Message::Unasked { provider } => {
+                return Some([f64::from(provider), f64::from(code::UNASKED), 0.0, 0.0]);
             }
             Message::Jeopardy { lease } => return Some([lease as f64, f64::from(code::JEOPARDY), 0.0, 0.0]),
         };

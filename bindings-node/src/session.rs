@@ -14,9 +14,10 @@ use futures_util::FutureExt;
 use napi::Env;
 use napi::bindgen_prelude::Float64ArraySlice;
 use napi_derive::napi;
-use onelock::{ErrorKind, Lease, Release, port};
+use onelock::{Credentials, ErrorKind, Lease, Release, port};
 
 use crate::client::{Name, NativeClient, bytes};
+use crate::credentials::Provider;
 use crate::data::{Failure, Seen, ServerFacts, loss_code};
 use crate::exit::Clients;
 use crate::log;
@@ -93,7 +94,13 @@ impl Session {
             let detail = "certFile and keyFile belong together";
             return self.refused(Failure::new(ErrorKind::InvalidArgument, "make a client", detail));
         }
-        match options.builder().build(&url) {
+        let provider = options.credentials.map(|number| Provider::new(&self.pump, number));
+        let builder = options.builder();
+        let builder = match provider {
+            Some(provider) => builder.credentials(provider),
+            None => builder,
+        };
+        match builder.build(&url) {
             Ok(client) => Some(NativeClient::new(client, self.clients.clone())),
             Err(error) => self.refused(error.into()),
         }
@@ -307,6 +314,24 @@ impl Session {
     #[napi]
     pub fn listen(&self, level: u32) {
         log::listen(&self.pump, level);
+    }
+
+    /// Answers a question for credentials. One that was answered before is left alone.
+    #[napi]
+    pub fn answer(&self, request: u32, username: Option<String>, password: String) {
+        let asked = self.state.borrow_mut().requests.remove(&request);
+        if let Some(asked) = asked {
+            asked.answer(Ok::<_, String>(Credentials::new(username.unwrap_or_default(), password)));
+        }
+    }
+
+    /// Says why there are no credentials.
+    #[napi]
+    pub fn refuse(&self, request: u32, reason: String) {
+        let asked = self.state.borrow_mut().requests.remove(&request);
+        if let Some(asked) = asked {
+            asked.answer(Err(reason));
+        }
     }
 
     /// The text of the oldest log line that was told.

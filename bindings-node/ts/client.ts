@@ -8,6 +8,7 @@ import { Lock } from './lock'
 import type { NativeClient } from './native'
 import {
   type ClientOptions,
+  type CredentialsProvider,
   clientValues,
   type ForceReleaseOptions,
   foreignToo,
@@ -145,7 +146,11 @@ export class Client {
   constructor(options: ClientOptions)
   constructor(first?: Address | ClientOptions, second?: ClientOptions) {
     const [address, options] = sorted(first, second)
-    const client = session.open(addressText(address), clientValues(options))
+    const values = clientValues(options)
+    if (values.credentials !== undefined) {
+      values.credentials = pump.providers.add(values.credentials as CredentialsProvider)
+    }
+    const client = session.open(addressText(address), values)
     if (client === null) throw toError(session.takeFailure(0))
     this.#client = client
     watchExit()

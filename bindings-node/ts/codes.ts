@@ -14,6 +14,8 @@ export const FAILED = 7
 export const LOST = 8
 export const JEOPARDY = 9
 export const SAID = 10
+export const ASKED = 11
+export const UNASKED = 12
 
 /** `wait` of an acquire. */
 export const FOR_EVER = -1

@@ -52,6 +52,8 @@ export { setLogger } from './log'
 export type {
   AcquireOptions,
   ClientOptions,
+  Credentials,
+  CredentialsProvider,
   ForceReleaseOptions,
   Grade,
   LeaseOptions,

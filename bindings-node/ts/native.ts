@@ -56,6 +56,8 @@ export interface Session {
   watchLoss(lease: number): void
   watchJeopardy(lease: number): void
   listen(level: number): void
+  answer(request: number, username: string | undefined, password: string): void
+  refuse(request: number, reason: string): void
   takeLine(): string | null
   takeFailure(parcel: number): Failure | null
   takeSeen(parcel: number): NativeSeen | null

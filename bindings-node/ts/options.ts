@@ -68,6 +68,17 @@ export interface LockOptions extends LeaseOptions {
   renewEvery?: number | undefined
 }
 
+/** Who logs in on a connection. */
+export interface Credentials {
+  /** The user; left out or empty: the server's default user. */
+  username?: string | null | undefined
+  /** The password, or the token that stands for it. */
+  password: string
+}
+
+/** Gives the credentials of a new connection, or the password of the server's default user. */
+export type CredentialsProvider = () => Credentials | string | Promise<Credentials | string>
+
 /** Options of a client. Durations in milliseconds. */
 export interface ClientOptions extends LeaseOptions {
   /** What is put before every name, once: 512 bytes at most. Default: nothing. */
@@ -105,6 +116,20 @@ export interface ClientOptions extends LeaseOptions {
   replicaTimeout?: number | undefined
   /** How releases of locks in a cluster are announced and heard. Default: `auto`. */
   notify?: Notify | undefined
+  /**
+   * Who gives user name and password of each new connection, for services whose passwords are tokens that end after a
+   * while. Default: what the address says, which is an error beside a function.
+   *
+   * Called on the event loop, anew for every connection to a server and never for one that is open; Sentinels have
+   * `sentinelPassword`. It has the rest of `connectTimeout` for its answer, so a loop that is blocked for longer keeps
+   * connections from being made. When it throws, rejects or is late, the call fails with `ServerUnavailableError` and the
+   * reason, and the next connection asks again. It does not keep the process alive.
+   *
+   * ```ts
+   * new Client('rediss://cache.example.org', { credentials: async () => ({ username: 'billing', password: await token() }) })
+   * ```
+   */
+  credentials?: CredentialsProvider | undefined
   /** The user that Sentinels know, if they have users of their own. Default: their default user. */
   sentinelUsername?: string | undefined
   /** The password that Sentinels ask for; the one in the address is the master's. Default: none. */
@@ -183,6 +208,10 @@ const count: Check = (value) =>
   Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32 ? null : 'a whole number, 0 or more'
 /** Never shown, whatever it is. */
 const secret: Check = (value) => (text(value) === null ? null : 'a string')
+/** Neither is what stands in its place. */
+const provider: Check = (value) =>
+  typeof value === 'function' ? null : 'a function that gives { username, password } or a password'
+const HIDDEN = [secret, provider]
 const owner: Check = (value) =>
   value instanceof Owner || (typeof value === 'string' && isWellFormed(value)) ? null : 'a string or an Owner'
 
@@ -216,6 +245,7 @@ const CLIENT: Record<string, Check> = {
   sentinelUsername: text,
   sentinelPassword: secret,
   sentinelTls: flag,
+  credentials: provider,
   inspectable: flag,
   acceptedWarnings: text,
   caFile: text,
@@ -239,7 +269,11 @@ function checked(table: Record<string, Check>, options: unknown, tried: string, 
     }
     const wanted = check(value)
     if (wanted !== null)
-      throw invalid(tried, `${key} must be ${wanted}, not ${check === secret ? typeof value : shown(value)}`, lock)
+      throw invalid(
+        tried,
+        `${key} must be ${wanted}, not ${HIDDEN.includes(check) ? typeof value : shown(value)}`,
+        lock,
+      )
     values ??= {}
     values[key] = value
   }

@@ -2,7 +2,8 @@
 // when the native module rings.
 
 import { forget, onAbort } from './abort'
-import { FAILED, GRANTED, JEOPARDY, LOST, RECORD, SAID } from './codes'
+import { ASKED, FAILED, GRANTED, JEOPARDY, LOST, RECORD, SAID, UNASKED } from './codes'
+import { Providers, reasonOf } from './credentials'
 import { type OnelockError, toError } from './errors'
 import { type Failure, hasLibuv, native, type Session } from './native'
 
@@ -81,6 +82,8 @@ class Pump {
   /** Weak: hearing about a lease does not keep it from being collected. */
   readonly #listeners = new Map<number, WeakRef<Listener>>()
   readonly #records = new Float64Array(RECORD * BATCH)
+  /** Who is asked for the credentials of new connections. */
+  readonly providers = new Providers()
   #last = 0
   #logger: Logger | undefined
 
@@ -179,11 +182,25 @@ class Pump {
       this.#listeners.get(about)?.deref()?.heardJeopardy()
     } else if (code === SAID) {
       this.#logger?.(first, this.session.takeLine() ?? '')
+    } else if (code === ASKED) {
+      void this.#ask(about, first)
+    } else if (code === UNASKED) {
+      this.providers.remove(about)
     } else {
       const settle = this.#calls.take(about)
       // cancelled by a listener that ran earlier in this batch
       if (settle === undefined) this.#drop(code, first, about)
       else settle(code, first, second, about)
+    }
+  }
+
+  /** Never rejects: whatever goes wrong is the answer. */
+  async #ask(provider: number, request: number): Promise<void> {
+    try {
+      const { username, password } = await this.providers.ask(provider)
+      this.session.answer(request, username, password)
+    } catch (thrown) {
+      this.session.refuse(request, reasonOf(thrown))
     }
   }
 

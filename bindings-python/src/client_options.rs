@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::argument::{bytes, duration};
+use crate::credentials::Provider;
 use crate::error::refused;
 
 const TRIED: &str = "make a client";
@@ -88,6 +89,7 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
             "sentinel_username" => builder.sentinel_username(text(&value, key)?),
             "sentinel_password" => builder.sentinel_password(text(&value, key)?),
             "sentinel_tls" => builder.sentinel_tls(truth(&value, key)?),
+            "credentials" => builder.credentials(Provider::new(value)),
             "ca_file" => builder.ca_file(path(&value, key)?),
             "cert_file" => {
                 certificate.0 = Some(path(&value, key)?);

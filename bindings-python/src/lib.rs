@@ -7,6 +7,7 @@
 //! | `pump`, `queue`, `wake`, `connection` | the way of results into an event loop |
 //! | `waiting`, `cancel` | calls that wait: without the interpreter lock, and ended by Ctrl-C or by another thread |
 //! | `listener` | loss and jeopardy, told to Python |
+//! | `credentials` | who logs in, asked of Python |
 //! | `argument`, `error`, `report` | values, failures and records across the boundary |
 //! | `log` | the core's events on their way to `logging` |
 //! | `exit`, `interpreter` | the end of the interpreter, and which one it is |
@@ -25,6 +26,7 @@ mod cancel;
 mod client;
 mod client_options;
 mod connection;
+mod credentials;
 mod error;
 mod exit;
 mod gate;
@@ -60,6 +62,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cancel::Cancel>()?;
     module.add_class::<gate::FenceGate>()?;
     module.add_class::<connection::Connection>()?;
+    module.add_class::<credentials::CredentialsRequest>()?;
     module.add_class::<pump::Pump>()?;
     module.add_class::<pump::Reader>()?;
     module.add_class::<report::Facts>()?;

@@ -633,11 +633,94 @@ def test_settings_from_a_provider_of_credentials() -> None:
     assert settings(redis.Redis(credential_provider=fixed))[0] == "redis://me:x@localhost:6379/0"
 
     class Provider(redis.CredentialProvider):
-        def get_credentials(self) -> tuple[str, str]:
-            raise AssertionError("asked for nothing")
+        asked = 0
 
-    with pytest.raises(TypeError, match=r"credential_provider.*Provider"):
-        settings(redis.Redis(credential_provider=Provider()))
+        def get_credentials(self) -> tuple[str, str]:
+            self.asked += 1
+            return "me", str(self.asked)
+
+    provider = Provider()
+    for client in (redis.Redis(credential_provider=provider), redis.asyncio.Redis(credential_provider=provider)):
+        url, options = settings(client)
+        assert url == "redis://localhost:6379/0"
+        assert provider.asked == 0
+        assert [options["credentials"](), options["credentials"]()] == [("me", "1"), ("me", "2")]
+        provider.asked = 0
+
+    class Alone(redis.CredentialProvider):
+        def get_credentials(self) -> tuple[str]:
+            return ("x",)
+
+    assert settings(redis.Redis(credential_provider=Alone()))[1]["credentials"]() == (None, "x")
+
+    class Awaited(Provider):
+        async def get_credentials_async(self) -> tuple[str, str]:
+            return "me", "awaited"
+
+    asked = settings(redis.asyncio.Redis(credential_provider=Awaited()))[1]["credentials"]
+    assert asyncio.run(asked()) == ("me", "awaited")
+    assert settings(redis.Redis(credential_provider=Awaited()))[1]["credentials"]() == ("me", "1")
+    sentinels: Any = redis.Sentinel
+    sentinel = sentinels([("s1", 26379)], sentinel_kwargs={"credential_provider": provider})
+    with pytest.raises(TypeError, match="credential_provider for Sentinels"):
+        settings(sentinel.master_for("m"))
+    sentinel = sentinels([("s1", 26379)])
+    assert settings(sentinel.master_for("m", credential_provider=provider))[1]["credentials"]() == ("me", "1")
+
+
+class Rotating(redis.CredentialProvider):
+    """Gives what it is told to, and counts."""
+
+    def __init__(self) -> None:
+        self.asked, self.awaited, self.password = 0, 0, "first"
+
+    def get_credentials(self) -> tuple[str, str]:
+        self.asked += 1
+        return "rotating", self.password
+
+    async def get_credentials_async(self) -> tuple[str, str]:
+        self.awaited += 1
+        return "rotating", self.password
+
+    def rotate(self, server: Server, password: str) -> None:
+        self.password = password
+        server.command("ACL", "SETUSER", "rotating", "on", "resetpass", f">{password}", "~*", "&*", "+@all")
+        server.command("CLIENT", "KILL", "USER", "rotating")
+
+
+def test_a_provider_is_asked_for_each_connection(server: Server, name: str) -> None:
+    provider = Rotating()
+    provider.rotate(server, "first")
+    with redis.Redis(port=server.port, credential_provider=provider) as client:
+        lock = compat.Lock(client, name, timeout=20)
+        assert lock.acquire()
+        asked = provider.asked
+        assert asked > 0
+        provider.rotate(server, "second")
+        assert lock.extend(30, replace_ttl=True)
+        assert lock.owned()
+        assert provider.asked > asked
+        lock.release()
+
+
+def test_a_provider_is_awaited_for_each_connection(server: Server, name: str) -> None:
+    provider = Rotating()
+    provider.rotate(server, "first")
+
+    async def work() -> None:
+        async with redis.asyncio.Redis(port=server.port, credential_provider=provider) as client:
+            lock = compat.AsyncLock(client, name, timeout=20)
+            assert await lock.acquire()
+            awaited = provider.awaited
+            assert awaited > 0
+            await asyncio.to_thread(provider.rotate, server, "second")
+            assert await lock.extend(30, replace_ttl=True)
+            assert await lock.owned()
+            assert provider.awaited > awaited
+            assert provider.asked == 0
+            await lock.release()
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("kind", [redis.Sentinel, redis.asyncio.Sentinel])

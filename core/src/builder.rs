@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::credentials::{CredentialsProvider, Provider};
 use crate::backend::{Notify, Secret};
 use crate::client::{Client, Shared};
 use crate::machine::Grade;
@@ -236,6 +237,31 @@ impl ClientBuilder {
     /// ```
     pub fn accepted_warnings(mut self, names: impl Into<String>) -> Self {
         self.options.accepted_warnings = names.into();
+        self
+    }
+
+    /// Who gives user name and password of each new connection: for services whose passwords are tokens that end after a
+    /// while. Default: what the address says, which is an error beside a provider.
+    ///
+    /// It is asked anew for every connection to a server, and never for one that is open: for reconnections, each node of a
+    /// cluster, the master of a group (Sentinels have [`sentinel_password`](Self::sentinel_password)), each server of
+    /// Redlock; not for `memory://`. It is called on a thread of its own, where it may block, by up to 16 at a time, and has
+    /// the rest of the `connect_timeout` for its answer. When it fails, panics or is late, the connection is not made: the
+    /// call says `Unavailable` with the reason, and the next connection asks again. What it gives is not kept and never shown.
+    ///
+    /// ```
+    /// use onelock::{Client, Credentials};
+    ///
+    /// fn token() -> Result<Credentials, std::io::Error> {
+    ///     Ok(Credentials::new("billing", std::fs::read_to_string("/run/secrets/token")?.trim()))
+    /// }
+    ///
+    /// let client = Client::builder().credentials(token).build("redis://127.0.0.1:6379").unwrap();
+    /// let error = Client::builder().credentials(token).build("redis://billing:old@127.0.0.1:6379").unwrap_err();
+    /// assert_eq!(error.kind(), onelock::ErrorKind::InvalidArgument);
+    /// ```
+    pub fn credentials(mut self, provider: impl CredentialsProvider) -> Self {
+        self.options.credentials = Some(Provider::new(provider));
         self
     }
 

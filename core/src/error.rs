@@ -109,7 +109,13 @@ impl ErrorKind {
                 true,
                 "too few of the independent servers answered in time; check each of them",
             ),
-            ErrorKind::AuthFailed => row(22, "AuthFailed", false, false, "check user name and password in the address"),
+            ErrorKind::AuthFailed => row(
+                22,
+                "AuthFailed",
+                false,
+                false,
+                "check user name and password: in the address, or what the credentials provider gives",
+            ),
             ErrorKind::NotPermitted => row(
                 23,
                 "NotPermitted",

@@ -81,7 +81,7 @@ pub use machine::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Kind, LossReason, Owner,
 pub use address::URL_VARIABLE;
 #[cfg(feature = "client")]
 #[doc(inline)]
-pub use backend::{Facts, Notify};
+pub use backend::{Credentials, CredentialsProvider, CredentialsRequest, Facts, Notify};
 #[cfg(feature = "client")]
 pub use builder::ClientBuilder;
 #[cfg(feature = "client")]

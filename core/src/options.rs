@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::credentials::Provider;
 use crate::backend::{Notify, Secret, finding, quorum, redis};
 use crate::machine::quorum::Rules;
 use crate::machine::{Grade, Terms, naming, terms};
@@ -34,6 +35,7 @@ pub(crate) struct Options {
     pub(crate) notify: Notify,
     pub(crate) min_replicas: u32,
     pub(crate) replica_timeout: Duration,
+    pub(crate) credentials: Option<Provider>,
     pub(crate) sentinel: SentinelOptions,
     pub(crate) node_timeout: Duration,
     pub(crate) quarantine: Option<Duration>,
@@ -74,6 +76,7 @@ impl Default for Options {
             notify: Notify::default(),
             min_replicas: 0,
             replica_timeout: Duration::from_secs(1),
+            credentials: None,
             sentinel: SentinelOptions::default(),
             node_timeout: Duration::from_millis(200),
             quarantine: None,
@@ -151,6 +154,7 @@ impl Options {
             sentinel_username: self.sentinel.username.clone(),
             sentinel_password: self.sentinel.password.clone(),
             sentinel_tls: self.sentinel.tls,
+            credentials: self.credentials.as_ref().map(Provider::source),
         }
     }
 }

@@ -58,7 +58,7 @@ check_header() {
     done <"$binding/abi/symbols.txt"
     # the frame that catches panics is the whole body of every exported function
     awk '/^pub (unsafe )?extern "C" fn/ { name = $0; open = 1 }
-         open && /^    .*(status|value|get|borrowed|name_of|make|acquire|set|free(::<[A-Za-z]+>)?)\(/ { open = 0 }
+         open && /^    .*(status|value|get|borrowed|name_of|make|acquire|set|end|free(::<[A-Za-z]+>)?)\(/ { open = 0 }
          /^}/ && open { print name; open = 0; bad = 1 }
          END { exit bad }' "$binding"/src/*.rs || fail "an exported function without the frame"
     for language in c99 c11 c17; do
@@ -75,7 +75,7 @@ check_rust() {
     cargo test --quiet --locked --package onelock-c --package onelock-c-header
 }
 
-programs=(basics wait loss hostile log fork exit limits)
+programs=(basics wait loss hostile log credentials fork exit limits)
 
 # build NAME STANDARD OUTPUT FLAGS...
 build() {
@@ -105,7 +105,7 @@ check_programs() {
 check_valgrind() {
     staged
     step "valgrind: no bad access, nothing lost"
-    for name in basics wait loss hostile log; do
+    for name in basics wait loss hostile log credentials; do
         build "test_$name" c11 "$work/$name-plain" $(shared)
         run 300 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
             --show-leak-kinds=definite --fair-sched=yes "$work/$name-plain"

@@ -2,6 +2,7 @@
 import {
   type AcquireOptions,
   Client,
+  type CredentialsProvider,
   type ErrorCode,
   type Grade,
   type Inspection,
@@ -27,6 +28,12 @@ const client: Client = await Client.connect('redis://localhost', {
   minFencingGrade: 'Strict',
 })
 new Client({ label: 'x' })
+new Client('redis://h', { credentials: async () => ({ username: 'u', password: 'p' }) })
+new Client('redis://h', { credentials: () => 'p' })
+const provider: CredentialsProvider = () => ({ password: 'p' })
+new Client('redis://h', { credentials: provider })
+// @ts-expect-error: a password is a text
+new Client('redis://h', { credentials: () => 5 })
 new Client(['redis://a', 'redis://b'])
 const options: AcquireOptions = { timeout: 5, signal: AbortSignal.timeout(5) }
 const lock: Lock = client.lock('orders:42', { ttl: 1000, autoRenew: false })

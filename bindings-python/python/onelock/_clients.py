@@ -12,7 +12,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from onelock._types import ClientOptions, Url
+    from onelock._credentials import Asking
+    from onelock._types import AsyncClientOptions, ClientOptions, Url
 
 _EXIT_LIMIT = 1.0
 """How long the end of the program waits for what is held to be given back, in seconds."""
@@ -67,7 +68,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def make(url: Url | None, options: ClientOptions) -> _onelock.Client:
+def make(url: Url | None, options: ClientOptions | AsyncClientOptions, asking: Asking | None) -> _onelock.Client:
     """A native client. Opens no socket and starts no thread."""
     if url is None:
         url = ""
@@ -80,7 +81,7 @@ def make(url: Url | None, options: ClientOptions) -> _onelock.Client:
                 "for a redis.Redis object there is onelock.compat.redis_py"
             )
         url = " ".join(url)
-    client = _onelock.Client(url, dict(options))
+    client = _onelock.Client(url, {**options, "credentials": asking})
     _watch()
     _logging.refresh()
     return client

@@ -6,7 +6,7 @@ from weakref import ref
 
 from typing_extensions import Self, disjoint_base
 
-from onelock._types import ClientOptions, Name, Seconds
+from onelock._types import Name, Seconds
 from onelock.errors import LockLost, OnelockError
 from onelock.lease import Lease as BlockingLease
 
@@ -16,6 +16,7 @@ __all__ = [
     "Cancel",
     "Client",
     "Connection",
+    "CredentialsRequest",
     "Facts",
     "FenceGate",
     "Granted",
@@ -47,7 +48,7 @@ _Told: TypeAlias = tuple[Any, int, Any]
 
 @final
 class Client:
-    def __new__(cls, url: str, options: ClientOptions | dict[str, Any]) -> Client: ...
+    def __new__(cls, url: str, options: dict[str, Any]) -> Client: ...
     def lock(
         self,
         asynchronous: bool,
@@ -71,6 +72,12 @@ class Client:
     def start_inspect(self, pump: Pump, future: Future[Any], name: Name) -> _Started: ...
     def start_force_release(self, pump: Pump, future: Future[Any], name: Name, foreign: bool) -> _Started: ...
     def start_close(self, pump: Pump, future: Future[Any]) -> _Started: ...
+
+@final
+class CredentialsRequest:
+    def answer(self, username: str | None, password: str) -> None: ...
+    def fail(self, reason: str) -> None: ...
+    def time_left(self) -> float: ...
 
 @final
 class Lock:

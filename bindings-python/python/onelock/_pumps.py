@@ -40,6 +40,12 @@ def current() -> tuple[Pump, AbstractEventLoop]:
     return _found(loop), loop
 
 
+def last_loop() -> AbstractEventLoop | None:
+    """The loop that was asked for last, if it goes on."""
+    loop = None if _last is None else _last[0]()
+    return None if loop is None or loop.is_closed() else loop
+
+
 def _found(loop: AbstractEventLoop) -> Pump:
     global _last
     known = _pumps.get(loop)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -29,8 +29,12 @@ AsyncOnJeopardy: TypeAlias = "Callable[[AsyncLease], object]"
 Path: TypeAlias = "str | os.PathLike[str]"
 
 
-class ClientOptions(TypedDict, total=False):
-    """The options of a client, as keyword arguments. `None` means the default."""
+Credentials: TypeAlias = "str | tuple[str] | tuple[str | None, str]"
+"""A password of the server's default user, or a user name and a password."""
+
+
+class _Options(TypedDict, total=False):
+    """What clients of either face have."""
 
     prefix: Name | None
     ttl: Seconds | None
@@ -61,6 +65,18 @@ class ClientOptions(TypedDict, total=False):
     cert_file: Path | None
     key_file: Path | None
     tls_insecure: bool | None
+
+
+class ClientOptions(_Options, total=False):
+    """The options of a client, as keyword arguments. `None` means the default."""
+
+    credentials: Callable[[], Credentials] | None
+
+
+class AsyncClientOptions(_Options, total=False):
+    """The options of a client for asyncio, as keyword arguments. `None` means the default."""
+
+    credentials: Callable[[], Credentials | Awaitable[Credentials]] | None
 
 
 class LockOptions(TypedDict, total=False):

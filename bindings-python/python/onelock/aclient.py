@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import wraps
 
 from onelock import _clients, _logging, _pumps
+from onelock._acredentials import AsyncAsking
+from onelock._credentials import COROUTINE, function_flags
 from onelock.alock import AsyncLock
-from onelock.client import COROUTINE, function_flags
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from onelock._onelock import Facts, Inspection, Owner, Stats
-    from onelock._types import AsyncOnJeopardy, AsyncOnLost, ClientOptions, LockOptions, Name, Seconds, Url
+    from onelock._types import AsyncClientOptions, AsyncOnJeopardy, AsyncOnLost, LockOptions, Name, Seconds, Url
 
     P = ParamSpec("P")
     R = TypeVar("R")
@@ -33,16 +34,25 @@ class AsyncClient:
     loop, so a loop that is busy loses no lease, and one client may serve several loops. `async with client:`, or
     `await client.close()`, gives back what is still held; so does the end of the program.
 
-    Address and options are those of `Client`.
+    Address and options are those of `Client`; the function `credentials` may be `async`: then it is awaited in the event loop
+    that used the client last, which must not be blocked for long while a connection is made.
     """
 
-    __slots__ = ("__weakref__", "_native")
+    __slots__ = ("__weakref__", "_asking", "_native")
 
-    def __init__(self, url: Url | None = None, **options: Unpack[ClientOptions]) -> None:
-        self._native = _clients.make(url, options)
+    def __init__(self, url: Url | None = None, **options: Unpack[AsyncClientOptions]) -> None:
+        provider = options.get("credentials")
+        self._asking = None if provider is None else AsyncAsking(provider)
+        self._native = _clients.make(url, options, self._asking)
+        self._here()
+
+    def _here(self) -> None:
+        """What the credentials are awaited in, if they are."""
+        if self._asking is not None:
+            self._asking.here()
 
     @classmethod
-    async def connect(cls, url: Url | None = None, **options: Unpack[ClientOptions]) -> AsyncClient:
+    async def connect(cls, url: Url | None = None, **options: Unpack[AsyncClientOptions]) -> AsyncClient:
         """A client that is connected and checked; see `Client.connect`."""
         client = cls(url, **options)
         await client.check()
@@ -65,6 +75,7 @@ class AsyncClient:
         lost.
         """
         _logging.refresh()
+        self._here()
         native = self._native.lock(True, "lock", name, **options)
         return AsyncLock(native, timeout, owner, on_lost, on_jeopardy, cancel_on_loss)
 
@@ -85,6 +96,7 @@ class AsyncClient:
         starts). See `Client.reentrant_lock`.
         """
         _logging.refresh()
+        self._here()
         native = self._native.lock(True, "reentrant_lock", name, **options)
         return AsyncLock(native, timeout, owner, on_lost, on_jeopardy, cancel_on_loss)
 
@@ -141,6 +153,7 @@ class AsyncClient:
     async def check(self) -> Facts:
         """Looks at the server: its version, its fencing grade, and what breaks locks on it."""
         _logging.refresh()
+        self._here()
         facts: Facts = await _pumps.result(self._native.start_check)
         return facts
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import wraps
 
 from onelock import _clients, _logging
+from onelock._credentials import COROUTINE, Asking, function_flags
 from onelock.lock import Lock
 
 TYPE_CHECKING = False
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Client"]
 
-GENERATOR, COROUTINE, ASYNC_GENERATOR = 0x20, 0x80, 0x200
+GENERATOR, ASYNC_GENERATOR = 0x20, 0x200
 
 
 class Client:
@@ -71,10 +72,27 @@ class Client:
     | `node_timeout` | 0.2 | Redlock: how long one server may take for a request before it counts as absent |
     | `quarantine` | the larger of 60 and twice the ttl | Redlock: how long a server that lost its data does not vote |
     | `notify` | auto | how releases in a cluster are announced: `auto`, `classic`, `sharded`, `both` |
+    | `credentials` | what the address says | a function that gives user and password of each new connection, see below |
     | `sentinel_username`, `sentinel_password` | none | what Sentinels ask for; the ones in the address are the master's |
     | `sentinel_tls` | False | speak to Sentinels over TLS |
     | `ca_file`, `cert_file`, `key_file` | the system's | certificates for `rediss://`, PEM |
     | `tls_insecure` | False | believe any certificate: for experiments only |
+
+    `credentials` is for services whose passwords are tokens that end after a while. The function gives `(username,
+    password)`, or the password of the server's default user:
+
+        from pathlib import Path
+        from onelock import Client
+
+        def token():
+            return "billing", Path("/run/secrets/token").read_text().strip()
+
+        client = Client("rediss://cache.example.org", credentials=token)
+
+    It is called anew for every connection to a server (also a reconnection, each node of a cluster, each server of Redlock;
+    Sentinels have `sentinel_password`), never for one that is open, on a thread kept for it, by several threads at a time, and
+    has the rest of `connect_timeout` for its answer. When it raises or is late, the call raises `ServerUnavailable` with the
+    reason, and the next connection asks again. Credentials in the address as well are `InvalidArgument`.
 
     Raises `InvalidArgument` for a bad address or option, `Unsupported` for a store that this version has not.
     """
@@ -82,7 +100,8 @@ class Client:
     __slots__ = ("__weakref__", "_native")
 
     def __init__(self, url: Url | None = None, **options: Unpack[ClientOptions]) -> None:
-        self._native = _clients.make(url, options)
+        provider = options.get("credentials")
+        self._native = _clients.make(url, options, None if provider is None else Asking(provider))
 
     @classmethod
     def connect(cls, url: Url | None = None, **options: Unpack[ClientOptions]) -> Client:
@@ -227,18 +246,3 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<Client: {self.stats().held} held>"
-
-
-def function_flags(function: object) -> int:
-    """What kind of function it is, as its code says."""
-    while True:
-        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
-        if inner is None:
-            break
-        function = inner
-    if not hasattr(function, "__code__"):
-        # an object that is called has the code in its class
-        function = vars(type(function)).get("__call__")
-    code = getattr(function, "__code__", None)
-    flags: int = getattr(code, "co_flags", 0)
-    return flags

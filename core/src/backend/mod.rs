@@ -10,8 +10,11 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub use credentials::{Credentials, CredentialsProvider, CredentialsRequest, CredentialsSource};
+
 use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
 
+pub(crate) mod credentials;
 pub(crate) mod finding;
 pub mod memory;
 pub mod quorum;

@@ -17,7 +17,16 @@ import redis.cluster
 import redis.connection
 import redis.sentinel
 
-__all__ = ["IRRELEVANT", "REFUSED", "TAKEN", "check_client", "check_settings"]
+__all__ = [
+    "IRRELEVANT",
+    "REFUSED",
+    "TAKEN",
+    "check_client",
+    "check_settings",
+    "has_async",
+    "is_fixed",
+    "is_of_loops",
+]
 
 TAKEN = frozenset(
     {
@@ -165,12 +174,6 @@ def check_settings(given: dict[str, Any], tls: bool, of_cluster: Any = None) -> 
             )
     if function is not None:
         raise TypeError("redis_connect_func is not understood here; make a onelock.Client")
-    provider = given.get("credential_provider")
-    if provider is not None and type(provider) is not redis.UsernamePasswordCredentialProvider:
-        raise TypeError(
-            f"credential_provider: {_name(type(provider))} may give other credentials to each connection, which is not "
-            "understood here; make a onelock.Client with the credentials in its address"
-        )
     demands = given.get("ssl_cert_reqs", "required")
     checked = str(getattr(demands, "name", demands)).lower() not in ("none", "cert_none")
     if tls and checked and not given.get("ssl_check_hostname", True):
@@ -178,6 +181,23 @@ def check_settings(given: dict[str, Any], tls: bool, of_cluster: Any = None) -> 
             "ssl_check_hostname=False is not understood here: a certificate is believed for its host only; make a "
             "onelock.Client with an address that the certificate names"
         )
+
+
+def is_fixed(provider: Any) -> bool:
+    """Whether this `credential_provider` gives the same to every connection."""
+    return type(provider) is redis.UsernamePasswordCredentialProvider
+
+
+def is_of_loops(client: Any) -> bool:
+    """Whether it is one of redis-py's asyncio."""
+    return type(client) in (redis.asyncio.Redis, redis.asyncio.cluster.RedisCluster)
+
+
+def has_async(provider: Any) -> bool:
+    """Whether a `credential_provider` can be awaited; what it inherits calls `get_credentials` on the loop, and complains."""
+    inherited: Any = redis.CredentialProvider.get_credentials_async
+    own: Any = getattr(provider, "get_credentials_async", None)
+    return own is not None and getattr(own, "__func__", own) is not inherited
 
 
 def _name(kind: Any) -> str:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import redis.exceptions as theirs
 
 from onelock import errors as ours
-from onelock.compat._redis_known import check_client, check_settings
+from onelock.compat._redis_known import check_client, check_settings, has_async, is_fixed, is_of_loops
 
 __all__ = ["settings", "translated"]
 
@@ -26,17 +26,17 @@ def settings(client: Any) -> tuple[str, dict[str, Any]]:
     given: dict[str, Any] = pool.connection_kwargs
     check_settings(given, _has_tls(pool))
     if hasattr(pool, "sentinel_manager"):
-        return _sentinels(pool, given)
+        return _sentinels(client, pool, given)
     if "path" in given:
         address = quote(str(given["path"]))
-        return f"unix://{_login(given)}{address}?db={_database(given)}", _options(given)
+        return f"unix://{_login(given)}{address}?db={_database(given)}", _options(given, client)
     tls = _has_tls(pool)
-    options = {**_options(given), **(_tls(given) if tls else {})}
+    options = {**_options(given, client), **(_tls(given) if tls else {})}
     host = _host(given.get("host") or "localhost", given.get("port") or 6379)
     return f"{'rediss' if tls else 'redis'}://{_login(given)}{host}/{_database(given)}", options
 
 
-def _sentinels(pool: Any, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _sentinels(client: Any, pool: Any, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A client of `redis.sentinel.Sentinel.master_for`."""
     manager = pool.sentinel_manager
     if not pool.is_master:
@@ -54,13 +54,15 @@ def _sentinels(pool: Any, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     for watcher in manager.sentinels:
         check_client(watcher)
         check_settings(watcher.connection_pool.connection_kwargs, _has_tls(watcher.connection_pool))
+    if _provider(first, client) is not None:
+        raise TypeError("a credential_provider for Sentinels is not understood here, only one for the servers")
     user, password = _credentials(first)
     tls, watched = _has_tls(pool), _has_tls(first_pool)
     files = [_tls(settings) for settings, has in ((given, tls), (first, watched)) if has]
     if len(files) == 2 and files[0] != files[1]:
         raise TypeError("Sentinels and servers with different ssl_ settings are not understood here")
     options = {
-        **_options(given),
+        **_options(given, client),
         **(files[0] if files else {}),
         "sentinel_username": user,
         "sentinel_password": password,
@@ -79,13 +81,14 @@ def _cluster(client: Any, nodes: Any) -> tuple[str, dict[str, Any]]:
     given: dict[str, Any] = getattr(client, "connection_kwargs", None) or nodes.connection_kwargs
     tls = bool(given.get("ssl")) or _is_tls(given.get("connection_class"))
     check_settings(given, tls, of_cluster=client)
-    options = {**_options(given), **(_tls(given) if tls else {})}
+    options = {**_options(given, client), **(_tls(given) if tls else {})}
     hosts = [_host(node.host, node.port) for node in list(nodes.startup_nodes.values())]
     return f"{'rediss' if tls else 'redis'}+cluster://{_login(given)}{','.join(hosts)}", options
 
 
-def _options(given: dict[str, Any]) -> dict[str, Any]:
+def _options(given: dict[str, Any], client: Any) -> dict[str, Any]:
     return {
+        "credentials": _provider(given, client),
         "connect_timeout": _limit(given.get("socket_connect_timeout")),
         "request_timeout": _limit(given.get("socket_timeout")),
         "label": given.get("client_name") or None,
@@ -115,14 +118,35 @@ def _is_tls(kind: Any) -> bool:
 
 
 def _credentials(given: dict[str, Any]) -> tuple[str | None, str | None]:
-    provider = given.get("credential_provider")
-    if provider is not None:
-        # one whose answer stays the same, see `check_settings`
-        found = provider.get_credentials()
-        user, password = found if len(found) == 2 else (None, found[0])
-    else:
-        user, password = given.get("username"), given.get("password")
+    provider: Any = given.get("credential_provider")
+    if is_fixed(provider):
+        return _pair(provider.get_credentials())
+    return _text(given.get("username")), _text(given.get("password"))
+
+
+def _pair(found: Any) -> tuple[str | None, str | None]:
+    user, password = found if len(found) == 2 else (None, found[0])
     return _text(user), _text(password)
+
+
+def _provider(given: dict[str, Any], client: Any) -> Any:
+    """What gives the credentials of each new connection, if their answer may change."""
+    provider: Any = given.get("credential_provider")
+    if provider is None or is_fixed(provider):
+        return None
+    if is_of_loops(client) and has_async(provider):
+
+        async def ask_async() -> tuple[str | None, str]:
+            user, password = _pair(await provider.get_credentials_async())
+            return user, password or ""
+
+        return ask_async
+
+    def ask() -> tuple[str | None, str]:
+        user, password = _pair(provider.get_credentials())
+        return user, password or ""
+
+    return ask
 
 
 def _text(value: Any) -> str | None:

@@ -35,9 +35,11 @@ What is different, on purpose (`tests/test_compat_redis_py.py` runs every case w
 - A companion key `onelock_fence:{name}` keeps the fencing token of the name for a week.
 
 The server is the one that the `redis.Redis` object has: also the master that one of `Sentinel.master_for` finds, which is
-followed at a failover, or the cluster of a `RedisCluster`. Settings that have no counterpart here (`address_remap`,
-`min_other_sentinels`, `ssl_ca_data`, `ssl_check_hostname=False`, `redis_connect_func`, a `credential_provider` whose answer may
-change ...) are refused with `TypeError`, and so is a client of `Sentinel.slave_for`.
+followed at a failover, or the cluster of a `RedisCluster`. Its `credential_provider` is asked for each new connection:
+`get_credentials` on a thread of its own, or `get_credentials_async` on the loop of an `AsyncLock`, where the provider has that.
+Settings that have no counterpart here (`address_remap`, `min_other_sentinels`, `ssl_ca_data`, `ssl_check_hostname=False`,
+`redis_connect_func`, a `credential_provider` for Sentinels ...) are refused with `TypeError`, and so is a client of
+`Sentinel.slave_for`.
 """
 
 from __future__ import annotations

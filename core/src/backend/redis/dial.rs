@@ -17,13 +17,13 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::RedisOptions;
 use super::endpoint::{Endpoint, Place};
 use super::handshake::{Handshake, Step, Terms};
 use super::replies::{Arrived, NoReply, Replies};
 use super::shared::{Common, Shared};
 use super::socket::{NO_RESP, Tries, broken, literal, no_connection_in_time, no_thread, not_connected, reason, tune};
-use super::tls;
+use super::{RedisOptions, login, tls};
+use crate::backend::Credentials;
 use crate::driver::clock;
 use crate::machine::Failure;
 
@@ -43,12 +43,13 @@ pub(crate) async fn dial(shared: &Shared) -> Result<Dialled, Failure> {
     // a closed store connects no more, whoever asks
     shared.common.check_open()?;
     let (limit, epoch) = (shared.options.connect_timeout, shared.epoch());
+    let until = clock::now() + limit;
     let made = timeout(limit, async {
         let endpoint = shared.locate().await?;
-        open(&shared.common, &shared.options, endpoint, limit).await
+        open(&shared.common, &shared.options, endpoint, until.since(clock::now())).await
     });
     let made = made.await.unwrap_or_else(|_| Err(no_connection_in_time(&shared.name)));
-    if made.is_err() {
+    if made.as_ref().is_err_and(|failure| !login::is_at_fault(failure)) {
         shared.missed(epoch);
     }
     made
@@ -61,8 +62,10 @@ pub(crate) async fn open(
     endpoint: Arc<Endpoint>,
     limit: Duration,
 ) -> Result<Dialled, Failure> {
-    let (stream, name) = (connect(common, &endpoint, limit).await?, options.client_name.as_deref());
-    introduce(endpoint, name, stream).await
+    let until = clock::now() + limit;
+    let stream = connect(common, &endpoint, limit).await?;
+    let credentials = login::ask(options, &endpoint, until).await?;
+    introduce(endpoint, options.client_name.as_deref(), credentials, stream).await
 }
 
 async fn connect(common: &Common, endpoint: &Endpoint, limit: Duration) -> Result<Box<dyn Stream>, Failure> {
@@ -130,9 +133,10 @@ async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 async fn introduce(
     endpoint: Arc<Endpoint>,
     client_name: Option<&str>,
+    credentials: Option<Credentials>,
     mut stream: Box<dyn Stream>,
 ) -> Result<Dialled, Failure> {
-    let mut handshake = Handshake::new(&endpoint, client_name);
+    let mut handshake = Handshake::new(&endpoint, client_name).logging_in(credentials.as_ref());
     let (mut replies_in, mut arrived) = (Replies::new(), Arrived::default());
     let mut step = handshake.begin();
     loop {

@@ -27,6 +27,8 @@ pub struct Endpoint {
     pub username: Option<String>,
     /// The password.
     pub(crate) password: Option<String>,
+    /// Whether the credentials provider is asked who logs in.
+    pub(crate) asks: bool,
     /// The database to select.
     pub db: u32,
     /// Which protocol to speak.
@@ -94,10 +96,10 @@ impl Endpoint {
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
-            "unix" | "redis+unix" | "valkey+unix" => return unix(rest),
+            "unix" | "redis+unix" | "valkey+unix" => return unix(rest)?.asking(options),
             other => return Err(wrong(&format!("{other}:// is no scheme of one server"))),
         };
-        network(rest, tls, options)
+        network(rest, tls, options)?.asking(options)
     }
 
     /// Whether there is anything to log in with.
@@ -126,6 +128,7 @@ impl Endpoint {
             tls: None,
             username: None,
             password: None,
+            asks: false,
             db: 0,
             protocol: Protocol::Auto,
             any_role: false,
@@ -290,7 +293,7 @@ fn switch(word: &str, value: &str) -> Result<bool, Error> {
     }
 }
 
-fn wrong(what: &str) -> Error {
+pub(super) fn wrong(what: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, "address", format!("{what}; an address looks like {EXAMPLE}"))
 }
 

@@ -7,6 +7,7 @@ use super::refusal;
 use super::scripts::SCRIPTS;
 use super::socket::HANG_UPS;
 use super::value::{entry, text, words};
+use crate::backend::Credentials;
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
@@ -46,6 +47,8 @@ enum Asked {
 pub(crate) struct Handshake<'a> {
     endpoint: &'a Endpoint,
     client_name: Option<&'a str>,
+    /// Instead of those in the address.
+    credentials: Option<&'a Credentials>,
     resp3: bool,
     asked: Vec<Asked>,
 }
@@ -53,30 +56,42 @@ pub(crate) struct Handshake<'a> {
 impl<'a> Handshake<'a> {
     pub(crate) fn new(endpoint: &'a Endpoint, client_name: Option<&'a str>) -> Handshake<'a> {
         let resp3 = endpoint.protocol != Protocol::Resp2;
-        Handshake { endpoint, client_name, resp3, asked: Vec::new() }
+        Handshake { endpoint, client_name, credentials: None, resp3, asked: Vec::new() }
+    }
+
+    /// Logs in with what the credentials provider gave, if it was asked.
+    pub(crate) fn logging_in(self, credentials: Option<&'a Credentials>) -> Handshake<'a> {
+        Handshake { credentials, ..self }
+    }
+
+    fn login(&self) -> (Option<&'a str>, Option<&'a str>) {
+        match self.credentials.map(Credentials::reveal) {
+            Some((username, password)) => (username, Some(password)),
+            None => (self.endpoint.username.as_deref(), self.endpoint.password.as_deref()),
+        }
     }
 
     /// The first step.
     pub(crate) fn begin(&mut self) -> Step {
+        let ((username, password), db) = (self.login(), self.endpoint.db);
         self.asked.clear();
         let mut bytes = Vec::with_capacity(256);
         let mut ask = |asked: Asked, words: &[&str]| {
             redis::Cmd::new().arg(words).write_packed_command(&mut bytes);
             self.asked.push(asked);
         };
-        let Endpoint { username, password, db, .. } = self.endpoint;
-        let secret = password.as_deref().unwrap_or_default();
+        let secret = password.unwrap_or_default();
         match (self.resp3, username, password) {
             (true, None, None) => ask(Asked::Hello, &["HELLO", "3"]),
             (true, user, _) => {
-                ask(Asked::Hello, &["HELLO", "3", "AUTH", user.as_deref().unwrap_or("default"), secret]);
+                ask(Asked::Hello, &["HELLO", "3", "AUTH", user.unwrap_or("default"), secret]);
             }
             (false, None, None) => {}
             (false, Some(user), _) => ask(Asked::Auth, &["AUTH", user, secret]),
             // the form that servers before 6.0 know too
             (false, None, Some(_)) => ask(Asked::Auth, &["AUTH", secret]),
         }
-        if *db != 0 {
+        if db != 0 {
             ask(Asked::Select, &["SELECT", &db.to_string()]);
         }
         if !self.resp3 {
@@ -158,7 +173,7 @@ impl<'a> Handshake<'a> {
     fn is_about_hello(&self, text: &str, failure: &Failure) -> bool {
         match failure.kind {
             ErrorKind::NotPermitted | ErrorKind::ServerRefused => !failure.transient,
-            ErrorKind::AuthFailed => text.starts_with("NOAUTH") && self.endpoint.has_credentials(),
+            ErrorKind::AuthFailed => text.starts_with("NOAUTH") && self.login() != (None, None),
             _ => false,
         }
     }

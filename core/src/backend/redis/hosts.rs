@@ -62,6 +62,7 @@ impl Sentinels {
                     super::Place::Unix(_) => sentinel,
                 };
             }
+            sentinel.asks = false;
             sentinel.username.clone_from(&own.username);
             sentinel.password.clone_from(&own.password);
             watchers.push(sentinel.for_questions());

@@ -49,7 +49,7 @@ pub(crate) fn ask_blocking(
 ) -> Result<Vec<Value>, Failure> {
     let patience = Patience { until: patience.until.min(clock::now() + limit), ..patience };
     let config = common.tls(endpoint.tls.as_ref())?;
-    let mut line = Line::open(endpoint.clone(), 0, config, options.client_name.as_deref(), patience)?;
+    let mut line = Line::open(endpoint.clone(), 0, config, options, patience)?;
     let ask = |words: &&[&str]| {
         let mut command = Cmd::new();
         command.arg(*words);

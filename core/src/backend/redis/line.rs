@@ -14,8 +14,8 @@ use super::endpoint::{Endpoint, Place};
 use super::handshake::{Handshake, Step};
 use super::replies::{NoReply, Replies};
 use super::socket::{NO_REPLY, NO_RESP, broken, no_connection_in_time, no_thread, not_connected, reason};
-use super::tls;
 use super::wire::Wire;
+use super::{RedisOptions, login, tls};
 use crate::backend::Interrupt;
 use crate::driver::clock;
 use crate::error::ErrorKind;
@@ -99,7 +99,7 @@ impl Line {
         place: Arc<Endpoint>,
         epoch: u64,
         config: Option<Arc<ClientConfig>>,
-        client_name: Option<&str>,
+        options: &RedisOptions,
         patience: Patience<'_>,
     ) -> Result<Line, Failure> {
         let endpoint = &*place;
@@ -126,13 +126,15 @@ impl Line {
             owed: 0,
             flushed: true,
         };
-        line.introduce(client_name, patience)?;
+        line.introduce(options, patience)?;
         Ok(line)
     }
 
-    fn introduce(&mut self, client_name: Option<&str>, patience: Patience<'_>) -> Result<(), Failure> {
+    fn introduce(&mut self, options: &RedisOptions, patience: Patience<'_>) -> Result<(), Failure> {
         let endpoint = self.endpoint.clone();
-        let mut handshake = Handshake::new(&endpoint, client_name);
+        let credentials = login::ask_blocking(options, &endpoint, patience)?;
+        let client_name = options.client_name.as_deref();
+        let mut handshake = Handshake::new(&endpoint, client_name).logging_in(credentials.as_ref());
         let mut step = handshake.begin();
         while let Step::Send(bytes, expected) = step {
             // a peer that hangs up at once may have said why; so what can be read counts before what could not be sent

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::line::{Line, Patience};
+use super::login;
 use super::shared::Shared;
 use crate::driver::clock;
 use crate::machine::{Failure, Time};
@@ -47,11 +48,14 @@ impl Lines {
             let config = common.tls(endpoint.tls.as_ref())?;
             // read after it was located: whatever made the lines before obsolete is known by now
             let epoch = self.shared.epoch();
-            Line::open(endpoint, epoch, config, options.client_name.as_deref(), patience)
+            Line::open(endpoint, epoch, config, options, patience)
         });
-        let line = line.inspect_err(|_| {
+        let line = line.inspect_err(|failure| {
             // a caller that would not wait says nothing about the server
-            if !(patience.interrupt.interrupted() || (hurried && clock::now() >= patience.until)) {
+            if !(login::is_at_fault(failure)
+                || patience.interrupt.interrupted()
+                || (hurried && clock::now() >= patience.until))
+            {
                 self.shared.missed(before);
             }
         })?;

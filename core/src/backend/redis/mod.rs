@@ -6,7 +6,7 @@
 //! | `scripts`, `scripts/*.lua` | what runs on the server: one script per operation |
 //! | `request`, `reply`, `refusal` | an operation as a command, and back: the reply, or what a refusal means |
 //! | `replies`, `plain`, `value` | replies from a socket, the usual ones by a short way, and small questions to them |
-//! | `handshake` | the first words on a connection |
+//! | `handshake`, `login` | the first words on a connection, and who logs in |
 //! | `dial`, `pipe`, `link` | async: make a connection, share it between tasks, replace it when it breaks |
 //! | `wire`, `line`, `lines` | blocking: a socket, a connection driven by the calling thread, the pool of them |
 //! | `background`, `pace` | the work of a shared connection, of which callers may do a step themselves; its timers |
@@ -45,6 +45,7 @@ pub(crate) mod line;
 mod lines;
 mod link;
 mod listen;
+mod login;
 mod lookout;
 pub(crate) mod member;
 pub(crate) mod node;
@@ -85,7 +86,9 @@ use self::node::{How, Node};
 use self::pursuit::Pursuit;
 use self::scout::Scout;
 use self::shared::Common;
-use crate::backend::{Boxed, Facts, Interrupt, Lookout, Notify, Secret, Store, StoreStats, Subscription};
+use crate::backend::{
+    Boxed, CredentialsSource, Facts, Interrupt, Lookout, Notify, Secret, Store, StoreStats, Subscription,
+};
 use crate::driver::clock;
 use crate::error::{Error, ErrorKind};
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
@@ -122,6 +125,9 @@ pub struct RedisOptions {
     pub sentinel_password: Option<Secret>,
     /// Whether Sentinels are spoken to over TLS.
     pub sentinel_tls: bool,
+    /// Whom to ask for user and password of each new connection to a server, Sentinels excepted; `None` for what the
+    /// address says.
+    pub credentials: Option<Arc<CredentialsSource>>,
 }
 
 /// With this many threads at work, connections whose requests travel together are faster than one connection each, which
@@ -145,6 +151,7 @@ impl Default for RedisOptions {
             sentinel_username: None,
             sentinel_password: None,
             sentinel_tls: false,
+            credentials: None,
         }
     }
 }
