@@ -373,7 +373,7 @@ typedef struct onelock_lock_options onelock_lock_options;
 typedef struct onelock_owner onelock_owner;
 
 /**
- * The proof of a hold that was handed away, for `onelock_lock_attach`. Whoever has it can go on with the hold.
+ * The proof of a hold that was handed away, for `onelock_lock_attach`. Whoever attaches first with it goes on with the hold.
  */
 typedef struct onelock_proof onelock_proof;
 
@@ -1195,9 +1195,12 @@ onelock_status onelock_lease_release(const onelock_lease *lease,
 
 /**
  * Hands the lease to another process: this handle holds nothing from now on and sends nothing; the proof is for
- * `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Free the proof with `onelock_proof_free`.
+ * `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Whoever attaches first has the lock. A release of
+ * this handle sends nothing and finds `ONELOCK_ALREADY_RELEASED`. Free the proof with `onelock_proof_free`.
  */
-onelock_status onelock_lease_detach(const onelock_lease *lease, onelock_proof **proof, onelock_error **error);
+onelock_status onelock_lease_detach(const onelock_lease *lease,
+                                    onelock_proof **proof,
+                                    onelock_error **error);
 
 /**
  * Frees the lease. What is still held is given back in the background; it does not wait for that. Waits for a callback
@@ -1266,7 +1269,10 @@ onelock_status onelock_lock_acquire_start(const onelock_lock *lock,
 /**
  * Goes on with a hold that another process gave away with `onelock_lease_detach`. The lock's ttl counts from here.
  *
- * `proof` is its text, NUL-terminated. `ONELOCK_ERR_LOST` when the hold has ended meanwhile.
+ * `proof` is its text, NUL-terminated. The server exchanges the token of the hold for a new one, so a proof attaches once,
+ * however often it arrives; the fencing token stays the same (Redlock: it may be higher). `ONELOCK_ERR_LOST` when the hold
+ * has ended meanwhile, or somebody has attached with this proof before. After an error that leaves it open whether the
+ * server did it, such as `ONELOCK_ERR_UNAVAILABLE`, the hold is given back if it did.
  */
 onelock_status onelock_lock_attach(const onelock_lock *lock,
                                    const char *proof,

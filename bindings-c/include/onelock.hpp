@@ -404,6 +404,7 @@ public:
         });
         return acquisition(begun);
     }
+    /// Goes on with a hold that was handed over. A proof attaches once; anybody after that gets `lost_error`.
     lease attach(const std::string &proof) const {
         onelock_lease *granted = nullptr;
         detail::check([&](auto error) { return onelock_lock_attach(get(), proof.c_str(), &granted, error); });

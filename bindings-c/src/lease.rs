@@ -247,7 +247,8 @@ pub unsafe extern "C" fn onelock_lease_release(
 }
 
 /// Hands the lease to another process: this handle holds nothing from now on and sends nothing; the proof is for
-/// `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Free the proof with `onelock_proof_free`.
+/// `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Whoever attaches first has the lock. A release of
+/// this handle sends nothing and finds `ONELOCK_ALREADY_RELEASED`. Free the proof with `onelock_proof_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_detach(
     lease: *const onelock_lease,

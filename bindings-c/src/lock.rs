@@ -184,7 +184,10 @@ pub unsafe extern "C" fn onelock_lock_acquire_start(
 
 /// Goes on with a hold that another process gave away with `onelock_lease_detach`. The lock's ttl counts from here.
 ///
-/// `proof` is its text, NUL-terminated. `ONELOCK_ERR_LOST` when the hold has ended meanwhile.
+/// `proof` is its text, NUL-terminated. The server exchanges the token of the hold for a new one, so a proof attaches once,
+/// however often it arrives; the fencing token stays the same (Redlock: it may be higher). `ONELOCK_ERR_LOST` when the hold
+/// has ended meanwhile, or somebody has attached with this proof before. After an error that leaves it open whether the
+/// server did it, such as `ONELOCK_ERR_UNAVAILABLE`, the hold is given back if it did.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_attach(
     lock: *const onelock_lock,

@@ -6,7 +6,7 @@ use std::ptr::null;
 use crate::boundary::{free, peek, value};
 use crate::object::exposed;
 
-/// The proof of a hold that was handed away, for `onelock_lock_attach`. Whoever has it can go on with the hold.
+/// The proof of a hold that was handed away, for `onelock_lock_attach`. Whoever attaches first with it goes on with the hold.
 pub struct onelock_proof {
     _private: [u8; 0],
 }

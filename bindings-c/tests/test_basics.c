@@ -186,6 +186,10 @@ static void handing_over(onelock_client *client) {
     onelock_lease_free(lease);
     OK(onelock_lock_attach(lock, onelock_proof_text(proof), &next, &error));
     CHECK(onelock_lease_is_held(next) && onelock_lease_fencing_token(next) == token);
+    onelock_lease *again = NULL;
+    FAILS(ONELOCK_ERR_LOST, onelock_lock_attach(lock, onelock_proof_text(proof), &again, &error));
+    CHECK(again == NULL && onelock_lease_is_held(next));
+    OK(onelock_lease_extend(next, 20000, &error));
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_lock_attach(lock, "nonsense", &next, &error));
     onelock_proof_free(proof);
     released(next);

@@ -78,6 +78,11 @@ int main() {
     lock.acquire();
     auto proof = lock.acquire(5s).detach();
     auto attached = lock.attach(proof);
+    try {
+        lock.attach(proof);
+        CHECK(!"a proof attaches once");
+    } catch (const onelock::lost_error &) {
+    }
     CHECK(attached.is_held() && attached.release() == onelock::outcome::released);
 
     // in the background

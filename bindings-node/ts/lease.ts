@@ -182,7 +182,9 @@ export class Lease extends EventEmitter<LeaseEvents> {
    * Hands the lease to another process: the returned text is the proof of the hold for {@link Lock.attach}, and this
    * lease holds nothing from now on. No I/O.
    *
-   * Attach within what is left of the ttl; nobody renews meanwhile. Whoever has the text has the lock: keep it secret.
+   * Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock,
+   * and anybody after that gets {@link LockLostError}: keep it secret. A release of this lease sends nothing and says
+   * `already_released`.
    *
    * @throws {LockLostError} or {@link LockNotHeldError} when there is nothing to hand over
    * @throws {InvalidArgumentError} when it was entered more than once

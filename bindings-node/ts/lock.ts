@@ -135,8 +135,12 @@ export class Lock {
    * Goes on with a hold that another process gave away with {@link Lease.detach}. One round trip. The lock's ttl counts
    * from here; name, kind and prefix must be those of the lock that was detached.
    *
+   * The server exchanges the token of the hold for a new one, so a proof attaches once, however often it arrives. The
+   * fencing token stays the same (Redlock: it may be higher). After an error that leaves it open whether the server did
+   * it, such as {@link ServerUnavailableError}, the hold is given back if it did.
+   *
    * @throws {InvalidArgumentError} for a text that is no such proof
-   * @throws {LockLostError} when the hold has ended meanwhile
+   * @throws {LockLostError} when the hold has ended meanwhile, or somebody has attached with this proof before
    */
   async attach(proof: string): Promise<Lease> {
     if (typeof proof !== 'string') {

@@ -134,8 +134,9 @@ impl Lease {
     /// Hands the lease to another process: the returned text is the proof for `Lock.attach`, and this lease holds nothing
     /// from now on. No I/O.
     ///
-    /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever has the text has the lock: keep it secret.
-    /// Raises `LockLost` or `LockNotHeld` when there is nothing to hand over, `InvalidArgument` when it was entered more
+    /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock, and
+    /// anybody after that gets `LockLost`: keep it secret. A release of this lease sends nothing and says
+    /// `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when there is nothing to hand over, `InvalidArgument` when it was entered more
     /// than once.
     fn detach(&self, py: Python<'_>) -> PyResult<String> {
         on_either!(self, lease => lease.detach()).map_err(|error| raise(py, &error))

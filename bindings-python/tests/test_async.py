@@ -529,10 +529,14 @@ def test_handing_over(run: Run, url: str, name: str) -> None:
     async def work() -> None:
         async with AsyncClient(url) as client:
             proof = (await client.lock(name).acquire()).detach()
-            lease = await client.lock(name).attach(proof)
-            assert lease.held
-            assert lease.token == proof
-            await lease.release()
+            received = [client.lock(name).attach(proof) for _ in range(3)]
+            results = await asyncio.gather(*received, return_exceptions=True)
+            leases = [result for result in results if not isinstance(result, BaseException)]
+            assert len(leases) == 1
+            assert all(isinstance(result, LockLost) for result in results if result not in leases)
+            assert leases[0].held
+            assert leases[0].token != proof
+            await leases[0].release()
 
     run(work())
 

@@ -203,7 +203,8 @@ impl Lease {
     }
 
     /// The owner token: the proof of this hold, as it stands on the server. Whoever has it can end the hold, so keep it
-    /// secret. To hand a hold to another process use [`Lease::detach`].
+    /// secret. To hand a hold to another process use [`Lease::detach`]: who attaches with the token of a lease that is held
+    /// takes the hold away from it, and the lease learns of its loss at its next renewal.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -353,7 +354,9 @@ impl Lease {
     /// Hands the lease to another process: the returned text is the proof of the hold for
     /// [`Lock::attach`](crate::Lock::attach), and this handle holds nothing from now on. No I/O.
     ///
-    /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever has the text has the lock: keep it secret.
+    /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock, and
+    /// anybody after that gets `Lost`: keep it secret. A release of this handle sends nothing and says
+    /// [`Release::AlreadyReleased`].
     ///
     /// # Errors
     /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once.

@@ -317,12 +317,18 @@ impl Lock {
     /// Goes on with a hold that another process gave away with [`Lease::detach`]. One round trip. The lock's ttl counts
     /// from here; name, kind and prefix must be those of the lock that was detached.
     ///
+    /// The server exchanges the token of the hold for a new one, so a proof attaches once, however often it arrives. The
+    /// fencing token and the count stay the same (Redlock: the fencing token may be higher). A lost reply is asked for
+    /// once more and finds the exchange done. Returns within `connect_timeout + 2 x request_timeout`.
+    ///
     /// # Errors
-    /// `InvalidArgument` for a text that is no such proof; `Lost` when the hold has ended meanwhile; else as
-    /// [`Lock::acquire`].
+    /// `InvalidArgument` for a text that is no such proof, and for an owner who has the lock already; `Lost` when the hold
+    /// has ended meanwhile, or somebody has attached with this proof before; else as [`Lock::acquire`]. After an error that
+    /// leaves it open whether the server did it, such as `Unavailable`, the hold is given back if it did.
     ///
     /// # Cancel safety
-    /// If the future is dropped the hold stays with nobody and ends with its ttl; the proof can be used again.
+    /// If the future is dropped, a hold that was taken over is given back in the background, and is free. If the request
+    /// never reached the server, the hold stays as it was and the proof can be used again.
     pub async fn attach(&self, proof: &str) -> Result<Lease, Error> {
         self.what.check("attach")?;
         self.what.check_owner("attach")?;

@@ -54,6 +54,11 @@ fn ops() -> impl Strategy<Value = Op> {
     prop_oneof![
         4 => (claims(), ttls(), fences, infos)
             .prop_map(|(claim, ttl_ms, fence_ttl_ms, info)| Op::Acquire { claim, ttl_ms, fence_ttl_ms, info }),
+        2 => (claims(), claims(), ttls(), prop_oneof![Just(None), Just(Some("onelock1:other".into()))])
+            .prop_map(|(claim, other, ttl_ms, info)| {
+                let from = if claim.kind == other.kind { other.token } else { claim.token.clone() };
+                Op::Attach { claim, from, ttl_ms, info }
+            }),
         2 => prop::collection::vec((claims(), ttls()), 1..4).prop_map(|holds| Op::Renew { holds }),
         1 => (claims(), 1..5u64, ttls()).prop_map(|(claim, count, ttl_ms)| Op::SetCount { claim, count, ttl_ms }),
         2 => claims().prop_map(|claim| Op::Release { claim }),
@@ -197,7 +202,7 @@ proptest! {
                 Op::Release { .. } | Op::Undo { .. } | Op::ForceRelease { .. } => {
                     assert!(after.keys().all(|key| before.contains_key(key)));
                 }
-                Op::SetCount { .. } | Op::Retain { .. } => assert!(before.keys().eq(after.keys())),
+                Op::SetCount { .. } | Op::Retain { .. } | Op::Attach { .. } => assert!(before.keys().eq(after.keys())),
                 Op::Renew { .. } | Op::Inspect { .. } => assert_eq!(before, after),
             }
         });
@@ -216,6 +221,11 @@ proptest! {
                     let nobody = renewed.iter().all(|(claim, _)| !holds(before, now_us, claim));
                     (nobody, nobody)
                 }
+                (Op::Attach { claim, from, .. }, Reply::Gone | Reply::Granted { .. }) => {
+                    let handed = Claim { token: from.clone(), ..claim.clone() };
+                    let theirs = holds(before, now_us, claim) || holds(before, now_us, &handed);
+                    (!theirs, *reply(answer) == Reply::Gone)
+                }
                 (Op::Inspect { .. }, _)
                 | (_, Reply::Denied { .. } | Reply::WrongKind { .. } | Reply::Forced(false)) => (true, true),
                 _ => (false, false),
@@ -225,6 +235,29 @@ proptest! {
                 assert_eq!(state(before, now_us), state(after, now_us));
                 assert_eq!(answer.announced, None);
             }
+        });
+    }
+
+    #[test]
+    fn an_attach_ends_the_token_that_was_handed_over_and_changes_nothing_else_of_the_hold(steps in steps()) {
+        run(&steps, |now_us, before, op, answer, after| {
+            let (Op::Attach { claim, from, .. }, Reply::Granted { fence, again }) = (op, reply(answer)) else { return };
+            let handed = Claim { token: from.clone(), ..claim.clone() };
+            assert!(holds(after, now_us, claim) && (*again || claim == &handed || !holds(after, now_us, &handed)));
+            let mut third = after.clone();
+            if claim != &handed {
+                let late = Claim { token: format!("{}9", claim.token).into(), ..claim.clone() };
+                let second = Op::Attach { claim: late, from: from.clone(), ttl_ms: 1, info: None };
+                assert_eq!(reply(&third.apply(now_us, &second)), &Reply::Gone, "a proof that arrives twice");
+            }
+            assert_eq!(before.count_of(now_us, &claim.key), after.count_of(now_us, &claim.key));
+            assert_eq!(before.fence_of(now_us, &claim.key), after.fence_of(now_us, &claim.key));
+            let look = |model: &Model| match reply(&model.clone().apply(now_us, &Op::Inspect { key: claim.key.clone() })) {
+                Reply::Inspected(Some(standing)) => standing.fence,
+                other => panic!("{other:?}"),
+            };
+            // the tests' own tokens of a mutex begin as ours do
+            assert_eq!((look(before), look(after)), (*fence, *fence));
         });
     }
 

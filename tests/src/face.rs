@@ -316,6 +316,11 @@ impl Lease {
         both!(self, lease => lease.hold_count())
     }
 
+    /// See [`onelock::Lease::token`].
+    pub fn token(&self) -> &str {
+        both!(self, lease => lease.token())
+    }
+
     /// The fencing token.
     ///
     /// # Panics

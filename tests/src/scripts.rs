@@ -3,13 +3,15 @@
 use crate::proxy::Match;
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 9] =
-    [ACQUIRE, ACQUIRE_REENTRANT, RENEW, SET_COUNT, RELEASE, RETAIN, INSPECT, FORCE_RELEASE, WRITE_BACK];
+pub const ALL: [&str; 10] =
+    [ACQUIRE, ACQUIRE_REENTRANT, ATTACH, RENEW, SET_COUNT, RELEASE, RETAIN, INSPECT, FORCE_RELEASE, WRITE_BACK];
 
 /// Takes a mutex.
 pub const ACQUIRE: &str = include_str!("../../core/src/backend/redis/scripts/acquire_lock.lua");
 /// Takes a reentrant lock.
 pub const ACQUIRE_REENTRANT: &str = include_str!("../../core/src/backend/redis/scripts/acquire_reentrant.lua");
+/// Goes on with a hold that was handed over.
+pub const ATTACH: &str = include_str!("../../core/src/backend/redis/scripts/attach.lua");
 /// Renews a batch of holds; also extends one.
 pub const RENEW: &str = include_str!("../../core/src/backend/redis/scripts/renew.lua");
 /// Re-enters, and leaves an inner hold.
@@ -33,6 +35,11 @@ pub fn acquire() -> Match {
 /// Requests that take a reentrant lock.
 pub fn acquire_reentrant() -> Match {
     Match::script(ACQUIRE_REENTRANT)
+}
+
+/// Requests that go on with a hold that was handed over.
+pub fn attach() -> Match {
+    Match::script(ATTACH)
 }
 
 /// Requests that renew or extend.

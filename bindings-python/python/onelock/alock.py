@@ -111,7 +111,8 @@ class AsyncLock:
     async def attach(self, proof: str) -> AsyncLease:
         """Goes on with a hold that another process gave away with `detach`; see `Lock.attach`.
 
-        Cancelled, the hold stays with nobody and ends with its ttl; the proof can be used again.
+        Cancelled, a hold that was taken over is given back in the background; if the request never reached the server, the
+        hold stays as it was and the proof can be used again.
         """
         return self._listening(await _pumps.granted(self._native.start_attach, proof, self._who()))
 

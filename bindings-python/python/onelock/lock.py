@@ -104,8 +104,12 @@ class Lock:
     def attach(self, proof: str) -> Lease:
         """Goes on with a hold that another process gave away with `Lease.detach`. One round trip.
 
-        The lock's ttl counts from here; name, kind and prefix must be those of the lock that was detached. Raises
-        `InvalidArgument` for a text that is no such proof; `LockLost` when the hold has ended meanwhile.
+        The lock's ttl counts from here; name, kind and prefix must be those of the lock that was detached. The server
+        exchanges the token of the hold for a new one, so a proof attaches once, however often it arrives; the fencing
+        token stays the same (Redlock: it may be higher). Raises `InvalidArgument` for a text that is no such proof;
+        `LockLost` when the hold has ended meanwhile, or somebody has attached with this proof before. After an error that
+        leaves it open whether the server did it, such as `ServerUnavailable`, and after an exception from a signal's handler,
+        the hold is given back if it did.
         """
         return self._listening(self._native.attach(proof, self._who()))
 

@@ -245,23 +245,9 @@ impl Acquiring {
     }
 
     fn fresh_claim(&mut self) -> Result<Claim, Error> {
-        let random = process::random()?;
-        let options = &self.engine.options;
-        let info = options.inspectable.then(|| OwnerInfo {
-            label: options.label.clone().unwrap_or_default(),
-            pid: self.engine.stamp.pid(),
-            host: self.engine.host.clone(),
-            since_ms: clock::wall_us() / 1000,
-        });
-        let text = match self.lock.kind {
-            Kind::Mutex => token::value(random, info.as_ref()),
-            Kind::Reentrant => {
-                self.info = info.is_some().then(|| token::value(random, info.as_ref()));
-                let number = random.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
-                token::field(&self.engine.uuid, number)
-            }
-        };
-        Ok(Claim { kind: self.lock.kind, key: self.lock.key.clone(), token: text })
+        let (claim, info) = fresh_claim(&self.engine, &self.lock)?;
+        self.info = info;
+        Ok(claim)
     }
 
     async fn attempt(&mut self, until: Time) -> Result<(), Error> {
@@ -406,6 +392,27 @@ impl Acquiring {
         tracing::debug!(lock = %self.lock.name.escape_ascii(), cause = %failure.detail, "lock not acquired");
         failed(&self.engine, if self.machine.is_try() { "try_acquire" } else { "acquire" }, &self.lock.name, failure)
     }
+}
+
+/// A claim with a token of its own, and the text for inspection that the hash of a reentrant lock carries.
+pub(crate) fn fresh_claim(engine: &Engine, lock: &Description) -> Result<(Claim, Option<Arc<str>>), Error> {
+    let random = process::random()?;
+    let options = &engine.options;
+    let owner = options.inspectable.then(|| OwnerInfo {
+        label: options.label.clone().unwrap_or_default(),
+        pid: engine.stamp.pid(),
+        host: engine.host.clone(),
+        since_ms: clock::wall_us() / 1000,
+    });
+    let (token, info) = match lock.kind {
+        Kind::Mutex => (token::value(random, owner.as_ref()), None),
+        Kind::Reentrant => {
+            let number = random.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
+            let info = owner.as_ref().map(|owner| token::value(random, Some(owner)));
+            (token::field(&engine.uuid, number), info)
+        }
+    };
+    Ok((Claim { kind: lock.kind, key: lock.key.clone(), token }, info))
 }
 
 /// The error that a failure becomes, with what the server said as its cause.

@@ -1,50 +1,58 @@
-//! Going on with a hold that another process gave away.
+//! Going on with a hold that another process gave away: its token is exchanged for one of our own, so that a proof that
+//! arrives twice makes one holder.
 
 use std::sync::Arc;
 
-use crate::driver::acquiring::{closed, failed};
+use crate::driver::acquiring::{closed, failed, fresh_claim};
+use crate::driver::claiming::Claiming;
+use crate::driver::clock;
 use crate::driver::engine::Engine;
+use crate::driver::entering::{self, Place};
 use crate::driver::giving;
 use crate::driver::hold::Hold;
-use crate::driver::{clock, lock};
 use crate::lock::Description;
-use crate::machine::{Answer, Claim, Enter, Failure, Op, Outcome, Renewal, Reply, Time, token};
+use crate::machine::{Answer, Failure, Op, Outcome, Reply, Time, token};
 use crate::options::invalid;
 use crate::{Error, ErrorKind};
 
-/// The claim behind a proof, checked for its form.
-pub(crate) fn claim(what: &Description, proof: &str) -> Result<Claim, Error> {
-    if !token::is_well_formed(what.kind, proof) {
-        let detail = format!("this is no proof of a {} hold; pass the text that detach() returned", what.kind.as_str());
-        return Err(invalid("attach", detail).on(&what.name));
-    }
-    Ok(Claim { kind: what.kind, key: what.key.clone(), token: proof.into() })
+/// How often the server is asked: once more when it did not answer, with the same token.
+const TRIES: u32 = 2;
+
+/// What an answer says about an attach.
+enum Verdict {
+    /// It is ours, until then, with this fencing token.
+    Ours { deadline: Time, fence: Option<u64> },
+    /// Whether it is cannot be said; the failure if nothing better comes.
+    Open(Failure),
 }
 
-/// The requests of an attach: a renewal that proves the hold, then a look for its fencing token.
-pub(crate) fn renewal(what: &Description, claim: &Claim) -> Op {
-    giving::adoption(claim, what.terms.server_ttl_ms(what.terms.ttl))
-}
-
-/// The deadline that a renewal proved, or `None` to ask once more.
-pub(crate) fn judge(engine: &Engine, what: &Description, answer: &Answer) -> Result<Option<Time>, Error> {
+/// What the answer says; an error when it is over.
+fn judge(engine: &Engine, what: &Description, answer: &Answer) -> Result<Verdict, Error> {
+    let over = |failure: &Failure| failed(engine, "attach", &what.name, failure);
     match &answer.outcome {
-        Outcome::Applied(Reply::Renewed(verdicts)) => match verdicts.first() {
-            Some(Renewal::Renewed) => {
-                let deadline = what.terms.deadline(answer.sent_at, what.terms.ttl);
-                if clock::now() >= deadline {
-                    return Err(gone(what, "the reply came too late"));
-                }
-                Ok(Some(deadline))
+        Outcome::Applied(Reply::Granted { fence, .. }) => {
+            let deadline = what.terms.deadline(answer.sent_at, what.terms.ttl);
+            let now = clock::now();
+            if now >= deadline || deadline.since(now) < what.terms.min_validity {
+                return Err(gone(what, "the reply came too late"));
             }
-            Some(Renewal::Failed(detail)) => {
-                let failure = Failure::transient(ErrorKind::ServerRefused, detail.clone());
-                Err(failed(engine, "attach", &what.name, &failure))
-            }
-            Some(Renewal::NotMine) | None => Err(gone(what, "the server no longer knows this hold")),
-        },
-        Outcome::NotApplied(failure) => Err(failed(engine, "attach", &what.name, failure)),
-        Outcome::Applied(_) | Outcome::Indeterminate(_) => Ok(None),
+            Ok(Verdict::Ours { deadline, fence: *fence })
+        }
+        Outcome::Applied(Reply::Gone | Reply::Split { failure: None, .. }) => {
+            Err(gone(what, "the hold has ended, or somebody has attached with this proof before"))
+        }
+        // the claim is the same for all tries: what a part of the servers did already is done
+        Outcome::Applied(Reply::Unconfirmed(failure) | Reply::Split { failure: Some(failure), .. })
+            if failure.transient =>
+        {
+            Ok(Verdict::Open(failure.clone()))
+        }
+        Outcome::Applied(Reply::Unconfirmed(failure) | Reply::Split { failure: Some(failure), .. })
+        | Outcome::NotApplied(failure) => Err(over(failure)),
+        Outcome::Applied(other) => {
+            Err(over(&Failure::lasting(ErrorKind::Internal, format!("the store answered an attach with {other:?}"))))
+        }
+        Outcome::Indeterminate(_) => Ok(Verdict::Open(Failure::transient(ErrorKind::Unavailable, "no reply in time"))),
     }
 }
 
@@ -52,61 +60,36 @@ fn gone(what: &Description, detail: &str) -> Error {
     Error::new(ErrorKind::Lost, "attach", detail).on(&what.name)
 }
 
-/// The error when nobody answered.
-pub(crate) fn unanswered(engine: &Engine, what: &Description) -> Error {
-    failed(engine, "attach", &what.name, &Failure::transient(ErrorKind::Unavailable, "no reply in time"))
+/// The place of the lock's owner, who must not hold it already.
+fn place(engine: &Arc<Engine>, what: &Description) -> Result<Option<Place>, Error> {
+    let Some(owner) = &what.owner else { return Ok(None) };
+    let place = entering::place(engine, what, owner);
+    let taken = || invalid("attach", "this owner has the lock already, or is about to; pass another owner");
+    place.map(Some).ok_or_else(|| taken().on(&what.name))
 }
 
-/// The fencing token that a look found. Never that of another hold: it would let two holders pass as one.
-pub(crate) fn fence(engine: &Engine, what: &Description, claim: &Claim, answer: &Answer) -> Result<Option<u64>, Error> {
-    match &answer.outcome {
-        Outcome::Applied(Reply::Inspected(Some(standing))) if standing.holder == claim.token.as_bytes() => {
-            Ok(standing.fence)
-        }
-        Outcome::Applied(_) => Err(gone(what, "the server no longer knows this hold")),
-        Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => {
-            Err(failed(engine, "attach", &what.name, failure))
-        }
-    }
-}
-
-/// Makes the adopted hold and puts it under guard.
-pub(crate) fn adopt(
+/// Makes the attached hold and puts it under guard.
+fn adopt(
     engine: &Arc<Engine>,
     what: &Description,
-    claim: Claim,
+    mut claiming: Claiming,
     deadline: Time,
     fence: Option<u64>,
 ) -> Result<Arc<Hold>, Error> {
-    if let Some(owner) = &what.owner {
-        let found = lock(&engine.registry).enter(&what.key, owner, |_| true);
-        match found {
-            Enter::First => {}
-            Enter::Again { hold, .. } => {
-                lock(&engine.registry).entered(&what.key, owner, hold.id, false);
-                // whoever of this owner came just now was told to wait
-                engine.registry_changed.notify_waiters();
-                return Err(invalid("attach", "this owner holds the lock already; pass another owner").on(&what.name));
-            }
-            _ => return Err(invalid("attach", "this owner is busy with the lock; pass another owner").on(&what.name)),
-        }
-    }
+    let claim = claiming.claim().clone();
+    let doubt = claiming.settle();
     let hold = Arc::new(Hold::new(
         engine.new_lease_id(),
         claim,
         what.terms.clone(),
         fence,
         clock::now(),
-        giving::ADOPTED,
+        doubt,
         what.owner.clone(),
     ));
     hold.cell.grant(deadline);
     what.listen(&hold);
     engine.arm(&hold);
-    if let Some(owner) = &what.owner {
-        lock(&engine.registry).granted(&what.key, owner, hold.id, hold.clone());
-        engine.registry_changed.notify_waiters();
-    }
     if engine.is_closed() {
         // closed since the last look: `close` may have missed it
         giving::give_up(engine, &hold);
@@ -115,19 +98,36 @@ pub(crate) fn adopt(
     Ok(hold)
 }
 
-/// Attaches from an async caller.
+/// Attaches from an async caller. Dropped at any point, it leaves nothing of its own held.
 pub(crate) async fn attach(engine: &Arc<Engine>, what: &Description, proof: &str) -> Result<Arc<Hold>, Error> {
     engine.check_open("attach").map_err(|error| error.on(&what.name))?;
-    let claim = claim(what, proof)?;
+    if !token::is_well_formed(what.kind, proof) {
+        let detail = format!("this is no proof of a {} hold; pass the text that detach() returned", what.kind.as_str());
+        return Err(invalid("attach", detail).on(&what.name));
+    }
+    let place = place(engine, what)?;
+    let (claim, info) = fresh_claim(engine, what).map_err(|error| error.on(&what.name))?;
+    let ttl_ms = what.terms.server_ttl_ms(what.terms.ttl);
+    let op = Op::Attach { claim: claim.clone(), from: proof.into(), ttl_ms, info };
+    let mut claiming = Claiming::attaching(engine.clone(), claim, ttl_ms);
     let until = giving::extension_limit(engine);
-    for _ in 0..2 {
-        let answer = engine.store.call(renewal(what, &claim), until).await;
+    let mut tries = 0;
+    loop {
+        claiming.sending(engine.store.connection());
+        let answer = engine.store.call(op.clone(), until).await;
         engine.observe_clock(&answer);
-        if let Some(deadline) = judge(engine, what, &answer)? {
-            let look = engine.store.call(Op::Inspect { key: what.key.clone() }, until).await;
-            let fence = fence(engine, what, &claim, &look)?;
-            return adopt(engine, what, claim, deadline, fence);
+        claiming.answered(&answer);
+        tries += 1;
+        match judge(engine, what, &answer)? {
+            Verdict::Ours { deadline, fence } => {
+                let hold = adopt(engine, what, claiming, deadline, fence)?;
+                if let Some(place) = place {
+                    place.granted(&hold);
+                }
+                return Ok(hold);
+            }
+            Verdict::Open(failure) if tries == TRIES => return Err(failed(engine, "attach", &what.name, &failure)),
+            Verdict::Open(_) => {}
         }
     }
-    Err(unanswered(engine, what))
 }

@@ -1,4 +1,4 @@
-//! The obligation to give back what an acquire may have taken. It exists before the first byte is sent, and dropping it
+//! The obligation to give back what an acquire or an attach may have taken. It exists before the first byte is sent, and dropping it
 //! anywhere hands the claim to the janitor: the core owns the undo, not the caller.
 
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub(crate) struct Claiming {
     nodes: Nodes,
     /// It never was a hold: whoever waits need not be told when it is given back.
     quiet: bool,
+    /// It goes on with a hold that was there before, for whose end others wait.
+    attaching: bool,
     /// Until then the key stays when it is given back.
     stays_until: Time,
     /// The ordered connection at the time of the present send.
@@ -39,11 +41,19 @@ impl Claiming {
             doubt: None,
             nodes: Nodes::ALL,
             quiet: false,
+            attaching: false,
             stays_until: Time::ZERO,
             sending_on: None,
             noted: false,
             believed: None,
         }
+    }
+
+    /// A claim to a hold that was handed over.
+    pub(crate) fn attaching(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> Claiming {
+        let mut claiming = Claiming::new(engine, claim, server_ttl_ms);
+        claiming.attaching = true;
+        claiming
     }
 
     /// An existing hold that is about to be given back.
@@ -96,7 +106,7 @@ impl Claiming {
             }
             // no majority of several nodes: some may have granted it all the same
             Outcome::Applied(Reply::Split { at_large, .. }) => {
-                self.quiet = self.doubt.is_none();
+                self.quiet = self.doubt.is_none() && !self.attaching;
                 let doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
                 self.doubt = Some(self.doubt.unwrap_or(doubt));
             }

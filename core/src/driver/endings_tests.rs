@@ -7,9 +7,9 @@ use super::claiming::Claiming;
 use super::engine::Engine;
 use super::entering::{Way, way};
 use super::reentering::Reentering;
-use super::{adopting, clock, sleep_until};
+use super::{clock, sleep_until};
 use crate::lock::Description;
-use crate::machine::{Answer, Claim, Kind, Op, Outcome, Owner, Reply, Standing, Time};
+use crate::machine::{Answer, Claim, Kind, Op, Outcome, Owner, Reply, Time};
 use crate::{Client, ErrorKind, Release};
 
 const TOKEN: &str = "onelock1:0123456789abcdef0123456789abcdef";
@@ -112,28 +112,6 @@ async fn clean_up_goes_on_for_as_long_as_an_extended_key_may_live() {
     assert_eq!(lease.handle.hold.longest_ms(), 60_000);
 }
 
-#[tokio::test]
-async fn an_adopted_hold_never_gets_the_fencing_token_of_another() {
-    let client = Client::connect("memory://").await.unwrap();
-    let engine = client.engine().unwrap();
-    let what = Description::new(client.options(), Kind::Mutex, b"a");
-    let look = |holder: &str| {
-        let standing = Standing {
-            kind: Ok(Kind::Mutex),
-            holder: holder.into(),
-            count: 1,
-            ttl_left_ms: Some(1),
-            fence: Some(7),
-            info: None,
-        };
-        let outcome = Outcome::Applied(Reply::Inspected(Some(standing)));
-        Answer { sent_at: Time::ZERO, received_at: Time::ZERO, connection: 1, server_time_us: None, outcome }
-    };
-    assert_eq!(adopting::fence(&engine, &what, &claim(), &look(TOKEN)), Ok(Some(7)));
-    let other = adopting::fence(&engine, &what, &claim(), &look("onelock1:f")).unwrap_err();
-    assert_eq!(other.kind(), ErrorKind::Lost);
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_long_sleep_is_not_cut_short() {
     let day = Duration::from_secs(24 * 3600);
@@ -174,17 +152,21 @@ fn a_runtime_that_ends_takes_nobody_with_it() {
 }
 
 #[tokio::test]
-async fn whoever_was_told_to_wait_by_an_attach_that_fails_is_woken() {
+async fn an_owner_who_holds_does_not_attach_and_whoever_waited_for_an_attach_that_fails_is_woken() {
     let client = Client::connect("memory://").await.unwrap();
     let engine = client.engine().unwrap();
     let owner = Owner::new();
     let lock = client.reentrant_lock("a").owner(&owner);
     let lease = lock.acquire().await.unwrap();
     let proof = lease.handle.hold.claim.token.to_string();
-    let woken = engine.registry_changed.notified();
     assert_eq!(lock.attach(&proof).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
-    tokio::time::timeout(Duration::from_secs(10), woken).await.unwrap();
     assert!(lease.is_held());
+    lease.extend(Duration::from_secs(60)).await.unwrap();
+    lease.release().await.unwrap();
+    let woken = engine.registry_changed.notified();
+    assert_eq!(lock.attach(&proof).await.unwrap_err().kind(), ErrorKind::Lost);
+    tokio::time::timeout(Duration::from_secs(10), woken).await.unwrap();
+    assert!(lock.try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -30,6 +30,12 @@ pub(crate) struct Place {
     owner: Owner,
 }
 
+/// The place of an owner of whom nobody else is inside, or in the middle of something.
+pub(crate) fn place(engine: &Arc<Engine>, what: &Description, owner: &Owner) -> Option<Place> {
+    let found = lock(&engine.registry).enter(&what.key, owner, |_: &Arc<Hold>| false);
+    matches!(found, Enter::First).then(|| Place { engine: engine.clone(), lock: what.clone(), owner: owner.clone() })
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         if self.engine.is_here() {

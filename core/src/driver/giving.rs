@@ -15,7 +15,7 @@ use crate::driver::tally::count;
 use crate::driver::{clock, lock, sleep_until};
 use crate::lease::Release;
 use crate::machine::{
-    Answer, Claim, Doubt, Failure, Giving, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
+    Answer, Failure, Giving, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
 };
 use crate::options::invalid;
 use crate::{Error, ErrorKind};
@@ -420,11 +420,3 @@ pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Res
     }
     Ok(hold.claim.token.to_string())
 }
-
-/// Checks a token that was handed over: a renewal proves the hold and sets the deadline.
-pub(crate) fn adoption(claim: &Claim, ttl_ms: u64) -> Op {
-    Op::Renew { holds: vec![(claim.clone(), ttl_ms)] }
-}
-
-/// Copies of the acquire that made an adopted hold are not ours to know.
-pub(crate) const ADOPTED: Doubt = Doubt::Confirmed;

@@ -57,6 +57,18 @@ pub enum Op {
         /// Text for inspection, stored as `onelock_info` in the hash of a reentrant lock (a mutex carries it in its token).
         info: Option<Arc<str>>,
     },
+    /// Go on with a hold that was handed over: exchange its token for a new one, so that the old one proves nothing any
+    /// more. Answer "yours already" if the new one holds it. The fencing token and the count stay what they are.
+    Attach {
+        /// Key, kind and the new token.
+        claim: Claim,
+        /// The token that was handed over.
+        from: Arc<str>,
+        /// Time to live on the server in milliseconds; what is left is never shortened.
+        ttl_ms: u64,
+        /// Text for inspection, as in [`Op::Acquire`]; it takes the place of the former holder's.
+        info: Option<Arc<str>>,
+    },
     /// Set the time to live to the larger of what is left and the given one, for each hold that is still there.
     /// Never recreates a key.
     Renew {
@@ -146,6 +158,7 @@ impl Op {
     pub const fn name(&self) -> &'static str {
         match self {
             Op::Acquire { .. } => "acquire",
+            Op::Attach { .. } => "attach",
             Op::Renew { .. } => "renew",
             Op::SetCount { .. } => "set_count",
             Op::Release { .. } => "release",
@@ -162,16 +175,19 @@ impl Op {
 /// What came back for an [`Op`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`Op::Acquire`]: the key is held by this token now.
+    /// To [`Op::Acquire`] and [`Op::Attach`]: the key is held by this token now.
     Granted {
-        /// The fencing token of this grant; `None` when fencing is off.
+        /// The fencing token of this grant; `None` when fencing is off, or when the server has lost that of a hold that was
+        /// handed over.
         fence: Option<u64>,
         /// It was held by this token before: a resent request.
         again: bool,
     },
-    /// To [`Op::Acquire`]: granted, but not confirmed by as many servers as was asked for. Not to be believed: the token is
+    /// To [`Op::Acquire`] and [`Op::Attach`]: granted, but not confirmed by as many servers as was asked for. Not to be believed: the token is
     /// dead and has to be given back; the failure says what was missing.
     Unconfirmed(Failure),
+    /// To [`Op::Attach`]: neither the old token nor the new one holds it.
+    Gone,
     /// To [`Op::Acquire`]: somebody else holds it.
     Denied {
         /// What is left of the holder's time to live, in milliseconds; `None` when the key has none.
@@ -188,8 +204,8 @@ pub enum Reply {
         /// Tells holders apart: equal for one and the same.
         holder: u64,
     },
-    /// To [`Op::Acquire`], from a store of several nodes: no majority granted it, though some may have. The token is
-    /// dead, and has to be given back on all nodes.
+    /// To [`Op::Acquire`] and [`Op::Attach`], from a store of several nodes: no majority granted it, though some may have.
+    /// The token is dead, and has to be given back on all nodes. (That of an attach as soon as it is not asked for again.)
     Split {
         /// In how many milliseconds enough nodes may be free; `None` when that cannot be said.
         ttl_left_ms: Option<u64>,
@@ -199,7 +215,7 @@ pub enum Reply {
         tie: bool,
         /// A node may still carry the request out later.
         at_large: bool,
-        /// Too few nodes were there at all, and why; `None` when others were before us.
+        /// Too few nodes were there at all, and why; `None` when others were before us, or the hold is gone.
         failure: Option<Failure>,
     },
     /// To [`Op::Acquire`], [`Op::Vote`] and [`Op::ForceRelease`]: the key holds something else; it was left untouched.

@@ -166,6 +166,7 @@ impl World {
             client,
             name,
             claim,
+            from: None,
             cell: Arc::new(LeaseCell::new()),
             terms: self.tasks[task].terms.clone(),
             ttl: self.tasks[task].terms.ttl,

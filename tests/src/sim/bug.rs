@@ -50,11 +50,15 @@ pub enum Bug {
     FreedEarly,
     /// Every message is answered at once, however many came for nothing.
     StormAnswered,
+    /// An attach leaves the token of the hold as it is.
+    AttachKeepsToken,
+    /// An attach that is given up leaves the undo to nobody.
+    AttachForgets,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 23] = [
+    pub const ALL: [Bug; 25] = [
         Bug::DeadlineFromReceive,
         Bug::OptimisticRenew,
         Bug::RenewRecreates,
@@ -78,5 +82,7 @@ impl Bug {
         Bug::NoRetry,
         Bug::FreedEarly,
         Bug::StormAnswered,
+        Bug::AttachKeepsToken,
+        Bug::AttachForgets,
     ];
 }

@@ -28,7 +28,9 @@ impl World {
             let name = self.deeds[deed].name;
             self.names[name].attempts += 1;
         }
+        let is_attach = matches!(request.op, Op::Attach { .. });
         match reply {
+            Reply::Granted { fence, again } if is_attach => self.check_exchange(deed, *fence, *again),
             Reply::Granted { fence, again } => self.check_grant(id, deed, *fence, *again),
             Reply::Released(found) => {
                 self.deeds[deed].release_executed = true;
@@ -107,7 +109,7 @@ impl World {
     }
 
     /// A claim that ended holds the name: somebody has to be after it.
-    fn check_orphan(&mut self, deed: usize) {
+    pub(super) fn check_orphan(&mut self, deed: usize) {
         let Deed { client, abandoned, release_begun, gone, copied, tainted, .. } = self.deeds[deed];
         if !abandoned && !release_begun {
             return;
@@ -175,7 +177,8 @@ impl World {
         self.names[name].live = live;
         self.names[name].live.push(deed);
         let fence = self.deeds[deed].fence.unwrap_or(0);
-        if fence <= self.names[name].handed_fence && !tainted && !self.loose && !self.names[name].fence_lost {
+        let grows = fence > self.names[name].handed_fence || self.keeps_fence(deed);
+        if !grows && !tainted && !self.loose && !self.names[name].fence_lost {
             let last = self.names[name].handed_fence;
             self.violate("P6 fencing grows", format!("deed {deed} completes with {fence} after {last}"));
         }

@@ -27,7 +27,7 @@ impl World {
     }
 
     /// Hands a claim that ended without a lease to the janitor, if anything of it may be on the server.
-    fn give_up(&mut self, deed: usize) {
+    pub(super) fn give_up(&mut self, deed: usize) {
         self.deeds[deed].abandoned = true;
         if let Some(doubt) = self.deeds[deed].trail.doubt() {
             self.take_duty(deed, doubt);

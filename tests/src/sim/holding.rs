@@ -46,9 +46,13 @@ impl World {
         };
         let plan = &self.tasks[task].plan;
         let (client, extends, enters, drops, owner) = (plan.client, plan.extends, plan.enters, plan.drops, plan.owner);
+        let hands = plan.hands;
         let held = self.deeds[deed].cell.is_held(self.local(client));
         if held {
             self.check_work(deed);
+            if hands > 0 && self.may_detach(task, deed) && self.dice.chance(hands) {
+                return self.detach(task, deed);
+            }
             if self.dice.chance(extends) {
                 let factor = self.dice.pick(&[1, 2, 3]);
                 let ttl = self.deeds[deed].terms.ttl * factor / 2 + Duration::from_millis(self.dice.below(20));
@@ -155,6 +159,7 @@ impl World {
             Aim::Extend(ttl) => Op::Renew { holds: vec![(claim, deed.terms.server_ttl_ms(ttl))] },
             Aim::Enter(count) | Aim::Leave(count) => Op::SetCount { claim, count, ttl_ms },
             Aim::Release if self.bug == Some(Bug::FreedEarly) => Op::Release { claim },
+            Aim::Attach(from) => self.attach_op(errand.deed, from),
             Aim::Release => giving_back(self.local(client), claim, deed.stays_until),
         };
         errand.request = self.requests.len();
@@ -163,10 +168,13 @@ impl World {
         }
         errand.tries += 1;
         let until = self.call_limit(client).min(errand.limit);
-        let (own, deed, leaving) =
-            (self.clients[client].plan.blocking, errand.deed, matches!(errand.aim, Aim::Leave(_)));
+        // an attach goes over the shared connection, whoever asks for it
+        let attaches = matches!(errand.aim, Aim::Attach(_));
+        let purpose = if attaches { Purpose::Attach(task) } else { Purpose::Errand(task) };
+        let own = self.clients[client].plan.blocking && !attaches;
+        let (deed, leaving) = (errand.deed, matches!(errand.aim, Aim::Leave(_)));
         self.tasks[task].errand = Some(errand);
-        let request = self.submit(client, own, op, vec![deed], Purpose::Errand(task), until);
+        let request = self.submit(client, own, op, vec![deed], purpose, until);
         self.requests[request].leaving = leaving;
     }
 
@@ -191,6 +199,7 @@ impl World {
             Aim::Enter(count) => self.entered(task, &errand, count, answer),
             Aim::Leave(count) => self.left(task, &errand, count, answer),
             Aim::Release => self.released(task, errand.deed, answer),
+            Aim::Attach(_) => self.attached(task, &errand, answer),
         }
     }
 

@@ -11,7 +11,7 @@
 //! | `world`, `truth` | everything that takes part, and the queue of events; what is really so |
 //! | `wire` | connections and requests |
 //! | `server`, `faults` | the server with its faults; everything else that goes wrong |
-//! | `process`, `task`, `acquiring`, `ending`, `holding`, `hearing`, `trail` | a client: what a driver does with the machines |
+//! | `process`, `task`, `acquiring`, `ending`, `holding`, `handing`, `hearing`, `trail` | a client: what a driver does with the machines |
 //! | `checks` | the properties |
 //! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
@@ -23,6 +23,7 @@ mod clock;
 mod dice;
 mod ending;
 mod faults;
+mod handing;
 mod hearing;
 mod holding;
 mod plan;

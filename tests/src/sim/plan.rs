@@ -189,6 +189,8 @@ pub(super) struct TaskPlan {
     pub(super) extends: u64,
     pub(super) enters: u64,
     pub(super) drops: u64,
+    /// How often a holder hands its hold to somebody else.
+    pub(super) hands: u64,
 }
 
 /// One client process.
@@ -257,6 +259,11 @@ impl Plan {
         if aside.chance(250) {
             for task in &mut tasks {
                 task.terms.min_hold = aside.span(Duration::ZERO, ttl);
+            }
+        }
+        if aside.chance(250) {
+            for task in &mut tasks {
+                task.hands = aside.pick(&[0, 300, 600]);
             }
         }
         let calm_at = dice.range(2 * ttl_ms, (8 * ttl_ms).max(4000)) * MS;
@@ -356,6 +363,7 @@ fn draw_tasks(dice: &mut Dice, clients: usize, names: &[Kind], ttl: Duration, dr
                 extends: dice.pick(&[0, 150, 400]),
                 enters: dice.pick(&[0, 300, 600]),
                 drops: dice.pick(&[0, 150]),
+                hands: 0,
             });
         }
     }

@@ -62,13 +62,27 @@ pub enum Count {
     CountsCompared,
     /// Hand-overs that were watched for promptness.
     HandOvers,
+    /// Holds handed to somebody else.
+    Detached,
+    /// Holds gone on with.
+    Attached,
+    /// Proofs that came again, or too late.
+    AttachedInVain,
+    /// Attaches cancelled.
+    AttachesCancelled,
 }
 
-const COUNTS: usize = Count::HandOvers as usize + 1;
+const COUNTS: usize = Count::AttachesCancelled as usize + 1;
 
 /// The counts of one or many schedules.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stats([u64; COUNTS]);
+
+impl Default for Stats {
+    fn default() -> Stats {
+        Stats([0; COUNTS])
+    }
+}
 
 impl Stats {
     pub(super) fn add(&mut self, count: Count) {
@@ -130,5 +144,9 @@ impl Count {
         Count::HintsInFlight,
         Count::CountsCompared,
         Count::HandOvers,
+        Count::Detached,
+        Count::Attached,
+        Count::AttachedInVain,
+        Count::AttachesCancelled,
     ];
 }

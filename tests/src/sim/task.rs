@@ -61,6 +61,8 @@ pub(super) enum Aim {
     Enter(u64),
     Leave(u64),
     Release,
+    /// Going on with the hold of this deed, which was handed over.
+    Attach(usize),
 }
 
 /// A call without a wait.
@@ -89,6 +91,8 @@ pub(super) struct Task {
     pub(super) calls: u32,
     pub(super) handles: Vec<usize>,
     pub(super) errand: Option<Errand>,
+    /// The deed whose hold was handed to it, until it attaches.
+    pub(super) proof: Option<usize>,
 }
 
 impl Task {
@@ -102,6 +106,7 @@ impl Task {
             calls: 0,
             handles: Vec::new(),
             errand: None,
+            proof: None,
             plan,
         }
     }
@@ -125,7 +130,10 @@ impl World {
             return;
         }
         match self.tasks[task].stage {
-            Stage::Idle => self.begin(task),
+            Stage::Idle => match self.tasks[task].proof.take() {
+                Some(deed) => self.attach(task, deed),
+                None => self.begin(task),
+            },
             Stage::RegistryWait | Stage::InLine => self.patience_is_up(task),
             Stage::Watching => {
                 if let Some(call) = &mut self.tasks[task].call {

@@ -12,6 +12,8 @@ pub(super) struct Deed {
     pub(super) client: usize,
     pub(super) name: usize,
     pub(super) claim: Claim,
+    /// The deed whose hold it goes on with.
+    pub(super) from: Option<usize>,
     pub(super) cell: Arc<LeaseCell>,
     pub(super) terms: Arc<Terms>,
     /// The length that is renewed; grows with extend.

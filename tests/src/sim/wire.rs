@@ -50,6 +50,8 @@ pub(super) enum Purpose {
     Renewal(usize),
     /// The janitor, with the number of its duty.
     Undo(u64),
+    /// Somebody who goes on with a hold that was handed over.
+    Attach(usize),
     /// A holder: extend, enter, leave, release.
     Errand(usize),
     /// Nobody any more.
@@ -168,14 +170,14 @@ impl World {
         let now = self.local(client);
         let id = self.requests.len();
         let limit = until.min(now + self.plan.connect_timeout);
-        if let Op::Acquire { ttl_ms, .. } | Op::SetCount { ttl_ms, .. } = &op {
+        if let Op::Acquire { ttl_ms, .. } | Op::SetCount { ttl_ms, .. } | Op::Attach { ttl_ms, .. } = &op {
             self.longest_ttl_ms = self.longest_ttl_ms.max(*ttl_ms);
         }
         if let Op::Renew { holds } = &op {
             let longest = holds.iter().map(|(_, ttl_ms)| *ttl_ms).max().unwrap_or(0);
             self.longest_ttl_ms = self.longest_ttl_ms.max(longest);
         }
-        if matches!(purpose, Purpose::Attempt(_)) {
+        if matches!(purpose, Purpose::Attempt(_) | Purpose::Attach(_)) {
             self.deeds[deeds[0]].trail.submitted(id as u32);
         }
         self.requests.push(Request {
@@ -234,7 +236,7 @@ impl World {
             let later = arrival + self.dice.below(nanos(self.plan.ttl) * 3 / 2);
             self.launch(id, later, true);
             let first = self.requests[id].deeds[0];
-            self.deeds[first].copied |= matches!(self.requests[id].op, Op::Acquire { .. });
+            self.deeds[first].copied |= matches!(self.requests[id].op, Op::Acquire { .. } | Op::Attach { .. });
         }
     }
 
@@ -261,7 +263,7 @@ impl World {
             note!(self, "client {client}: sends request {id}, {name} of {deeds:?}, on connection {number}");
         }
         match purpose {
-            Purpose::Attempt(_) | Purpose::Nobody => {
+            Purpose::Attempt(_) | Purpose::Attach(_) | Purpose::Nobody => {
                 let deed = self.requests[id].deeds[0];
                 self.deeds[deed].trail.sent(id as u32, number);
             }
@@ -452,6 +454,7 @@ impl World {
             Purpose::Renewal(round) => self.renewal_answered(client, round, &answer),
             Purpose::Undo(duty) => self.undo_answered(client, duty, &answer),
             Purpose::Errand(task) => self.errand_answered(task, id, &answer),
+            Purpose::Attach(task) => self.attach_heard(task, id, &answer),
             Purpose::Nobody => {}
         }
     }

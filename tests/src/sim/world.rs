@@ -49,6 +49,8 @@ pub(super) enum Event {
     Task(u32, u32),
     /// A caller stops waiting.
     Cancel(u32, u32),
+    /// A caller stops waiting for its attach of this deed.
+    GiveUp(u32, u32),
     /// The watchdog of a client.
     Watchdog(u32, u32),
     /// The janitor of a client.
@@ -267,7 +269,9 @@ impl World {
             Event::Connected(conn) | Event::ConnectLimit(conn) | Event::Broken(conn) => {
                 Some(self.conns[conn as usize].client)
             }
-            Event::Task(task, _) | Event::Cancel(task, _) => Some(self.tasks[task as usize].plan.client),
+            Event::Task(task, _) | Event::Cancel(task, _) | Event::GiveUp(task, _) => {
+                Some(self.tasks[task as usize].plan.client)
+            }
             Event::Watchdog(client, _)
             | Event::Janitor(client, _)
             | Event::LinkUp(client, _)
@@ -293,6 +297,7 @@ impl World {
             Event::Broken(conn) => self.close(conn as usize),
             Event::Task(task, turn) => self.task_timer(task as usize, turn),
             Event::Cancel(task, call) => self.cancel(task as usize, call),
+            Event::GiveUp(task, deed) => self.give_up_attach(task as usize, deed as usize),
             Event::Watchdog(client, epoch) => self.watchdog_timer(client as usize, epoch),
             Event::Janitor(client, epoch) => self.janitor_timer(client as usize, epoch),
             Event::LinkUp(client, link) => self.link_up(client as usize, link),

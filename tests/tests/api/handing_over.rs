@@ -100,3 +100,51 @@ fn what_is_not_held_or_held_twice_cannot_be_handed_over() {
         fails(lost.detach(), ErrorKind::Lost);
     });
 }
+
+#[test]
+fn a_proof_that_arrives_twice_attaches_once() {
+    on_both(|face| {
+        for kind in KINDS {
+            let stage = Stage::valkey();
+            let (old, one, other) = (stage.client(face), stage.client(face), stage.client(face));
+            let lease = old.lock_of(kind, "a").acquire().unwrap();
+            let fence = lease.fencing_token();
+            let proof = lease.detach().unwrap();
+            let attached = one.lock_of(kind, "a").attach(&proof).unwrap();
+            assert_ne!(attached.token(), proof, "the hold has another token now");
+            assert_eq!(attached.fencing_token(), fence);
+            // delivered once more, to whomever
+            for client in [&other, &one, &old] {
+                fails(client.lock_of(kind, "a").attach(&proof), ErrorKind::Lost);
+            }
+            assert_eq!(lease.give_back(), Release::AlreadyReleased, "the former handle has nothing to give back");
+            attached.extend(ms(20_000)).unwrap();
+            assert!(attached.is_held() && stage.exists("a"));
+            // the proof of the new hold is its own
+            let next = attached.detach().unwrap();
+            assert_ne!(next, proof);
+            let attached = other.lock_of(kind, "a").attach(&next).unwrap();
+            assert_eq!(attached.give_back(), Release::Released);
+            stage.wait_clean(&other, "a", SOON);
+        }
+    });
+}
+
+#[test]
+fn of_many_who_get_the_same_proof_at_once_one_attaches() {
+    for kind in KINDS {
+        let stage = Stage::valkey();
+        let clients: Vec<_> =
+            (0..8).map(|n| stage.client(if n % 2 == 0 { Face::Async } else { Face::Blocking })).collect();
+        for _ in 0..10 {
+            let proof = clients[0].lock_of(kind, "a").acquire().unwrap().detach().unwrap();
+            let attached: Vec<_> = std::thread::scope(|scope| {
+                let attach = |client: &onelock_tests::face::Client| client.lock_of(kind, "a").attach(&proof);
+                let calls: Vec<_> = clients.iter().map(|client| scope.spawn(move || attach(client))).collect();
+                calls.into_iter().filter_map(|call| call.join().unwrap().ok()).collect()
+            });
+            assert_eq!(attached.len(), 1);
+            assert_eq!(attached[0].give_back(), Release::Released);
+        }
+    }
+}

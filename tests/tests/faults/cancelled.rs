@@ -242,6 +242,75 @@ impl Soon for face::Lease {
     }
 }
 
+/// A hold that was handed over, for a lock of `client`.
+fn proof_of(stage: &Stage, case: Case, name: &str) -> String {
+    stage.rival(face::Face::Async).lock_of(case.kind, name).ttl(TTL).acquire().unwrap().detach().unwrap()
+}
+
+#[test]
+fn f51_attach_dropped_after_k_polls_leaves_nothing_of_its_own_held() {
+    side_by_side(&uncontended(), |case| {
+        let stage = Stage::valkey();
+        let client = Client::builder().build(&stage.proxy.url()).unwrap();
+        let rival = stage.rival(face::Face::Async);
+        let mut finished = 0;
+        for polls in 0.. {
+            assert!(polls < 200, "never attached");
+            let name = format!("k{polls}");
+            let proof = proof_of(&stage, *case, &name);
+            let attached = block_on(polled(polls, lock(&client, *case, &name).attach(&proof)));
+            let granted = attached.is_some_and(|lease: Result<Lease, _>| lease.unwrap().is_held());
+            finished += usize::from(granted);
+            let face = face::Client::Async(client.clone());
+            wait_until(SOON, "clean-up", || face.stats().cleaning == 0);
+            // exchanged and undone, or untouched: then the proof is as good as before
+            if stage.exists(&name) {
+                assert!(!granted);
+                let lease = rival.lock_of(case.kind, &name).attach(&proof).unwrap();
+                assert_eq!(lease.give_back(), onelock::Release::Released);
+            }
+            expect_nothing_left(&stage, &client, *case, &name);
+            if finished == 3 {
+                break;
+            }
+        }
+    });
+}
+
+#[test]
+fn f51_attach_dropped_when_exchanged_and_not_delivered() {
+    side_by_side(&uncontended(), |case| {
+        let stage = Stage::valkey();
+        let client = Client::builder().request_timeout(ms(5000)).build(&stage.proxy.url()).unwrap();
+        let proof = proof_of(&stage, *case, "a");
+        let waiter = stage.rival(face::Face::Async).lock_of(case.kind, "a");
+        let held = stage.proxy.on(scripts::attach()).once().hold_reply();
+        std::thread::scope(|scope| {
+            // who waits for the hold that was handed over is told that it has ended
+            let waiting = scope.spawn(|| {
+                let begun = Instant::now();
+                waiter.acquire().unwrap().give_back();
+                begun.elapsed()
+            });
+            let subscribed = || stage.server.int(&["EVAL", "return #redis.call('PUBSUB', 'CHANNELS')", "0"]) == 1;
+            wait_until(SOON, "the waiter", subscribed);
+            block_on(async {
+                let lock = lock(&client, *case, "a");
+                let proof = proof.clone();
+                let call = tokio::spawn(async move { lock.attach(&proof).await });
+                tokio::task::block_in_place(|| held.wait_hits(1));
+                call.abort();
+                assert!(call.await.unwrap_err().is_cancelled());
+            });
+            held.release();
+            assert!(waiting.join().unwrap() < TTL / 4);
+        });
+        expect_nothing_left(&stage, &client, *case, "a");
+        let error = block_on(lock(&client, *case, "a").attach(&proof)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+    });
+}
+
 #[test]
 fn f51_timed_out_from_outside_at_any_moment() {
     side_by_side(&cases(), |case| {

@@ -113,6 +113,80 @@ fn f03_reply_lost_to_an_extension_is_asked_for_once_more() {
 }
 
 #[test]
+fn f03_reply_lost_to_an_attach_is_one_hold() {
+    on_both(|face| {
+        for (kind, cut) in KINDS.into_iter().flat_map(|kind| CUTS.map(|cut| (kind, cut))) {
+            let stage = Stage::valkey();
+            let (client, rival) = (stage.client(face), stage.rival(face));
+            let lease = rival.lock_of(kind, "a").acquire().unwrap();
+            let proof = lease.detach().unwrap();
+            let fault = stage.proxy.on(scripts::attach()).once().cut_instead_of_reply(cut);
+            let attached = client.lock_of(kind, "a").attach(&proof).unwrap();
+            assert_eq!(fault.hits(), 1);
+            let sent = stage.requests(&scripts::attach());
+            assert_eq!(sent.len(), 2, "{sent:?}");
+            assert_eq!(sent[0].args, sent[1].args, "the same new token");
+            let (first, second) = (numbers(&sent[0]), numbers(&sent[1]));
+            assert_eq!((first[1], second[1]), (0, 1), "exchanged, then \"yours already\"");
+            assert_eq!((attached.fence(), second[2].cast_unsigned()), (lease.fence(), lease.fence()));
+            fails(rival.lock_of(kind, "a").attach(&proof), ErrorKind::Lost);
+            assert!(attached.is_held());
+            let seen = rival.inspect("a").unwrap().unwrap();
+            assert_eq!((seen.hold_count, seen.fencing_token), (1, attached.fencing_token()));
+            if kind == Kind::Mutex {
+                assert_eq!(stage.server.text(&["GET", "a"]), attached.token());
+            } else {
+                assert_eq!(stage.server.int(&["HEXISTS", "a", attached.token()]), 1);
+            }
+            assert_eq!(attached.give_back(), Release::Released);
+            stage.wait_clean(&client, "a", SOON);
+        }
+    });
+}
+
+#[test]
+fn f04_request_lost_of_an_attach_is_sent_again() {
+    on_both(|face| {
+        for kind in KINDS {
+            let stage = Stage::valkey();
+            let client = stage.client(face);
+            let proof = stage.rival(face).lock_of(kind, "a").acquire().unwrap().detach().unwrap();
+            stage.proxy.on(scripts::attach()).once().swallow();
+            let (took, attached) = timed(|| client.lock_of(kind, "a").attach(&proof).unwrap());
+            assert!(took < promised(ms(0)), "{took:?}");
+            let sent = stage.requests(&scripts::attach());
+            assert_eq!((sent.len(), numbers(&sent[1])[1]), (2, 0), "{sent:?}");
+            assert_eq!(attached.give_back(), Release::Released);
+            stage.wait_clean(&client, "a", SOON);
+        }
+    });
+}
+
+#[test]
+fn f06_attach_that_gave_up_is_undone_however_late_its_copies_come() {
+    on_both(|face| {
+        for kind in KINDS {
+            let stage = Stage::valkey();
+            let (client, rival) = (stage.client(face), stage.rival(face));
+            let proof = rival.lock_of(kind, "a").ttl(ms(60_000)).acquire().unwrap().detach().unwrap();
+            let held = stage.proxy.on(scripts::attach()).hold();
+            let lock = client.lock_of(kind, "a").ttl(ms(20_000));
+            fails(lock.attach(&proof), ErrorKind::Unavailable);
+            stage.proxy.wait_requests(&scripts::release(), 1);
+            assert!(stage.exists("a"), "the undo touches nothing but its own token");
+            let waiting = rival.lock_of(kind, "a").try_acquire().unwrap();
+            assert!(waiting.is_none(), "it is still that of whoever comes with the proof");
+            held.release();
+            wait_until(ms(8000), "the late copies to be undone", || {
+                stage.requests(&scripts::attach()).iter().all(|it| it.reply.is_some()) && !stage.exists("a")
+            });
+            fails(rival.lock_of(kind, "a").attach(&proof), ErrorKind::Lost);
+            assert!(rival.lock_of(kind, "a").try_acquire().unwrap().is_some(), "free for others");
+        }
+    });
+}
+
+#[test]
 fn f03_reply_lost_to_a_re_entry_counts_once() {
     on_both(|face| {
         let stage = Stage::valkey();
@@ -240,6 +314,9 @@ fn f06_doubled_requests_do_nothing_twice() {
                 assert_eq!(inner.give_back(), Release::Released);
                 assert_eq!(lease.hold_count(), 1);
             }
+            let fence = lease.fence();
+            let lease = lock.attach(&lease.detach().unwrap()).unwrap();
+            assert_eq!(lease.fence(), fence);
             stage.proxy.wait_requests(&scripts::renew(), 2);
             lease.extend(ms(5000)).unwrap();
             assert!(lease.is_held());

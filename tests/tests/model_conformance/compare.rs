@@ -62,10 +62,11 @@ pub(crate) fn same_state(real: &[Stored], model: &Model, now_us: u64) -> Result<
 }
 
 /// Every kind of reply there is, as [`shapes`] calls them.
-pub(crate) const SHAPES: [&str; 22] = [
+pub(crate) const SHAPES: [&str; 23] = [
     "granted",
     "granted again",
     "granted without fencing",
+    "gone",
     "denied by ours",
     "denied by a stranger",
     "denied for ever",
@@ -95,6 +96,7 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
         Reply::Granted { fence: None, .. } => one("granted without fencing"),
         Reply::Granted { again, .. } => one(if *again { "granted again" } else { "granted" }),
         Reply::Unconfirmed(_) => one("unconfirmed"),
+        Reply::Gone => one("gone"),
         // one server of several: the same verdicts with other words
         Reply::Taken { .. } => one("taken"),
         Reply::Written(fence) => vec![format!("written back {}", fence.is_some())],

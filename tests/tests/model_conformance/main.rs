@@ -20,7 +20,7 @@ use std::time::Duration;
 use onelock::backend::redis::{RedisOptions, RedisStore};
 use onelock::backend::{Store, Uninterrupted};
 use onelock::machine::model::{Model, ModelReply};
-use onelock::machine::{Answer, Kind, Op, Outcome, Reply, Time};
+use onelock::machine::{Answer, Claim, Kind, Op, Outcome, Reply, Time};
 use onelock_tests::servers::{Flavor, Server};
 
 use compare::{SHAPES, readable, same, same_reply, same_state, shapes};
@@ -207,7 +207,16 @@ fn valkey_9_1() {
 }
 
 /// The model with a defect, as a programmer could have made it.
-const PLANTED: [(&str, Answering); 6] = [
+const PLANTED: [(&str, Answering); 7] = [
+    ("an attach that keeps the token", |model, now_us, op| match op {
+        Op::Attach { claim, from, ttl_ms, .. } => {
+            let reply = model.clone().apply(now_us, op);
+            let handed = Claim { token: from.clone(), ..claim.clone() };
+            model.apply(now_us, &Op::Renew { holds: vec![(handed, *ttl_ms), (claim.clone(), *ttl_ms)] });
+            reply
+        }
+        op => model.apply(now_us, op),
+    }),
     ("a hold that is deleted before its shortest time is over", |model, now_us, op| match op {
         Op::Retain { claim, .. } => model.apply(now_us, &Op::Release { claim: claim.clone() }),
         op => model.apply(now_us, op),

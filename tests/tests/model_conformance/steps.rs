@@ -1,6 +1,8 @@
 //! What is done to both sides: operations of ours, and what other clients and operators do. Drawn from a seed, and
 //! independent of any reply, so that a failing sequence can be cut down and run again.
 
+use std::sync::Arc;
+
 use onelock::Kind;
 use onelock::machine::model::Value;
 use onelock::machine::{Claim, Jitter, Key, Nodes, Op, Proposal, naming};
@@ -26,6 +28,14 @@ const LONG_MS: [u64; 3] = [600_000, 1_200_000, 6_000_000];
 const SHORT_MS: [u64; 3] = [1, 4, 15];
 
 const UUID: &str = "6f1d2c8e-0b1a-4c55-9e11-2a7f3b9c0d42";
+
+fn token(kind: Kind, number: u64) -> Arc<str> {
+    match kind {
+        Kind::Mutex if number == 2 => format!("onelock1:{number:032x}:label%2C,7,host,12").into(),
+        Kind::Mutex => format!("onelock1:{number:032x}").into(),
+        _ => format!("{UUID}:{number}").into(),
+    }
+}
 
 /// Draws steps.
 pub(crate) struct Draw(Jitter);
@@ -59,7 +69,7 @@ impl Draw {
     }
 
     fn op(&mut self) -> Op {
-        match self.0.below(20) {
+        match self.0.below(22) {
             0..=4 => Op::Acquire {
                 claim: self.claim(),
                 ttl_ms: self.ttl(),
@@ -85,6 +95,12 @@ impl Draw {
             }
             16 => Op::Undo { claim: self.claim(), nodes: Nodes::ALL, quiet: self.one_in(2) },
             17..=18 => Op::Retain { claim: self.claim(), nodes: Nodes::ALL, rest_ms: self.ttl() },
+            19..=20 => {
+                let claim = self.claim();
+                let number = self.0.below(3);
+                let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,13".into());
+                Op::Attach { from: token(claim.kind, number), claim, ttl_ms: self.ttl(), info }
+            }
             _ => Op::ForceRelease { key: self.key(), foreign: self.one_in(2) },
         }
     }
@@ -104,12 +120,7 @@ impl Draw {
     fn claim(&mut self) -> Claim {
         let kind = self.pick(&[Kind::Mutex, Kind::Reentrant]);
         let number = self.0.below(3);
-        let token = match kind {
-            Kind::Mutex if number == 2 => format!("onelock1:{number:032x}:label%2C,7,host,12"),
-            Kind::Mutex => format!("onelock1:{number:032x}"),
-            _ => format!("{UUID}:{number}"),
-        };
-        Claim { kind, key: self.key(), token: token.into() }
+        Claim { kind, key: self.key(), token: token(kind, number) }
     }
 
     fn ttl(&mut self) -> u64 {

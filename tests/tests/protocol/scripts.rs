@@ -24,9 +24,10 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 9] = [
+const SCRIPTS: [(&str, &str); 10] = [
     script!("acquire_lock"),
     script!("acquire_reentrant"),
+    script!("attach"),
     script!("renew"),
     script!("set_count"),
     script!("release"),
@@ -162,6 +163,10 @@ fn release(claim: &Claim) -> Op {
     Op::Release { claim: claim.clone() }
 }
 
+fn attach(claim: &Claim, from: &Claim) -> Op {
+    Op::Attach { claim: claim.clone(), from: from.token.clone(), ttl_ms: TTL, info: None }
+}
+
 fn retain(claim: &Claim) -> Op {
     Op::Retain { claim: claim.clone(), nodes: Nodes::ALL, rest_ms: 5000 }
 }
@@ -201,6 +206,11 @@ fn mutex(bench: &mut Bench) {
     // two of them in one call
     let second = claim(Kind::Mutex, "second", 1);
     bench.check(&case("renew", "not there"), &renew(&[&other, &second]));
+    let exchanged = Case { writes: Some("writes when exchanged"), ..case("attach", "exchanged") };
+    bench.check(&exchanged, &attach(&other, &mine));
+    bench.check(&case("attach", "held by the new token already"), &attach(&other, &mine));
+    bench.check(&case("attach", "not there"), &attach(&claim(Kind::Mutex, NAME, 3), &mine));
+    bench.check(&exchanged, &attach(&mine, &other));
     let deleted = Case { writes: Some("writes when deleted"), ..case("release", "deleted, and announced") };
     bench.check(&deleted, &release(&mine));
     bench.check(&case("release", "not there"), &release(&mine));
@@ -238,6 +248,12 @@ fn reentrant(bench: &mut Bench) {
     bench.check(&case("set_count", "not there"), &set_count(&other, 2));
     let renewed = Case { argv: "ARGV of a reentrant lock", ..case("renew", "renewed") };
     bench.check(&renewed, &Op::Renew { holds: vec![(mine.clone(), TTL)] });
+    let (keys, argv) = ("KEYS of a reentrant lock", "ARGV of a reentrant lock");
+    let writes = Some("writes of a reentrant lock");
+    bench.check(&Case { keys, argv, writes, ..case("attach", "exchanged") }, &attach(&other, &mine));
+    bench.check(&Case { keys, argv, ..case("attach", "held by the new token already") }, &attach(&other, &mine));
+    bench.check(&Case { keys, argv, ..case("attach", "not there") }, &attach(&claim(Kind::Reentrant, NAME, 3), &mine));
+    bench.check(&Case { keys, argv, ..case("attach", "exchanged") }, &attach(&mine, &other));
     let deleted = Case { argv: "ARGV of a reentrant lock", ..case("release", "deleted, and announced") };
     bench.check(&deleted, &release(&mine));
     bench.check(&granted, &acquire(&mine, true));

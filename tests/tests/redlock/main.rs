@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod attach;
 mod basics;
 mod clocks;
 mod failures;

@@ -115,6 +115,10 @@ pub(crate) fn release(claim: &Claim) -> Op {
     Op::Release { claim: claim.clone() }
 }
 
+pub(crate) fn attach(claim: &Claim, from: &Claim) -> Op {
+    Op::Attach { claim: claim.clone(), from: from.token.clone(), ttl_ms: TTL, info: None }
+}
+
 pub(crate) fn renew(claim: &Claim, ttl_ms: u64) -> Op {
     Op::Renew { holds: vec![(claim.clone(), ttl_ms)] }
 }

@@ -22,7 +22,7 @@ fn random_op(jitter: &mut Jitter) -> Op {
     };
     let claim = claim(kind, name, pick(jitter, &tokens));
     let ttl_ms = pick(jitter, &TTLS);
-    match jitter.below(20) {
+    match jitter.below(23) {
         0..=6 => {
             let fence_ttl_ms = pick(jitter, &[None, Some(900_000), Some(900_000)]);
             let info = pick(jitter, &[None, Some(""), Some("i")]).map(Into::into);
@@ -32,6 +32,7 @@ fn random_op(jitter: &mut Jitter) -> Op {
         10..=12 => Op::SetCount { claim, count: jitter.below(5) + 1, ttl_ms },
         13..=15 => Op::Release { claim },
         16..=18 => Op::Inspect { key: key(name) },
+        19..=21 => Op::Attach { claim, from: pick(jitter, &tokens).into(), ttl_ms, info: None },
         _ => Op::ForceRelease { key: key(name), foreign: jitter.below(2) == 0 },
     }
 }
@@ -90,7 +91,7 @@ fn the_model_answers_as_real_servers_do() {
                 assert_eq!(real, modelled, "{flavor:?}, seed {seed}, step {step}: {op:?}");
             }
         }
-        assert_eq!(kinds.len(), 8, "every reply was seen: {kinds:?}");
+        assert_eq!(kinds.len(), 9, "every reply was seen: {kinds:?}");
         assert!(kinds.values().all(|count| *count > 20) && lost > 20, "{kinds:?}");
     }
 }

@@ -3,7 +3,7 @@
 use onelock::machine::{Kind, Op, Renewal, Reply, Standing};
 use onelock_tests::servers::{Server, all_flavors};
 
-use crate::asker::{Asker, FENCE_TTL, TTL, WAYS, acquire, claim, key, now, release, renew};
+use crate::asker::{Asker, FENCE_TTL, TTL, WAYS, acquire, attach, claim, key, now, release, renew};
 
 const KINDS: [Kind; 2] = [Kind::Mutex, Kind::Reentrant];
 
@@ -76,6 +76,52 @@ fn a_resent_acquire_is_the_same_grant() {
             asker.reply(&acquire(&mine));
             assert!(matches!(pttl(server, name), 50_000..=60_000), "never without end");
             asker.reply(&release(&mine));
+        }
+    });
+}
+
+#[test]
+fn an_attach_exchanges_the_token_and_leaves_the_rest_of_the_hold() {
+    everywhere(|server, asker, name| {
+        for kind in KINDS {
+            let [old, new, late] = [1, 2, 3].map(|n| claim(kind, name, &token(kind, n)));
+            assert_eq!(asker.reply(&attach(&new, &old)), Reply::Gone, "nothing is created");
+            assert_eq!(server.int(&["DBSIZE"]), 0);
+            let info = Some("onelock1:former".into());
+            let fence =
+                asker.fence(&Op::Acquire { claim: old.clone(), ttl_ms: TTL, fence_ttl_ms: Some(FENCE_TTL), info });
+            if kind == Kind::Reentrant {
+                asker.reply(&Op::SetCount { claim: old.clone(), count: 2, ttl_ms: TTL });
+            }
+            server.cmd(&["PEXPIRE", name, "5000"]);
+            let exchanged = |again| Reply::Granted { fence: Some(fence), again };
+            assert_eq!(asker.reply(&attach(&new, &old)), exchanged(false));
+            assert!(matches!(pttl(server, name), 50_000..=60_000), "as long as the new holder asks");
+            assert_eq!(server.text(&["GET", &fence_name(name)]), fence.to_string());
+            server.cmd(&["PEXPIRE", name, "900000"]);
+            assert_eq!(asker.reply(&attach(&new, &old)), exchanged(true), "sent again");
+            assert!(pttl(server, name) > 800_000, "never shortened");
+            assert_eq!(asker.reply(&attach(&late, &old)), Reply::Gone, "a proof attaches once");
+            let Reply::Inspected(Some(standing)) = asker.reply(&Op::Inspect { key: key(name) }) else { panic!() };
+            assert_eq!((standing.holder, standing.fence), (new.token.as_bytes().to_vec(), Some(fence)));
+            assert_eq!((standing.count, standing.info), (if kind == Kind::Reentrant { 2 } else { 1 }, None));
+            assert_eq!(asker.reply(&release(&old)), Reply::Released(false));
+            assert_eq!(asker.reply(&renew(&old, TTL)), Reply::Renewed(vec![Renewal::NotMine]));
+            let info =
+                Op::Attach { claim: late.clone(), from: new.token.clone(), ttl_ms: 1, info: Some("onelock1:i".into()) };
+            assert_eq!(asker.reply(&info), exchanged(false));
+            assert!(pttl(server, name) > 800_000, "never shortened");
+            if kind == Kind::Reentrant {
+                assert_eq!(server.text(&["HGET", name, "onelock_info"]), "onelock1:i");
+            }
+            // a counter that was lost is not made up
+            server.cmd(&["DEL", &fence_name(name)]);
+            server.cmd(&["PERSIST", name]);
+            let known = if kind == Kind::Reentrant { Some(fence) } else { None };
+            assert_eq!(asker.reply(&attach(&old, &late)), Reply::Granted { fence: known, again: false });
+            assert!(matches!(pttl(server, name), 50_000..=60_000), "never without end");
+            assert_eq!(server.int(&["DBSIZE"]), 1);
+            assert_eq!(asker.reply(&release(&old)), Reply::Released(true));
         }
     });
 }
@@ -257,6 +303,10 @@ fn what_is_no_lock_of_the_kind_is_named_and_left_alone() {
                 let before = server.cmd(&["DUMP", name]);
                 assert_eq!(asker.reply(&acquire(&mine)), wrong(found));
                 assert_eq!(asker.reply(&release(&mine)), Reply::Released(false));
+                let other = claim(kind, name, &token(kind, 2));
+                assert_eq!(asker.reply(&attach(&other, &mine)), Reply::Gone);
+                let theirs = claim(kind, name, "f5a1c6a2-7d4b-4f0e-9d7c-0a4b3c2d1e0f:1");
+                assert_eq!(asker.reply(&attach(&other, &theirs)), Reply::Gone, "an owner in what is no lock");
                 assert_eq!(asker.reply(&renew(&mine, TTL)), Reply::Renewed(vec![Renewal::NotMine]));
                 assert_eq!(asker.reply(&Op::ForceRelease { key: key(name), foreign: false }), wrong(found));
                 let Reply::Inspected(Some(standing)) = asker.reply(&Op::Inspect { key: key(name) }) else { panic!() };

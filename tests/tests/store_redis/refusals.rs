@@ -6,7 +6,7 @@ use onelock_tests::resp::Connection;
 use onelock_tests::servers::{Server, all_flavors};
 use onelock_tests::wait::wait_until;
 
-use crate::asker::{Asker, LONG, TTL, WAYS, acquire, claim, release, renew};
+use crate::asker::{Asker, LONG, TTL, WAYS, acquire, attach, claim, release, renew};
 
 const MUTEX: &str = "onelock1:00000000000000000000000000000001";
 const OWNER: &str = "ffffffff-ffff-4fff-bfff-ffffffffffff:1";
@@ -43,7 +43,32 @@ fn out_of_memory_stops_new_locks_and_no_old_ones() {
                     let set = Op::SetCount { claim: held.clone(), count: 2, ttl_ms: TTL };
                     assert_eq!(asker.reply(&set), Reply::Counted(true));
                 }
-                assert_eq!(asker.reply(&release(&held)), Reply::Released(true));
+                let next = claim(kind, "held", &token.replace('1', "2"));
+                assert_eq!(asker.reply(&attach(&next, &held)), Reply::Granted { fence: Some(fence), again: false });
+                assert_eq!(asker.reply(&release(&next)), Reply::Released(true));
+            }
+        }
+    }
+}
+
+#[test]
+fn an_attach_that_may_not_write_leaves_the_hold_whole() {
+    for flavor in all_flavors() {
+        for (kind, token) in both() {
+            let writes = if kind == Kind::Mutex { vec!["-set", "-pexpire"] } else { vec!["-hset", "-del", "-pexpire"] };
+            for write in writes {
+                let server = Server::builder(flavor).user("app", &format!("on >pw ~* &* +@all {write}")).start();
+                let (mine, next) = (claim(kind, "a", token), claim(kind, "a", &token.replace('1', "2")));
+                for way in WAYS {
+                    let full = Asker::new(&server.url(), way);
+                    let fence = full.fence(&acquire(&mine));
+                    let before = server.cmd(&["DUMP", "a"]);
+                    let asker = Asker::new(&server.url_with("app:pw", "/"), way);
+                    is(&asker.refusal(&attach(&next, &mine)), ErrorKind::NotPermitted, false, "");
+                    assert_eq!(server.cmd(&["DUMP", "a"]), before, "{kind:?} {write}");
+                    assert_eq!(full.reply(&attach(&next, &mine)), Reply::Granted { fence: Some(fence), again: false });
+                    assert_eq!(full.reply(&release(&next)), Reply::Released(true));
+                }
             }
         }
     }
@@ -163,7 +188,12 @@ fn a_server_that_wants_replicas_refuses_to_write() {
                 let mine = claim(kind, "a", token);
                 asker.reply(&acquire(&mine));
                 server.config_set("min-replicas-to-write", "1");
-                for op in [acquire(&claim(kind, "b", token)), renew(&mine, TTL), release(&mine)] {
+                for op in [
+                    acquire(&claim(kind, "b", token)),
+                    attach(&claim(kind, "a", token), &mine),
+                    renew(&mine, TTL),
+                    release(&mine),
+                ] {
                     is(&asker.refusal(&op), ErrorKind::ServerRefused, false, "NOREPLICAS");
                 }
                 server.config_set("min-replicas-to-write", "0");

@@ -49,6 +49,32 @@ fn a_grant_is_confirmed_by_replicas_or_undone() {
 }
 
 #[test]
+fn an_attach_is_confirmed_by_replicas_or_undone() {
+    let (master, replica) = with_replica(Flavor::Valkey91);
+    on_both(|face| {
+        let builder = || quick().replica_timeout(ms(150));
+        let client = Client::build(face, builder().min_replicas(1), &master.url()).unwrap();
+        let greedy = Client::build(face, builder().min_replicas(2), &master.url()).unwrap();
+        for kind in [Kind::Mutex, Kind::Reentrant] {
+            let name = format!("{face:?}{kind:?}");
+            let proof = client.lock_of(kind, &name).acquire().unwrap().detach().unwrap();
+            let attached = client.lock_of(kind, &name).attach(&proof).unwrap();
+            // whoever is promoted knows that the old token proves nothing any more
+            if kind == Kind::Mutex {
+                assert_eq!(replica.text(&["GET", &name]), attached.token());
+            } else {
+                assert_eq!(replica.int(&["HEXISTS", &name, attached.token()]), 1);
+            }
+            let proof = attached.detach().unwrap();
+            let error = fails(greedy.lock_of(kind, &name).attach(&proof), ErrorKind::ServerRefused);
+            assert!(error.to_string().contains("confirmed by 1 of 2 replicas"), "{error}");
+            wait_until(SOON, "it to be undone", || (greedy.stats().cleaning, master.int(&["EXISTS", &name])) == (0, 0));
+            fails(client.lock_of(kind, &name).attach(&proof), ErrorKind::Lost);
+        }
+    });
+}
+
+#[test]
 fn a_replica_that_is_gone_is_waited_for_within_the_wait() {
     let (master, replica) = with_replica(Flavor::Valkey91);
     for face in Face::ALL {

@@ -98,7 +98,7 @@ impl Crossing<'_> {
     /// time again as it took so far.
     fn patience_with_new_lines(&mut self, begun: Time, now: Time) -> Option<Time> {
         let (opening, flying) = (self.is_opening(), self.is_flying());
-        if !matches!(self.op, Op::Vote { .. }) || !(opening || (flying && self.bonus.is_some())) {
+        if !matches!(self.op, Op::Vote { .. } | Op::Attach { .. }) || !(opening || (flying && self.bonus.is_some())) {
             return None;
         }
         let limit = self.store.limit(begun, self.patience.until);

@@ -121,7 +121,9 @@ impl Node {
 
     /// Whether an operation is to be confirmed by replicas.
     fn waits_for_replicas(&self, op: &Op) -> bool {
-        matches!(op, Op::Acquire { .. }) && self.shared.options.min_replicas > 0 && self.shared.common.has_wait()
+        matches!(op, Op::Acquire { .. } | Op::Attach { .. })
+            && self.shared.options.min_replicas > 0
+            && self.shared.common.has_wait()
     }
 
     /// One operation from a task.

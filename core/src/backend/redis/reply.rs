@@ -41,6 +41,7 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
     let Some(server_time_us) = items.count() else { return unusable(op) };
     let reply = match op {
         Op::Acquire { .. } => acquired(&mut items),
+        Op::Attach { .. } => attached(&mut items).map(|reply| (reply, false)),
         Op::Vote { .. } => acquired(&mut items).and_then(|(reply, unheard)| match reply {
             Reply::Denied { ttl_left_ms, announces } => {
                 let holder = token::digest(&items.text()?);
@@ -76,7 +77,7 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
     }
 }
 
-/// Whether the reply to an acquire says that the lock is held by it now.
+/// Whether the reply to an acquire or an attach says that the lock is held by it now.
 pub(crate) fn is_grant(value: &Value) -> bool {
     match value {
         Value::Okay => true,
@@ -147,6 +148,17 @@ fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
         _ => return None,
     };
     Some((reply, false))
+}
+
+fn attached(items: &mut Items) -> Option<Reply> {
+    match items.int()? {
+        2 => Some(Reply::Gone),
+        verdict @ (0 | 1) => {
+            let fence = items.count().filter(|fence| *fence < FENCE_END)?;
+            Some(Reply::Granted { fence: (fence != 0).then_some(fence), again: verdict == 1 })
+        }
+        _ => None,
+    }
 }
 
 fn renewed(items: &mut Items, expected: usize) -> Option<Vec<Renewal>> {
@@ -273,6 +285,13 @@ mod tests {
                 assert!(matches!(reply(1 << 53), Outcome::Indeterminate(_)), "it may be held, and is given back");
             }
         }
+        let attach = Op::Attach { claim: claim.clone(), from: "old".into(), ttl_ms: 1, info: None };
+        let attached =
+            |items: &[i64]| read(&attach, array(&items.iter().copied().map(Value::Int).collect::<Vec<_>>())).outcome;
+        assert!(matches!(attached(&[5, 0, (1 << 53) - 1]), Outcome::Applied(Reply::Granted { .. })));
+        assert!(matches!(attached(&[5, 0, 1 << 53]), Outcome::Indeterminate(_)));
+        assert_eq!(attached(&[5, 1, 0]), Outcome::Applied(Reply::Granted { fence: None, again: true }));
+        assert_eq!(attached(&[5, 2]), Outcome::Applied(Reply::Gone));
         let write_back = Op::WriteBack { claim, fence: 8, fence_ttl_ms: 9 };
         let written = |fence| read(&write_back, array(&[Value::Int(5), Value::Int(1), Value::Int(fence)])).outcome;
         assert!(matches!(written(8), Outcome::Applied(_)) && matches!(written(1 << 53), Outcome::Indeterminate(_)));

@@ -67,6 +67,7 @@ pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
             command.arg(letter(claim.kind)).arg(&*claim.token).arg(*fence).arg(*fence_ttl_ms);
             command
         }
+        Op::Attach { claim, from, ttl_ms, info } => attach(claim, from, *ttl_ms, info.as_deref(), form),
         Op::Renew { holds } => renew(holds, form),
         Op::SetCount { claim, count, ttl_ms } => {
             let mut command = begin(&scripts.set_count, form, 1, 4, claim.key.len() + claim.token.len());
@@ -120,6 +121,21 @@ fn acquire(claim: &Claim, terms: &Terms, info: Option<&str>, form: Form) -> Cmd 
     }
     if let Some(proposed) = terms.proposed {
         command.arg(proposed);
+    }
+    command
+}
+
+fn attach(claim: &Claim, from: &str, ttl_ms: u64, info: Option<&str>, form: Form) -> Cmd {
+    let keys = if claim.kind == Kind::Mutex { 2 } else { 1 };
+    let size = 2 * (claim.key.len() + claim.token.len()) + from.len() + info.map_or(0, str::len) + 64;
+    let mut command = begin(&SCRIPTS.attach, form, keys, keys + 5, size);
+    command.arg(&*claim.key);
+    if claim.kind == Kind::Mutex {
+        command.arg(naming::fence_key(&claim.key));
+    }
+    command.arg(letter(claim.kind)).arg(from).arg(&*claim.token).arg(ttl_ms);
+    if claim.kind == Kind::Reentrant {
+        command.arg(info.unwrap_or_default());
     }
     command
 }
@@ -229,6 +245,9 @@ mod tests {
         assert_eq!(words(&op(Kind::Mutex, None, Some("i"))), ["1", "k", "tok", "5"]);
         assert_eq!(words(&op(Kind::Reentrant, Some(9), None)), ["2", "k", "onelock_fence:{k}", "tok", "5", "", "9"]);
         assert_eq!(words(&op(Kind::Reentrant, None, Some("i"))), ["1", "k", "tok", "5", "i"]);
+        let attach = |kind| Op::Attach { claim: claim(kind), from: "old".into(), ttl_ms: 5, info: Some("i".into()) };
+        assert_eq!(words(&attach(Kind::Mutex)), ["2", "k", "onelock_fence:{k}", "m", "old", "tok", "5"]);
+        assert_eq!(words(&attach(Kind::Reentrant)), ["1", "k", "r", "old", "tok", "5", "i"]);
         assert_eq!(
             words(&Op::Renew { holds: vec![(claim(Kind::Mutex), 1), (claim(Kind::Reentrant), 2)] }),
             ["2", "k", "k", "m", "tok", "1", "r", "tok", "2"]

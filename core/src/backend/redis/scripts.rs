@@ -20,6 +20,7 @@ impl Script {
 pub(crate) struct Scripts {
     pub(crate) acquire_lock: Script,
     pub(crate) acquire_reentrant: Script,
+    pub(crate) attach: Script,
     pub(crate) renew: Script,
     pub(crate) set_count: Script,
     pub(crate) release: Script,
@@ -30,10 +31,11 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 9] {
+    pub(crate) fn all(&self) -> [&Script; 10] {
         [
             &self.acquire_lock,
             &self.acquire_reentrant,
+            &self.attach,
             &self.renew,
             &self.set_count,
             &self.release,
@@ -63,6 +65,7 @@ fn scripts() -> Scripts {
     Scripts {
         acquire_lock: Script::new(include_str!("scripts/acquire_lock.lua")),
         acquire_reentrant: Script::new(include_str!("scripts/acquire_reentrant.lua")),
+        attach: Script::new(include_str!("scripts/attach.lua")),
         renew: Script::new(include_str!("scripts/renew.lua")),
         set_count: Script::new(include_str!("scripts/set_count.lua")),
         release: Script::new(include_str!("scripts/release.lua")),
@@ -87,6 +90,7 @@ mod tests {
         for field in [naming::FENCE_FIELD, naming::INFO_FIELD] {
             assert!(reentrant.contains(&format!("'{field}'")));
             assert!(SCRIPTS.inspect.text.contains(&format!("'{field}'")));
+            assert!(SCRIPTS.attach.text.contains(&format!("'{field}'")));
         }
         let retain = SCRIPTS.retain.text;
         assert!(retain.contains(&format!("'{}'", naming::RELEASED_VALUE)));

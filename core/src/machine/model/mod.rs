@@ -16,6 +16,8 @@
 mod keyspace;
 mod raw;
 
+use std::sync::Arc;
+
 pub use keyspace::Value;
 use keyspace::{Entry, Keyspace};
 pub use raw::Live;
@@ -90,6 +92,7 @@ impl Model {
                 let fence = fence_ttl_ms.map(|ttl_ms| Proposal { base: now.us, ttl_ms });
                 self.acquire(now, claim, *ttl_ms, fence, info.as_deref()).into()
             }
+            Op::Attach { claim, from, ttl_ms, info } => self.attach(now, claim, from, *ttl_ms, info.as_deref()).into(),
             Op::Vote { claim, ttl_ms, fence, info } => {
                 let ahead = now.us + PROPOSAL_AHEAD_US;
                 let fence = fence.map(|fence| Proposal { base: fence.base.min(ahead), ..fence });
@@ -166,6 +169,28 @@ impl Model {
             Relation::Others { ttl_left_ms, announces } => Reply::Denied { ttl_left_ms, announces },
             Relation::Wrong(found) => Reply::WrongKind { found: found.to_owned() },
         }
+    }
+
+    /// Exchanges the token of a hold that was handed over.
+    fn attach(&mut self, now: Moment, claim: &Claim, from: &Arc<str>, ttl_ms: u64, info: Option<&str>) -> Reply {
+        let again = self.held(now, claim).is_some();
+        let handed = Claim { token: from.clone(), ..claim.clone() };
+        let counter = self.counter(now, &claim.key);
+        let Some(entry) = self.held(now, if again { claim } else { &handed }) else { return Reply::Gone };
+        let (value, fence) = match &entry.value {
+            Value::Hash(fields) if again || is_lock(fields) => {
+                let (fence, count) = (stored_fence(&entry.value), entry.value.field(from.as_bytes()));
+                (reowned(claim, count, entry.value.field(FENCE_FIELD.as_bytes()), info), fence)
+            }
+            Value::Text(_) => (Value::Text(claim.token.clone().into()), counter),
+            // an owner's field in what is no lock
+            Value::Hash(_) | Value::List => return Reply::Gone,
+        };
+        if !again {
+            entry.value = value;
+        }
+        entry.extend(now.ms, ttl_ms);
+        Reply::Granted { fence, again }
     }
 
     /// A new fencing token: above the one before and not behind what is proposed, so that a lost counter does no harm.
@@ -347,6 +372,15 @@ fn fresh_hash(claim: &Claim, fence: Option<u64>, info: Option<&str>) -> Value {
     if let Some(info) = info.filter(|info| !info.is_empty()) {
         fields.push((Key::from(INFO_FIELD.as_bytes()), Key::from(info.as_bytes())));
     }
+    Value::Hash(fields)
+}
+
+/// The hash of a hold that goes over to this claim.
+fn reowned(claim: &Claim, count: Option<&Key>, fence: Option<&Key>, info: Option<&str>) -> Value {
+    let mut fields = vec![(claim.token.clone().into(), count.cloned().unwrap_or_else(|| decimal(1)))];
+    fields.extend(fence.map(|fence| (Key::from(FENCE_FIELD.as_bytes()), fence.clone())));
+    let info = info.filter(|info| !info.is_empty());
+    fields.extend(info.map(|info| (Key::from(INFO_FIELD.as_bytes()), Key::from(info.as_bytes()))));
     Value::Hash(fields)
 }
 

@@ -1,10 +1,14 @@
-//! The votes on one acquire, and the fencing token that a majority acknowledges.
+//! The votes on one acquire or attach, and the fencing token that a majority acknowledges.
 //!
 //! Each node answers a grant with its own counter. The token is the highest of them, `T`, and it is worth something only
 //! once a majority has *acknowledged* it: owned by this very claim **and** the counter equal to `T`. Nodes that are behind
 //! are written to. Then any two grants of one lock share a node that acknowledged both, and a counter never goes back, so
 //! the later one is higher. No clock enters into it. (Owned alone will not do: two grants that overlap in time could get
 //! the same token from a node whose reply was lost.)
+//!
+//! An attach exchanges the owner of a hold, which keeps its token: one that a majority has agreed on is left as it is, though
+//! other nodes may be further on. Some node of that majority acknowledged the token of the acquire, so it is no lower. Where
+//! no majority agrees (nodes that were given the hold again), it is the highest of all, acknowledged as that of an acquire.
 
 use super::{Nodes, Quorum, tally};
 use crate::error::ErrorKind;
@@ -24,6 +28,8 @@ enum Vote {
         announces: bool,
         holder: u64,
     },
+    /// It does not have the hold that is to be gone on with.
+    Gone,
     Wrong(String),
     /// It does not vote at present; whether it granted nevertheless.
     Barred {
@@ -61,11 +67,18 @@ pub(super) enum Standing {
 pub(super) struct Ballot {
     votes: Vec<Vote>,
     fenced: bool,
+    /// It is about a hold that was handed over, which has its token already.
+    attaching: bool,
 }
 
 impl Ballot {
     pub(super) fn new(nodes: usize, fenced: bool) -> Ballot {
-        Ballot { votes: vec![Vote::Pending; nodes], fenced }
+        Ballot { votes: vec![Vote::Pending; nodes], fenced, attaching: false }
+    }
+
+    /// The ballot on an attach.
+    pub(super) fn attaching(nodes: usize) -> Ballot {
+        Ballot { attaching: true, ..Ballot::new(nodes, true) }
     }
 
     /// A node answered the request to vote, or to write the token.
@@ -86,6 +99,7 @@ impl Ballot {
             Outcome::Applied(Reply::Taken { ttl_left_ms, announces, holder }) => {
                 Vote::Taken { ttl_left_ms: *ttl_left_ms, announces: *announces, holder: *holder }
             }
+            Outcome::Applied(Reply::Gone) if self.attaching => Vote::Gone,
             Outcome::Applied(Reply::WrongKind { found }) => Vote::Wrong(found.clone()),
             Outcome::Applied(other) => {
                 let detail = format!("it answered a vote with {other:?}");
@@ -124,8 +138,18 @@ impl Ballot {
         }
         let fence = |vote: &Vote| if let Vote::Granted { fence, .. } = vote { Some(*fence) } else { None };
         let token = self.votes.iter().filter_map(fence).max().unwrap_or(0);
-        if self.number(|vote| fence(vote) == Some(token)) >= majority {
+        let agreed = |token| self.number(|vote| fence(vote) == Some(token));
+        if agreed(token) >= majority {
             return Standing::Granted(token);
+        }
+        if self.attaching {
+            let known = || self.votes.iter().filter_map(fence).filter(|token| *token != 0);
+            if let Some(token) = known().find(|token| agreed(*token) >= majority) {
+                return Standing::Granted(token);
+            }
+            if known().any(|token| agreed(token) + pending >= majority) {
+                return Standing::Open(None);
+            }
         }
         let behind = |vote: &Vote| matches!(vote, Vote::Granted { fence, told } if *fence < token && *told < token);
         let nodes: Nodes =
@@ -158,7 +182,7 @@ impl Ballot {
     pub(super) fn outcome(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
         match self.standing(majority) {
             Standing::Granted(token) => {
-                Outcome::Applied(Reply::Granted { fence: self.fenced.then_some(token), again: false })
+                Outcome::Applied(Reply::Granted { fence: (token != 0).then_some(token), again: false })
             }
             Standing::Open(_) | Standing::Failed => self.failed(quorum, now, majority),
         }
@@ -168,6 +192,21 @@ impl Ballot {
         // whatever may be carried out later, and whatever was
         let at_large = self.number(|vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, .. })) > 0;
         let taken_anything = at_large || self.number(Vote::is_granted) > 0;
+        if self.attaching {
+            let gone = self.votes.len() - self.number(|vote| *vote == Vote::Gone) < majority;
+            let failure = (!gone).then(|| self.failure(quorum, now, majority));
+            return match failure {
+                None if !taken_anything => Outcome::Applied(Reply::Gone),
+                Some(failure) if !taken_anything => Outcome::NotApplied(failure),
+                failure => Outcome::Applied(Reply::Split {
+                    ttl_left_ms: None,
+                    announces: false,
+                    tie: false,
+                    at_large,
+                    failure,
+                }),
+            };
+        }
         let contest = self.contest(majority);
         let (ttl_left_ms, announces) = contest.as_ref().map_or((None, false), |c| (c.ttl_left_ms, c.announces));
         let tie = contest.as_ref().is_none_or(|contest| contest.tie);
@@ -213,6 +252,7 @@ impl Ballot {
                 Vote::Pending => tally::SILENT.to_owned(),
                 Vote::Granted { .. } => "granted".to_owned(),
                 Vote::Taken { .. } => "held by somebody else".to_owned(),
+                Vote::Gone => "it does not know the hold".to_owned(),
                 Vote::Wrong(found) => format!("a {found} stands under this name"),
                 Vote::Barred { .. } => tally::barred(quorum, now, node),
                 Vote::Failed { failure, .. } => failure.detail.clone(),

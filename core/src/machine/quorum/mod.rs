@@ -147,7 +147,7 @@ impl Quorum {
     /// clock, of which the fencing token is proposed; correctness does not depend on it.
     pub fn begin(&mut self, now: Time, wall_us: u64, op: &Op) -> (Round, Send) {
         match op {
-            Op::Acquire { ttl_ms, .. } => self.asked(*ttl_ms),
+            Op::Acquire { ttl_ms, .. } | Op::Attach { ttl_ms, .. } => self.asked(*ttl_ms),
             Op::Renew { holds } => {
                 for (claim, ttl_ms) in holds {
                     self.asked(*ttl_ms);
@@ -313,6 +313,9 @@ impl Quorum {
     }
 }
 
+#[cfg(test)]
+#[path = "attach_tests.rs"]
+mod attach_tests;
 #[cfg(test)]
 #[path = "late_tests.rs"]
 mod late_tests;

@@ -3,15 +3,15 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Kind, Outcome, Renewal, Reply};
 
-fn at(ms: u64) -> Time {
+pub(super) fn at(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-fn quorum(nodes: usize) -> Quorum {
+pub(super) fn quorum(nodes: usize) -> Quorum {
     Quorum::new((0..nodes).map(|node| format!("node{node}")).collect(), Rules::default())
 }
 
-fn claim() -> Claim {
+pub(super) fn claim() -> Claim {
     Claim { kind: Kind::Mutex, key: b"a".as_slice().into(), token: "onelock1:0".into() }
 }
 
@@ -23,11 +23,11 @@ fn answer(outcome: Outcome<Reply>) -> Answer {
     Answer { sent_at: at(0), received_at: at(1), connection: 1, server_time_us: None, outcome }
 }
 
-fn said(reply: Reply) -> Answer {
+pub(super) fn said(reply: Reply) -> Answer {
     answer(Outcome::Applied(reply))
 }
 
-fn granted(fence: u64) -> Answer {
+pub(super) fn granted(fence: u64) -> Answer {
     said(Reply::Granted { fence: Some(fence), again: false })
 }
 
@@ -35,11 +35,11 @@ fn taken(holder: u64, left: u64) -> Answer {
     said(Reply::Taken { ttl_left_ms: Some(left), announces: true, holder })
 }
 
-fn refused() -> Answer {
+pub(super) fn refused() -> Answer {
     answer(Outcome::NotApplied(Failure::transient(ErrorKind::Unavailable, "connection refused")))
 }
 
-fn silence() -> Answer {
+pub(super) fn silence() -> Answer {
     answer(Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "no reply in time")))
 }
 
@@ -189,7 +189,7 @@ fn too_few_nodes_are_named_one_by_one() {
     assert_eq!((failure.kind, failure.transient), (ErrorKind::AuthFailed, false));
 }
 
-fn young() -> Life {
+pub(super) fn young() -> Life {
     Life { run_id: [1; 40], uptime: Duration::from_secs(3), keeps_data: false }
 }
 

@@ -64,6 +64,7 @@ impl Round {
                 let vote = Op::Vote { claim: claim.clone(), ttl_ms: *ttl_ms, fence, info: info.clone() };
                 (everybody, vote, Some(Ballot::new(quorum.len(), fence_ttl_ms.is_some())))
             }
+            Op::Attach { .. } => (everybody, op.clone(), Some(Ballot::attaching(quorum.len()))),
             Op::Undo { nodes, .. } | Op::Retain { nodes, .. } => (nodes.and(everybody), op.clone(), None),
             other => (everybody, other.clone(), None),
         };
@@ -117,9 +118,12 @@ impl Round {
         match ballot.count(self.majority) {
             Count::Open(write_back) => {
                 let (nodes, fence) = write_back?;
-                let Op::Acquire { claim, fence_ttl_ms: Some(fence_ttl_ms), .. } = &self.op else { return None };
-                let op = Op::WriteBack { claim: claim.clone(), fence, fence_ttl_ms: *fence_ttl_ms };
-                Some(Send { nodes, op })
+                let (claim, fence_ttl_ms) = match &self.op {
+                    Op::Acquire { claim, fence_ttl_ms: Some(fence_ttl_ms), .. } => (claim.clone(), *fence_ttl_ms),
+                    Op::Attach { claim, ttl_ms, .. } => (claim.clone(), naming::fence_ttl_ms(*ttl_ms)),
+                    _ => return None,
+                };
+                Some(Send { nodes, op: Op::WriteBack { claim, fence, fence_ttl_ms } })
             }
             Count::Granted(_) | Count::Failed => {
                 self.settled_at.get_or_insert(now);
@@ -179,7 +183,7 @@ impl Round {
             quorum.not_in_time(self.pending.but(self.late()));
         }
         let outcome = match (&self.op, &self.ballot) {
-            (Op::Acquire { claim, .. }, Some(ballot)) => {
+            (Op::Acquire { claim, .. } | Op::Attach { claim, .. }, Some(ballot)) => {
                 let outcome = ballot.outcome(quorum, now, self.majority);
                 if let Outcome::Applied(Reply::Granted { fence, .. }) = &outcome {
                     quorum.last_token = quorum.last_token.max(fence.unwrap_or(0));

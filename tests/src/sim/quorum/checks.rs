@@ -28,7 +28,9 @@ impl World {
         self.live.push(deed);
         self.check_exclusion();
         let fence = self.deeds[deed].fence.unwrap_or(0);
-        if fence <= self.handed_fence {
+        // who goes on with a hold goes on with its token, or a higher one where the nodes did not agree
+        let goes_on = self.deeds[deed].from.is_some() && fence == self.handed_fence;
+        if fence <= self.handed_fence && !goes_on {
             let last = self.handed_fence;
             self.violate("P6 fencing grows", format!("deed {deed} completes with {fence} after {last}"));
         }

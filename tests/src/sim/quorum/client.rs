@@ -24,6 +24,7 @@ pub(super) enum To {
 #[derive(Clone, Debug)]
 pub(super) enum Purpose {
     Attempt(usize),
+    Attach(usize),
     Release(usize),
     Renewal(onelock::machine::Round),
     Undo(u64),
@@ -170,7 +171,11 @@ impl World {
 
     pub(super) fn claims(op: &Op) -> Vec<usize> {
         match op {
-            Op::Acquire { claim, .. } | Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {
+            Op::Acquire { claim, .. }
+            | Op::Attach { claim, .. }
+            | Op::Release { claim }
+            | Op::Retain { claim, .. }
+            | Op::Undo { claim, .. } => {
                 vec![World::deed_of(claim)]
             }
             Op::Renew { holds } => holds.iter().map(|(claim, _)| World::deed_of(claim)).collect(),
@@ -232,13 +237,14 @@ impl World {
     /// Planted bugs that sit in how votes are counted.
     fn concludes_wrongly(&mut self, client: usize, id: u64) -> bool {
         let majority = self.clients[client].quorum.majority();
-        let enough = match self.bug {
-            Some(Bug::MaxWithoutWriteBack) => majority,
-            Some(Bug::HalfIsEnough) => majority - 1,
+        let Some(active) = self.clients[client].rounds.get(&id) else { return false };
+        let enough = match (self.bug, &active.purpose) {
+            (Some(Bug::MaxWithoutWriteBack), Purpose::Attempt(_)) => majority,
+            (Some(Bug::HalfIsEnough), Purpose::Attempt(_)) => majority - 1,
+            (Some(Bug::AttachedByOne), Purpose::Attach(_)) => 1,
             _ => return false,
         };
-        let Some(active) = self.clients[client].rounds.get(&id) else { return false };
-        if !matches!(active.purpose, Purpose::Attempt(_)) || active.granted().count() < enough {
+        if active.granted().count() < enough {
             return false;
         }
         let fence = Some(active.highest());
@@ -266,6 +272,10 @@ impl World {
         {
             answer.sent_at = now;
         }
+        if let Purpose::Attach(_) = active.purpose {
+            self.attached_wrongly(active.fences.iter().flatten().copied().min(), &mut answer);
+        }
+        let process = &mut self.clients[client];
         let mut seeds = active.round.seeds(&mut process.quorum, now, wall);
         if self.bug == Some(Bug::SeedsRegardless) {
             seeds = active.seeds_regardless();
@@ -288,6 +298,7 @@ impl World {
         note!(self, "client {client}: round {id}, {} ends: {:?}", active.op.name(), answer.outcome);
         match &active.purpose {
             Purpose::Attempt(task) => self.attempt_answered(*task, answer, active.granted()),
+            Purpose::Attach(task) => self.attach_answered(*task, answer),
             Purpose::Release(task) => self.release_answered(*task, answer),
             Purpose::Renewal(round) => self.renewal_answered(client, round, answer),
             Purpose::Undo(duty) => self.undo_answered(client, *duty, answer),

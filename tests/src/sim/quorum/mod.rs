@@ -8,11 +8,12 @@
 //! | `net` | connections, requests, and the servers that carry them out |
 //! | `client` | rounds, renewal, clean-up: what the store and the driver do with the machines |
 //! | `late` | what goes on after a renewal was concluded |
-//! | `task` | one user of the lock |
+//! | `task`, `handing` | one user of the lock; one who goes on with a hold that was handed over |
 //! | `checks` | the properties |
 
 mod checks;
 mod client;
+mod handing;
 mod late;
 mod net;
 mod plan;
@@ -55,6 +56,10 @@ pub struct Tally {
     pub owed: u64,
     /// Acquires cancelled.
     pub cancels: u64,
+    /// Holds gone on with.
+    pub attached: u64,
+    /// Attaches without a hold.
+    pub attached_in_vain: u64,
     /// Clocks that were set while the process was running.
     pub set_clocks: u64,
 }
@@ -75,6 +80,8 @@ impl Tally {
         self.losses += other.losses;
         self.owed += other.owed;
         self.cancels += other.cancels;
+        self.attached += other.attached;
+        self.attached_in_vain += other.attached_in_vain;
         self.set_clocks += other.set_clocks;
     }
 
@@ -95,6 +102,8 @@ impl Tally {
             self.losses,
             self.owed,
             self.cancels,
+            self.attached,
+            self.attached_in_vain,
             self.set_clocks,
         ]
         .into_iter()

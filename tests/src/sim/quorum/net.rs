@@ -131,6 +131,7 @@ impl World {
     fn deeds_of(op: &Op) -> Vec<usize> {
         match op {
             Op::Vote { claim, .. }
+            | Op::Attach { claim, .. }
             | Op::WriteBack { claim, .. }
             | Op::Release { claim }
             | Op::Retain { claim, .. }
@@ -263,7 +264,7 @@ impl World {
 
     fn executed(&mut self, node: usize, op: &Op) {
         match op {
-            Op::Vote { claim, .. } => {
+            Op::Vote { claim, .. } | Op::Attach { claim, .. } => {
                 let deed = World::deed_of(claim);
                 let known = &self.deeds[deed];
                 // carried out when the node had been given up without an undo

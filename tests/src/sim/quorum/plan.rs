@@ -32,11 +32,15 @@ pub enum Bug {
     LateSeedsRegardless,
     /// A release does not know that a node is just being given the hold again.
     SeedsUntold,
+    /// Whoever exchanged the token on one node has the hold.
+    AttachedByOne,
+    /// A hold goes on with the lowest of the counters that were told.
+    AttachedLowest,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 12] = [
+    pub const ALL: [Bug; 14] = [
         Bug::HalfIsEnough,
         Bug::TokenReused,
         Bug::MaxWithoutWriteBack,
@@ -49,6 +53,8 @@ impl Bug {
         Bug::SeedsRegardless,
         Bug::LateSeedsRegardless,
         Bug::SeedsUntold,
+        Bug::AttachedByOne,
+        Bug::AttachedLowest,
     ];
 }
 
@@ -131,6 +137,8 @@ pub(super) struct Plan {
     pub(super) auto_renew: u64,
     pub(super) rounds: u32,
     pub(super) hold: u64,
+    /// How often a holder hands its hold to others, per mille.
+    pub(super) hands: u64,
     pub(super) calm_at: u64,
     pub(super) events: Vec<(u64, Fault)>,
 }
@@ -195,6 +203,7 @@ impl Plan {
             auto_renew: dice.pick(&[0, 500, 1000]),
             rounds: dice.range(2, 6) as u32,
             hold: dice.pick(&[ttl_ms / 20, ttl_ms / 2, ttl_ms * 2]) * MS,
+            hands: 0,
             calm_at,
             events,
         }
@@ -217,6 +226,9 @@ impl Plan {
                 let beside = dice.below(2 * reach + 1).cast_signed() - reach.cast_signed();
                 self.events.push((dice.below(self.calm_at), Fault::SetClient(client, beside)));
             }
+        }
+        if dice.chance(300) {
+            self.hands = dice.pick(&[300, 700]);
         }
     }
 

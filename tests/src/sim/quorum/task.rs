@@ -19,6 +19,8 @@ pub(super) enum Stage {
     Idle,
     /// With the connections as they were when it was sent.
     Attempting(u64, u64),
+    /// The same of an attach.
+    Attaching(u64, u64),
     Sleeping,
     HandOver(Time, Option<u64>),
     Holding,
@@ -27,7 +29,7 @@ pub(super) enum Stage {
 }
 
 impl World {
-    fn stage(&mut self, task: usize, stage: Stage, at: u64) {
+    pub(super) fn stage(&mut self, task: usize, stage: Stage, at: u64) {
         self.tasks[task].turn += 1;
         self.tasks[task].stage = stage;
         let turn = self.tasks[task].turn;
@@ -47,11 +49,18 @@ impl World {
             return;
         }
         match self.tasks[task].stage {
-            Stage::Idle => self.begin(task),
+            Stage::Idle => match self.tasks[task].proof.take() {
+                Some(deed) => self.attach(task, deed),
+                None => self.begin(task),
+            },
             Stage::Sleeping => self.step(task),
             Stage::HandOver(deadline, fence) => self.hand_over(task, deadline, fence),
-            Stage::Holding => self.release(task),
-            Stage::Attempting(..) | Stage::Releasing | Stage::Done => {}
+            Stage::Holding => {
+                if !self.detach(task) {
+                    self.release(task);
+                }
+            }
+            Stage::Attempting(..) | Stage::Attaching(..) | Stage::Releasing | Stage::Done => {}
         }
     }
 
@@ -176,7 +185,7 @@ impl World {
     }
 
     /// The claim of a task ended without a lease: what it may have taken is given back.
-    fn retire(&mut self, task: usize) {
+    pub(super) fn retire(&mut self, task: usize) {
         let Some(deed) = self.tasks[task].deed.take() else { return };
         let client = self.tasks[task].client;
         self.end_deed(deed);
@@ -271,18 +280,23 @@ impl World {
             self.clients[client].rounds.remove(&round);
             if let Some(deed) = self.tasks[task].deed {
                 self.deeds[deed].rounds -= 1;
-                let ordered = connection != 0 && self.connection(client) == connection;
-                let doubt = if ordered { Doubt::Ordered(connection) } else { Doubt::AtLarge };
-                let known = &mut self.deeds[deed];
-                known.doubt = match known.doubt {
-                    None | Some(Doubt::Confirmed) => Some(doubt),
-                    _ => Some(Doubt::AtLarge),
-                };
+                self.in_flight(deed, client, connection);
             }
         }
         self.retire(task);
         self.tasks[task].call = None;
         self.idle(task);
+    }
+
+    /// A round for this deed goes on without anybody who listens.
+    pub(super) fn in_flight(&mut self, deed: usize, client: usize, connection: u64) {
+        let ordered = connection != 0 && self.connection(client) == connection;
+        let doubt = if ordered { Doubt::Ordered(connection) } else { Doubt::AtLarge };
+        let known = &mut self.deeds[deed];
+        known.doubt = match known.doubt {
+            None | Some(Doubt::Confirmed) => Some(doubt),
+            _ => Some(Doubt::AtLarge),
+        };
     }
 
     /// Something was published: sleepers look again.

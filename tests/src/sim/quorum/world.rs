@@ -34,6 +34,7 @@ pub(super) enum Event {
     Linger(usize, u32, u64),
     Task(usize, u32),
     Cancel(usize, u32),
+    GiveUp { task: usize, deed: usize },
     Watchdog(usize, u32),
     Janitor(usize, u32),
     Hint(usize),
@@ -74,6 +75,8 @@ pub(super) struct Deed {
     pub(super) cell: Arc<LeaseCell>,
     pub(super) terms: Arc<Terms>,
     pub(super) fence: Option<u64>,
+    /// The deed whose hold it goes on with.
+    pub(super) from: Option<usize>,
     /// What its requests may have left behind, as the client knows it.
     pub(super) doubt: Option<Doubt>,
     pub(super) quiet: bool,
@@ -100,6 +103,27 @@ pub(super) struct Task {
     pub(super) deed: Option<usize>,
     pub(super) rounds_left: u32,
     pub(super) started: u64,
+    /// The deed whose hold was handed to it, until it attaches.
+    pub(super) proof: Option<usize>,
+    /// How often it has asked to attach.
+    pub(super) tries: u32,
+}
+
+impl Task {
+    pub(super) fn new(client: usize, rounds_left: u32) -> Task {
+        Task {
+            client,
+            stage: Stage::Idle,
+            turn: 0,
+            calls: 0,
+            call: None,
+            deed: None,
+            rounds_left,
+            started: 0,
+            proof: None,
+            tries: 0,
+        }
+    }
 }
 
 pub(super) struct World {
@@ -166,16 +190,7 @@ impl World {
         for client in 0..world.plan.clients.len() {
             for _ in 0..world.plan.clients[client].tasks {
                 let task = world.tasks.len();
-                world.tasks.push(Task {
-                    client,
-                    stage: Stage::Idle,
-                    turn: 0,
-                    calls: 0,
-                    call: None,
-                    deed: None,
-                    rounds_left: world.plan.rounds,
-                    started: 0,
-                });
+                world.tasks.push(Task::new(client, world.plan.rounds));
                 let begin = world.dice.below(world.plan.ttl.as_nanos() as u64 / 2);
                 world.push(begin, Event::Task(task, 0));
             }
@@ -223,7 +238,9 @@ impl World {
         match event {
             Event::Reply(request, ..) | Event::Limit(request) => Some(self.requests[*request].client),
             Event::Connected(conn) | Event::Broken(conn) => Some(self.conns[*conn].client),
-            Event::Task(task, _) | Event::Cancel(task, _) => Some(self.tasks[*task].client),
+            Event::Task(task, _) | Event::Cancel(task, _) | Event::GiveUp { task, .. } => {
+                Some(self.tasks[*task].client)
+            }
             Event::Linger(client, ..)
             | Event::Watchdog(client, _)
             | Event::Janitor(client, _)
@@ -248,6 +265,7 @@ impl World {
             Event::Linger(client, epoch, round) => self.linger_over(client, epoch, round),
             Event::Task(task, turn) => self.task_timer(task, turn),
             Event::Cancel(task, call) => self.cancel(task, call),
+            Event::GiveUp { task, deed } => self.give_up_attach(task, deed),
             Event::Watchdog(client, epoch) => self.watchdog_timer(client, epoch),
             Event::Janitor(client, epoch) => self.janitor_timer(client, epoch),
             Event::Hint(client) => self.hint(client),
@@ -326,6 +344,7 @@ impl World {
             cell: Arc::new(LeaseCell::new()),
             terms,
             fence: None,
+            from: None,
             doubt: None,
             quiet: false,
             ended: false,

@@ -111,6 +111,7 @@ impl Drop for ClusterStore {
 fn key(op: &Op) -> Option<&Key> {
     match op {
         Op::Acquire { claim, .. }
+        | Op::Attach { claim, .. }
         | Op::SetCount { claim, .. }
         | Op::Release { claim }
         | Op::Retain { claim, .. }
