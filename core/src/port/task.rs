@@ -39,7 +39,7 @@ pub struct Task {
     runtime: Handle,
     port: Option<Arc<Inner>>,
     state: Mutex<State>,
-    /// A request of it is on its way over a connection of the loop.
+    /// A request of it is on its way over a connection of the loop, whoever runs it meanwhile.
     pub(super) asking: AtomicBool,
     /// Nobody wants it any more: it ends when the request under way has come back.
     unwanted: AtomicBool,
@@ -122,20 +122,19 @@ impl Task {
 
     fn spawn(self: &Arc<Self>, mut going: Going) -> State {
         let task = self.clone();
-        let mut poll = move |context: &mut Context<'_>| {
+        let poll = move |context: &mut Context<'_>| {
             let stepping = STEPPING.replace(Some(task.clone()));
             let polled = going.as_mut().poll(context);
             STEPPING.set(stepping);
+            if polled.is_pending() {
+                // under the lock: `abort` either sees that no request is under way any more, or is seen here
+                let _state = task.lock();
+                if task.is_over() {
+                    return Poll::Ready(());
+                }
+            }
             polled
         };
-        if self.unwanted.load(Ordering::Acquire) {
-            // as far as what it was woken for
-            self.runtime.spawn(poll_fn(move |context| {
-                let _ = poll(context);
-                Poll::Ready(())
-            }));
-            return State::Ended;
-        }
         State::Spawned(self.runtime.spawn(poll_fn(poll)).abort_handle())
     }
 
@@ -145,7 +144,7 @@ impl Task {
     pub fn abort(self: &Arc<Self>) {
         let first = !self.unwanted.swap(true, Ordering::AcqRel);
         let mut state = self.lock();
-        if matches!(*state, State::Parked(_) | State::Queued(_)) && !self.is_over() {
+        if matches!(*state, State::Parked(_) | State::Queued(_) | State::Spawned(_)) && !self.is_over() {
             drop(state);
             if first {
                 self.look_for_the_reply();
@@ -172,7 +171,7 @@ impl Task {
         let task = self.clone();
         self.runtime.spawn(async move {
             let mut pause = FIRST_LOOK;
-            while matches!(*task.lock(), State::Parked(_) | State::Queued(_)) {
+            while task.asking.load(Ordering::Acquire) {
                 tokio::time::sleep(pause).await;
                 port.relieve();
                 pause = (pause * 2).min(LAST_LOOKS);
@@ -205,5 +204,59 @@ impl Wake for Task {
             },
             other => other,
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+
+    use super::*;
+    use crate::port::{Asking, Port};
+
+    /// A request over a connection of the loop: it is asked for until its reply has come, and then there is more to do.
+    #[derive(Default)]
+    struct Request {
+        waker: Option<Waker>,
+        replied: bool,
+        polls: u32,
+    }
+
+    #[test]
+    fn what_a_request_came_to_is_heard_though_its_work_was_woken_by_something_else_before_it_was_aborted() {
+        let request = Arc::new(Mutex::new(Request::default()));
+        let (heard, hears) = channel();
+        let (theirs, mut asking) = (request.clone(), None);
+        let work = poll_fn(move |context| {
+            let mut request = theirs.lock().unwrap();
+            if request.polls == 0 {
+                asking = Some(Asking::begin());
+            }
+            request.polls += 1;
+            request.waker = Some(context.waker().clone());
+            if request.replied && asking.take().is_some() {
+                heard.send(()).unwrap();
+            }
+            Poll::<()>::Pending
+        });
+        let port = Port::new();
+        let task = port.start(work).unwrap();
+        let wake = || request.lock().unwrap().waker.take().unwrap().wake();
+        let polled = |times| {
+            while request.lock().unwrap().polls < times {
+                std::thread::yield_now();
+            }
+        };
+        // not by the loop: it goes on as a task of the runtime
+        wake();
+        polled(2);
+        task.abort();
+        assert_eq!(hears.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout), "it has not ended");
+        request.lock().unwrap().replied = true;
+        wake();
+        assert_eq!(hears.recv_timeout(Duration::from_secs(20)), Ok(()));
+        // and that is all that it does
+        assert_eq!(hears.recv_timeout(Duration::from_secs(20)), Err(RecvTimeoutError::Disconnected));
     }
 }
