@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn what_a_request_came_to_is_heard_though_its_work_was_woken_by_something_else_before_it_was_aborted() {
         let request = Arc::new(Mutex::new(Request::default()));
-        let (heard, hears) = channel();
+        let (heard, replies) = channel();
         let (theirs, mut asking) = (request.clone(), None);
         let work = poll_fn(move |context| {
             let mut request = theirs.lock().unwrap();
@@ -252,11 +252,15 @@ mod tests {
         wake();
         polled(2);
         task.abort();
-        assert_eq!(hears.recv_timeout(Duration::from_millis(100)), Err(RecvTimeoutError::Timeout), "it has not ended");
+        assert_eq!(
+            replies.recv_timeout(Duration::from_millis(100)),
+            Err(RecvTimeoutError::Timeout),
+            "it has not ended"
+        );
         request.lock().unwrap().replied = true;
         wake();
-        assert_eq!(hears.recv_timeout(Duration::from_secs(20)), Ok(()));
+        assert_eq!(replies.recv_timeout(Duration::from_secs(20)), Ok(()));
         // and that is all that it does
-        assert_eq!(hears.recv_timeout(Duration::from_secs(20)), Err(RecvTimeoutError::Disconnected));
+        assert_eq!(replies.recv_timeout(Duration::from_secs(20)), Err(RecvTimeoutError::Disconnected));
     }
 }
