@@ -8,6 +8,9 @@ use super::intervals::{fencing, overlaps};
 use super::leases::{Lease, Run};
 use super::report::{Check, Report, Summary};
 
+/// Some languages tell what is left of a lease in whole milliseconds, rounded down: the deadline is up to this much later.
+const READING_NS: u64 = 1_000_000;
+
 /// How much lateness is allowed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -93,7 +96,7 @@ fn check_held<'a>(lease: &Lease<'a>, run: &mut Run<'a>) {
             refused_ns.get_or_insert(at_ns);
             continue;
         }
-        if at_ns >= valid_until {
+        if at_ns >= valid_until + READING_NS {
             violation(Check::Held, at_ns, format!("was held, and valid until {valid_until} ns"));
         }
         let ends = [(refused_ns, "it was not"), (lease.lost_ns, "it was lost"), (lease.released_ns, "it was released")];
