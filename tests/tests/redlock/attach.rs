@@ -12,6 +12,12 @@ use onelock_tests::wait::wait_until;
 const FRESH: &str = "quarantine_ms=0";
 const KINDS: [Kind; 2] = [Kind::Mutex, Kind::Reentrant];
 
+/// Has a client connect to all servers. One that an attach does not reach has the former hold for its ttl.
+fn connect_to_all(client: &Client, several: &Several) {
+    on_all(client, several, Kind::Mutex).give_back();
+    wait_until(SOON, "no server", || several.count("a") == 0);
+}
+
 /// A lease on all servers.
 fn on_all(client: &Client, several: &Several, kind: Kind) -> onelock_tests::face::Lease {
     loop {
@@ -32,6 +38,7 @@ fn a_proof_that_arrives_many_times_at_once_attaches_at_most_once() {
             .map(|n| if n % 2 == 0 { Face::Async } else { Face::Blocking })
             .map(|face| Client::connect(face, unhurried(), &several.url(FRESH)).unwrap())
             .collect();
+        clients.iter().for_each(|client| connect_to_all(client, &several));
         let mut attached = 0;
         for _ in 0..30 {
             let lease = on_all(&clients[0], &several, kind);
@@ -96,9 +103,10 @@ fn replies_of_a_majority_that_are_lost_are_one_hold() {
         for kind in KINDS {
             let several = Several::start(Flavor::Valkey91, 3);
             let holder = Client::connect(face, unhurried(), &several.url(FRESH)).unwrap();
+            let client = Client::connect(face, unhurried(), &several.proxied(FRESH)).unwrap();
+            connect_to_all(&client, &several);
             let lease = on_all(&holder, &several, kind);
             let proof = lease.detach().unwrap();
-            let client = Client::connect(face, unhurried(), &several.proxied(FRESH)).unwrap();
             let rules: Vec<_> = several.proxies[..2]
                 .iter()
                 .map(|proxy| proxy.on(scripts::attach()).once().cut_instead_of_reply(Cut::Reset))

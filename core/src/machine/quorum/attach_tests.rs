@@ -94,3 +94,20 @@ fn an_attach_keeps_the_token_that_a_majority_agrees_on_and_never_goes_below_it()
         assert_eq!(round.conclude(&mut three, at(3)).outcome, told);
     }
 }
+
+#[test]
+fn a_node_that_a_repeated_attach_does_not_reach_is_owed_the_release() {
+    let mut three = quorum(3);
+    // exchanged everywhere, and two replies are lost
+    assert!(matches!(attached(&mut three, &[silence(), silence(), granted(5)]), Outcome::Applied(Reply::Split { .. })));
+    let again = || said(Reply::Granted { fence: Some(5), again: true });
+    assert!(matches!(attached(&mut three, &[refused(), again(), again()]), Outcome::Applied(Reply::Granted { .. })));
+    let (mut round, _) = three.begin(at(3), 1, &Op::Release { claim: claim() });
+    for (node, answer) in [refused(), said(Reply::Released(true)), said(Reply::Released(true))].iter().enumerate() {
+        round.answered(&mut three, at(4), node, answer);
+    }
+    match round.conclude(&mut three, at(5)).outcome {
+        Outcome::Applied(Reply::PartlyReleased { found: true, owed, .. }) => assert_eq!(owed, Nodes::NONE.with(0)),
+        other => panic!("{other:?}"),
+    }
+}

@@ -188,7 +188,8 @@ impl Round {
                 if let Outcome::Applied(Reply::Granted { fence, .. }) = &outcome {
                     quorum.last_token = quorum.last_token.max(fence.unwrap_or(0));
                     let spared = ballot.spared();
-                    if !spared.is_empty() {
+                    // an attach is repeated with the same token: what did not reach a node this time may have done so before
+                    if !spared.is_empty() && !matches!(self.op, Op::Attach { .. }) {
                         quorum.spare(claim, spared);
                     }
                     let unheard = ballot.unheard();
