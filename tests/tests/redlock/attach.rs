@@ -38,7 +38,9 @@ fn a_proof_that_arrives_many_times_at_once_attaches_at_most_once() {
             .map(|n| if n % 2 == 0 { Face::Async } else { Face::Blocking })
             .map(|face| Client::connect(face, unhurried(), &several.url(FRESH)).unwrap())
             .collect();
-        clients.iter().for_each(|client| connect_to_all(client, &several));
+        for client in &clients {
+            connect_to_all(client, &several);
+        }
         let mut attached = 0;
         for _ in 0..30 {
             let lease = on_all(&clients[0], &several, kind);
