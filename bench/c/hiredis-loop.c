@@ -89,8 +89,8 @@ static void scripts(void) {
                              arguments[TTL_MS], arguments[FENCE_TTL_MS], proposed};
     ask(servers == 1 ? 8 : 9, acquire);
     expect("acquire", 0);
-    const char *release[] = {"EVALSHA", arguments[RELEASE_SHA], "1", arguments[LOCK], "m", token, arguments[CHANNEL]};
-    ask(7, release);
+    const char *release[] = {"EVALSHA", arguments[RELEASE_SHA], "1", arguments[LOCK], "m", token, arguments[CHANNEL], "TIME"};
+    ask(servers == 1 ? 7 : 8, release);
     expect("release", 1);
 }
 

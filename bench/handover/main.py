@@ -65,7 +65,7 @@ class Build:
     """Where the sides of a build are: a folder with turns, turns-c, libonelock.so, the Python package, the Node package."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder = folder.resolve()
 
     def command(self, face: str) -> tuple[list[str], dict[str, str]]:
         folder = self.folder
