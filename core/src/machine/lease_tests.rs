@@ -1,4 +1,4 @@
-//! Tests of one granted hold. They stand apart, for `tests/tests/loom_lease.rs` compiles `lease.rs` too.
+//! Tests of one granted hold. They stand apart, for `tests/suites/loom_lease.rs` compiles `lease.rs` too.
 
 use super::Time;
 use super::lease::{Giving, LeaseCell, LossReason, Phase};

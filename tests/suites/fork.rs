@@ -1,5 +1,5 @@
 //! Forked children, and processes that end without closing anything. What the processes see is checked by
-//! `src/bin/forker.rs`; here, what the server sees.
+//! `tests/harness/bin/forker.rs`; here, what the server sees.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
 

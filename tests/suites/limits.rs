@@ -1,4 +1,4 @@
-//! The limits of the machine: no more threads, no more file descriptors. `src/bin/limited.rs` looks at what a process in
+//! The limits of the machine: no more threads, no more file descriptors. `tests/harness/bin/limited.rs` looks at what a process in
 //! that state is told, and that all works again later.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]

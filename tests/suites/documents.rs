@@ -125,6 +125,26 @@ fn the_addresses_are_read() {
 }
 
 #[test]
+fn every_suite_is_run() {
+    let manifest: toml::Table = read("tests/Cargo.toml").parse().unwrap();
+    let listed: BTreeSet<String> = manifest["test"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|test| {
+            test["path"].as_str().unwrap().trim_start_matches("suites/").trim_end_matches("/main.rs").to_owned()
+        })
+        .collect();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("suites");
+    let there: BTreeSet<String> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name != "common")
+        .collect();
+    assert_eq!(listed, there, "tests/Cargo.toml lists the files and folders of tests/suites");
+}
+
+#[test]
 fn links_lead_somewhere() {
     for document in DOCUMENTS {
         let text = read(document);
