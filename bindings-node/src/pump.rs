@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
-use onelock::port::is_unwanted;
+use onelock::port::is_cancelled;
 use onelock::{CredentialsRequest, Facts, Inspection, Lease, LossReason, Release};
 
 use crate::data::Failure;
@@ -85,7 +85,7 @@ impl Pump {
         }
         {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-            let unwanted = matches!(message, Message::Outcome { .. }) && is_unwanted();
+            let unwanted = matches!(message, Message::Outcome { .. }) && is_cancelled();
             if unwanted || (queue.len() >= TALK && matches!(message, Message::Said { .. })) {
                 drop(queue);
                 // a lease in it is given back now, however long the event loop stays away

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use napi::bindgen_prelude::JsValue;
 use napi::{Env, sys};
-use onelock::port::{Port, Socket};
+use onelock::port::{EventLoop, Socket};
 
 use crate::pump::{BellFunction, Message, Pump};
 use crate::records::{RECORD, State};
@@ -83,7 +83,7 @@ struct Inner {
     env: sys::napi_env,
     context: sys::napi_async_context,
     bell: sys::napi_ref,
-    port: Port,
+    port: EventLoop,
     pump: Arc<Pump>,
     /// The session's.
     state: Weak<RefCell<State>>,
@@ -141,7 +141,7 @@ impl Watcher {
             env,
             context,
             bell: reference,
-            port: Port::new(),
+            port: EventLoop::new(),
             pump: pump.clone(),
             state: Rc::downgrade(state),
             layout,
@@ -165,20 +165,20 @@ impl Watcher {
         Some(Watcher(inner))
     }
 
-    pub(crate) fn port(&self) -> &Port {
+    pub(crate) fn port(&self) -> &EventLoop {
         &self.0.port
     }
 
     /// What came of something that was begun: has the event loop watch what is new, and send together what is sent
     /// together. Only on its thread.
     pub(crate) fn attend(&self) {
-        for socket in self.0.port.fresh() {
+        for socket in self.0.port.new_sockets() {
             // otherwise the socket is dropped, and another one is made later
             if self.0.ending.get().is_none() {
                 Inner::watch(&self.0, socket);
             }
         }
-        if self.0.port.is_owing() && self.0.ending.get().is_none() {
+        if self.0.port.needs_flush() && self.0.ending.get().is_none() {
             Inner::flush_soon(&self.0);
         }
     }

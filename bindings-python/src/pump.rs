@@ -13,7 +13,7 @@ use std::{mem, process, thread};
 
 use futures_util::FutureExt;
 use onelock::ErrorKind;
-use onelock::port::{Port, Socket, Task};
+use onelock::port::{EventLoop, Socket, Task};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
@@ -37,7 +37,7 @@ struct Waiters {
 /// The way of results into one event loop.
 #[pyclass(frozen, weakref, module = "onelock._onelock")]
 pub(crate) struct Pump {
-    port: Port,
+    port: EventLoop,
     queue: Arc<Queue>,
     waiters: Mutex<Waiters>,
     next: AtomicU64,
@@ -105,8 +105,8 @@ impl Pump {
         let started = this.port.start(work.map(move |finish| report.done(finish)));
         let work = started.map_err(|error| raise(py, &error))?;
         this.waiters().results.insert(id, Waiter { future, work });
-        let fresh = this.port.fresh();
-        let flush = this.port.is_owing() && !this.called.swap(true, Ordering::Relaxed);
+        let fresh = this.port.new_sockets();
+        let flush = this.port.needs_flush() && !this.called.swap(true, Ordering::Relaxed);
         if fresh.is_empty() && !flush {
             return Ok((id, None));
         }
@@ -159,7 +159,7 @@ impl Pump {
         })?;
         let (waiters, next) = (Mutex::default(), AtomicU64::new(0));
         let called = AtomicBool::new(false);
-        Ok(Pump { port: Port::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })
+        Ok(Pump { port: EventLoop::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })
     }
 
     /// Sends the requests that came together. The loop calls it when it has gone round, and tells what has come.

@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, mem};
 
-use onelock::port::is_unwanted;
+use onelock::port::is_cancelled;
 use pyo3::prelude::*;
 
 use crate::wake::Wake;
@@ -47,7 +47,7 @@ impl Queue {
     /// Adds a result; from any thread. What nobody will take is dropped at once, however long the loop stays away.
     pub(crate) fn push(&self, id: u64, finish: Finish) {
         let mut state = self.lock();
-        if state.closed || is_unwanted() {
+        if state.closed || is_cancelled() {
             drop(state);
             drop(finish);
             return;

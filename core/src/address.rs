@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::Error;
 use crate::backend::SharedStore;
 use crate::backend::memory::MemoryStore;
-use crate::backend::quorum::{Nodes, QuorumStore};
-use crate::backend::redis::{ClusterStore, RedisStore, Seeds, Sentinels};
+use crate::backend::quorum::{RedlockNodes, RedlockStore};
+use crate::backend::redis::{ClusterSeeds, ClusterStore, RedisStore, SentinelConfig};
 use crate::options::{Options, invalid};
 
 /// The environment variable whose address is used when an empty one is given: `ONELOCK_URL`.
@@ -17,9 +17,9 @@ const EXAMPLE: &str = "redis://127.0.0.1:6379";
 #[derive(Clone)]
 pub(crate) enum Address {
     Redis(Box<crate::backend::redis::Endpoint>),
-    Sentinel(Box<Sentinels>),
-    Cluster(Seeds),
-    Quorum(Nodes),
+    Sentinel(Box<SentinelConfig>),
+    Cluster(ClusterSeeds),
+    Quorum(RedlockNodes),
     Memory(String),
 }
 
@@ -41,7 +41,7 @@ impl Address {
             }
         }
         if url.split_whitespace().nth(1).is_some() {
-            return Ok(Address::Quorum(Nodes::parse(url, &options.redis())?));
+            return Ok(Address::Quorum(RedlockNodes::parse(url, &options.redis())?));
         }
         // what is no scheme may be the beginning of a password, and is not shown
         let is_scheme = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte));
@@ -53,13 +53,13 @@ impl Address {
                 Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis())?)))
             }
             "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
-                Ok(Address::Sentinel(Box::new(Sentinels::parse(url, &options.redis())?)))
+                Ok(Address::Sentinel(Box::new(SentinelConfig::parse(url, &options.redis())?)))
             }
             "redis+cluster" | "rediss+cluster" | "valkey+cluster" | "valkeys+cluster" => {
-                Ok(Address::Cluster(Seeds::parse(url, &options.redis())?))
+                Ok(Address::Cluster(ClusterSeeds::parse(url, &options.redis())?))
             }
             "memory" => Ok(Address::Memory(rest.trim_end_matches('/').to_owned())),
-            "redlock" => Ok(Address::Quorum(Nodes::parse(url, &options.redis())?)),
+            "redlock" => Ok(Address::Quorum(RedlockNodes::parse(url, &options.redis())?)),
             "file" => Err(unsupported(&format!("{scheme}://"))),
             other => Err(invalid(
                 "make a client",
@@ -76,7 +76,7 @@ impl Address {
         urls: impl IntoIterator<Item = U>,
         options: &Options,
     ) -> Result<Address, Error> {
-        Ok(Address::Quorum(Nodes::list(urls, &options.redis())?))
+        Ok(Address::Quorum(RedlockNodes::list(urls, &options.redis())?))
     }
 
     /// Whether another store at this address is the same, once the runtime of the first one has ended.
@@ -95,9 +95,9 @@ impl Address {
     pub(crate) fn open(&self, options: &Options) -> SharedStore {
         match self {
             Address::Redis(endpoint) => Arc::new(RedisStore::at((**endpoint).clone(), options.redis())),
-            Address::Sentinel(group) => Arc::new(RedisStore::watched((**group).clone(), options.redis())),
+            Address::Sentinel(group) => Arc::new(RedisStore::with_sentinels((**group).clone(), options.redis())),
             Address::Cluster(seeds) => Arc::new(ClusterStore::at(seeds.clone(), options.redis())),
-            Address::Quorum(nodes) => Arc::new(QuorumStore::at(nodes.clone(), options.quorum())),
+            Address::Quorum(nodes) => Arc::new(RedlockStore::at(nodes.clone(), options.quorum())),
             Address::Memory(name) if name.is_empty() => Arc::new(MemoryStore::private()),
             Address::Memory(name) => Arc::new(MemoryStore::named(name)),
         }

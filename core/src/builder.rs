@@ -71,7 +71,7 @@ impl ClientBuilder {
 
     /// How long a lock stays taken at least, counted from the start of the hold and at most the ttl. Default: 0.
     ///
-    /// A lease that is given back earlier, in whatever way, leaves the key standing for the rest of that time, nobody's.
+    /// A lease that is released earlier, in whatever way, keeps the key for the rest of that time, held by nobody.
     /// For jobs of which only one machine of many is to run each tick, although their clocks differ: see
     /// [`Lock::try_acquire`](crate::Lock::try_acquire). [`Client::force_release`](crate::Client::force_release) ends it.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
@@ -98,7 +98,7 @@ impl ClientBuilder {
 
     /// How much of a lease must be left when its grant arrives. Default: 0.
     ///
-    /// A grant that comes with less, over a slow network, is given back, and waiting goes on. Less than the ttl.
+    /// A grant that comes with less, over a slow network, is released, and waiting goes on. Less than the ttl.
     pub fn min_validity(mut self, min_validity: Duration) -> Self {
         Arc::make_mut(&mut self.options.terms).min_validity = min_validity;
         self
@@ -128,7 +128,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Redlock: how long a server that was started anew without its data (no append-only file) does not vote. Zero switches
+    /// Redlock: how long a server that was restarted without its data (no append-only file) does not vote. Zero switches
     /// it off. Default: the larger of 60 s and twice the ttl.
     ///
     /// It has forgotten who holds what: as long as such a lease may last, it would help to give the lock to a second
@@ -194,7 +194,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether to believe any certificate. For experiments only: anybody in between can read and take locks. Logs a
+    /// Whether to accept any certificate. For experiments only: anybody in between can read and take locks. Logs a
     /// warning. Default: false.
     pub fn tls_insecure(mut self, insecure: bool) -> Self {
         self.options.tls.insecure = insecure;
@@ -203,7 +203,7 @@ impl ClientBuilder {
 
     /// How many replicas must confirm a grant before it counts, with `WAIT`. Default: 0, none.
     ///
-    /// A grant that fewer confirm within [`replica_timeout`](Self::replica_timeout) is given back, and waiting goes on. It
+    /// A grant that fewer confirm within [`replica_timeout`](Self::replica_timeout) is released, and waiting goes on. It
     /// makes the loss of a lock in a failover less likely and does not exclude it; each grant takes one more round trip.
     /// Without effect on a server that has no `WAIT`, which is said in a warning.
     pub fn min_replicas(mut self, count: u32) -> Self {

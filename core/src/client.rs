@@ -152,7 +152,7 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
         };
         Error::new(failure.kind, "connect", found).because(cause(engine, &failure))
     })?;
-    let facts = finding::told(facts, &engine.options.accepted_warnings);
+    let facts = finding::log_and_sort(facts, &engine.options.accepted_warnings);
     let grade = if engine.options.fencing { facts.grade } else { Grade::None };
     let wanted = engine.options.min_fencing_grade;
     if grade < wanted {
@@ -198,7 +198,7 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
 
 /// A client of one lock server, for async code: the way to locks. One for the whole program is enough.
 ///
-/// Cheap to clone; clones share connections, renewal and clean-up. May be used from any task and any thread of one tokio
+/// Cheap to clone; clones share connections, renewal and cleanup. May be used from any task and any thread of one tokio
 /// runtime: background work runs on the runtime on which the client is first used, and ends with it. `await` [`close`]
 /// (or [`release`](crate::Lease::release)) before that: a guard that is dropped at the end of `main` comes too late.
 ///
@@ -340,17 +340,17 @@ impl Client {
         self.shared.stats()
     }
 
-    /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work.
+    /// Releases what is held, waits for cleanup (at most `close_timeout`, 1 s), and ends background work.
     ///
     /// Every holder is told first: a lease that is still held is lost, with the reason [`LossReason::Closed`], and only
-    /// then given back. It does not wait for the holder's work to end: let that end before, or stop it at the loss.
+    /// then released. It does not wait for the holder's work to end: let that end before, or stop it at the loss.
     /// Waiting acquires end with `Closed`, and so does every later call but release and drop; clones are closed too.
-    /// Idempotent. What could not be given back in time ends with its ttl.
+    /// Idempotent. What could not be released in time ends with its ttl.
     ///
     /// [`LossReason::Closed`]: crate::LossReason::Closed
     ///
     /// # Cancel safety
-    /// From the first poll on the client is closed. If the future is dropped, what was not yet given back ends with its ttl.
+    /// From the first poll on the client is closed. If the future is dropped, what was not yet released ends with its ttl.
     pub async fn close(&self) {
         if let Some(engine) = self.shared.begin_close() {
             closing::close(&engine, Telling::All).await;

@@ -1,4 +1,4 @@
-//! What is wanted of a lock: kind, name and options. Both faces of a lock share it.
+//! What a caller wants of a lock: kind, name and options. The async and the blocking lock share it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::options::{Options, check_name, check_wait, check_words, invalid};
 
 type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
 
-/// What both faces of a lock share: everything about it but the client.
+/// Everything about a lock but the client.
 #[derive(Clone)]
 pub(crate) struct Description {
     pub(crate) kind: Kind,
@@ -61,7 +61,7 @@ impl Description {
     /// Registers the callbacks of the description with a fresh hold.
     pub(crate) fn listen(&self, hold: &Hold) {
         if let Some(callback) = self.on_lost.clone() {
-            // a fresh hold cannot have been told lost
+            // a fresh hold cannot have been notified of a loss
             drop(hold.on_lost(Box::new(move |reason| callback(reason))));
         }
         if let Some(callback) = self.on_jeopardy.clone() {

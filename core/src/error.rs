@@ -17,7 +17,7 @@ pub enum ErrorKind {
     Cancelled,
     /// The lease ended without being released.
     Lost,
-    /// The lease was released or handed away before.
+    /// The lease was released or detached before.
     NotHeld,
     /// No server could be reached in time.
     Unavailable,

@@ -1,4 +1,4 @@
-//! The end of the program: what clients on the library's own runtime still have to give back, they give back then, within
+//! The end of the program: what clients on the library's own runtime still have to release, they release then, within
 //! a second. For programs in Rust; bindings do so by the means of their language.
 
 #![allow(unsafe_code)]
@@ -17,7 +17,7 @@ use crate::driver::process::Stamp;
 /// How long the end of the process waits.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// Somebody else looks after the end.
+/// Set when the caller handles the end of the program itself.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -90,7 +90,7 @@ extern "C" fn at_exit() {
         if ELSEWHERE.load(Ordering::Relaxed) {
             return;
         }
-        // a forked child gives back nothing of its parent's, and does not touch it
+        // a forked child releases nothing of its parent's, and does not touch it
         let busy = busy();
         if busy.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Looking at a lock from outside, and taking it away by force.
+//! Inspecting a lock from outside, and releasing it by force.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::machine::naming::RELEASED_VALUE;
 use crate::machine::{Answer, Failure, Key, Kind, Op, Outcome, OwnerInfo, Reply, Standing, Time, token};
 use crate::{Client, Error, ErrorKind};
 
-/// What stands under a name, from [`Client::inspect`](crate::Client::inspect).
+/// What a key holds, from [`Client::inspect`](crate::Client::inspect).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -19,7 +19,7 @@ pub struct Inspection {
     pub kind: Kind,
     /// Who holds it, when the holder is an `inspectable` client of this library.
     pub owner: Option<OwnerInfo>,
-    /// How often the holder has entered; 1 for a lock that is not reentrant. 0: it was given back, and stands for the rest of
+    /// How often the holder has entered; 1 for a lock that is not reentrant. 0: it was released, and stands for the rest of
     /// its `min_hold`.
     pub hold_count: u64,
     /// What is left of the holder's time to live on the server; `None` for a foreign key without one.

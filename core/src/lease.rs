@@ -24,7 +24,7 @@ pub enum Release {
     AlreadyExpired,
     /// This handle was released, detached or closed before. Nothing was sent.
     AlreadyReleased,
-    /// It is not held any more, but no server confirmed it in time; clean-up goes on in the background.
+    /// It is not held any more, but no server confirmed it in time; cleanup goes on in the background.
     Unconfirmed,
 }
 
@@ -98,7 +98,7 @@ impl Handle {
         Err(Error::new(ErrorKind::Forked, tried, "this lease belongs to the parent process").on(&self.name))
     }
 
-    /// Begins a release: false when this handle was given back before.
+    /// Begins a release: false when this handle was released before.
     pub(crate) fn begin_release(&self) -> Result<bool, Error> {
         self.check_here("release")?;
         Ok(!self.given_back.swap(true, Ordering::AcqRel))
@@ -333,17 +333,17 @@ impl Lease {
         giving::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
     }
 
-    /// Gives the lock back, wakes a waiter, and tells what the server found. Idempotent; one round trip, within
+    /// Releases the lock, wakes a waiter, and tells what the server found. Idempotent; one round trip, within
     /// `request_timeout`.
     ///
-    /// Of a reentrant lock that was entered more than once, this handle's entry is given back; the last one gives back
+    /// Of a reentrant lock that was entered more than once, this handle's entry is released; the last one releases
     /// the lock.
     ///
     /// # Errors
     /// Only `Forked`, in a forked child. Everything else is an outcome, see [`Release`].
     ///
     /// # Cancel safety
-    /// From the first poll on the lease is not held; if the future is dropped, clean-up goes on in the background.
+    /// From the first poll on the lease is not held; if the future is dropped, cleanup goes on in the background.
     pub async fn release(&self) -> Result<Release, Error> {
         if !self.handle.begin_release()? {
             return Ok(Release::AlreadyReleased);

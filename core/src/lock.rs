@@ -43,7 +43,7 @@ macro_rules! lock_setters {
         }
 
         /// How long the lock stays taken at least, counted from the start of the hold and at most the ttl; a lease that is
-        /// given back earlier, in whatever way, leaves the key standing for the rest, nobody's. Default: the client's (0).
+        /// released earlier, in whatever way, keeps the key for the rest, held by nobody. Default: the client's (0).
         ///
         /// "Only one of many machines runs this tick" is `try_acquire` with a `min_hold` above what their clocks differ by
         /// and below the time between ticks.
@@ -59,7 +59,7 @@ macro_rules! lock_setters {
             self
         }
 
-        /// How much of a lease must be left when its grant arrives; a later one is given back, and waiting goes on.
+        /// How much of a lease must be left when its grant arrives; a later one is released, and waiting goes on.
         /// Default: the client's (0).
         pub fn min_validity(mut self, min_validity: Duration) -> Self {
             Arc::make_mut(&mut self.what.terms).min_validity = min_validity;
@@ -314,7 +314,7 @@ impl Lock {
         }
     }
 
-    /// Goes on with a hold that another process gave away with [`Lease::detach`]. One round trip. The lock's ttl counts
+    /// Takes over a hold that another process detached with [`Lease::detach`]. One round trip. The lock's ttl counts
     /// from here; name, kind and prefix must be those of the lock that was detached.
     ///
     /// The server exchanges the token of the hold for a new one, so a proof attaches once, however often it arrives. The
@@ -324,10 +324,10 @@ impl Lock {
     /// # Errors
     /// `InvalidArgument` for a text that is no such proof, and for an owner who has the lock already; `Lost` when the hold
     /// has ended meanwhile, or somebody has attached with this proof before; else as [`Lock::acquire`]. After an error that
-    /// leaves it open whether the server did it, such as `Unavailable`, the hold is given back if it did.
+    /// leaves it open whether the server did it, such as `Unavailable`, the hold is released if it did.
     ///
     /// # Cancel safety
-    /// If the future is dropped, a hold that was taken over is given back in the background, and is free. If the request
+    /// If the future is dropped, a hold that was taken over is released in the background, and is free. If the request
     /// never reached the server, the hold stays as it was and the proof can be used again.
     pub async fn attach(&self, proof: &str) -> Result<Lease, Error> {
         self.what.check("attach")?;

@@ -1,5 +1,5 @@
-//! What the library has to say, line by line, for bindings to other languages. Programs in Rust use a `tracing` subscriber
-//! of their own instead.
+//! Passes the library's events to the log of another language, line by line. Programs in Rust use a `tracing`
+//! subscriber of their own instead.
 //!
 //! Levels are numbers that never change: 0 is nothing, and each one includes those below it.
 

@@ -125,7 +125,7 @@ impl Options {
 
 impl Options {
     /// What a store of several servers needs to know of them.
-    pub(crate) fn quorum(&self) -> quorum::QuorumOptions {
+    pub(crate) fn quorum(&self) -> quorum::RedlockOptions {
         let rules = Rules {
             quarantine: self.quarantine,
             drift_factor: self.terms.drift_factor,
@@ -134,7 +134,7 @@ impl Options {
         };
         // a thread has connections of its own to all of them
         let redis = redis::RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis() };
-        quorum::QuorumOptions { redis, node_timeout: self.node_timeout, rules }
+        quorum::RedlockOptions { redis, node_timeout: self.node_timeout, rules }
     }
 
     /// What the Redis store needs to know of them.

@@ -1,19 +1,20 @@
-//! The event loop of another language, as far as the library needs it: work begins on the loop's thread, and its requests
-//! are written and their replies read there, without a switch to another thread. For bindings; programs in Rust do not
-//! need it.
+//! Running the library on the event loop of another language: tasks start on the loop's thread, and their requests are
+//! written and their replies read there, without a switch to another thread. For bindings; programs in Rust do not need it.
 //!
-//! A binding makes one [`Port`] for each event loop, and
+//! A binding makes one [`EventLoop`] for each event loop, and
 //!
-//! 1. begins every call with [`Port::start`], on the loop's thread;
-//! 2. after that, has the loop watch for reading what [`Port::fresh`] hands out;
-//! 3. calls [`Port::ready`] on the loop's thread when one of these can be read, and stops watching and drops it when that
-//!    returns `false`;
-//! 4. calls [`Port::flush`] on the loop's thread when [`Port::is_owing`] says so and the loop has gone round once;
-//! 5. drops what [`is_unwanted`] instead of queueing it for the loop, and what it has queued when it [aborts](Task::abort).
+//! 1. starts every call with [`EventLoop::start`], on the loop's thread;
+//! 2. after that, has the loop watch the sockets from [`EventLoop::new_sockets`] for reading;
+//! 3. calls [`EventLoop::ready`] on the loop's thread when one of them is readable, and stops watching and drops it when
+//!    that returns `false`;
+//! 4. calls [`EventLoop::flush`] on the loop's thread when [`EventLoop::needs_flush`] says so and the loop has run its ready
+//!    callbacks;
+//! 5. drops the result of a task that [`is_cancelled`] instead of queueing it for the loop, and removes what it has queued
+//!    when it [aborts](Task::abort) one.
 //!
-//! Everything goes on without the loop: work that waits for anything else than such a reply becomes a task of the
-//! [background runtime](crate::runtime), requests for which there is no such connection go over the one that tasks share,
-//! and renewal and clean-up always do. A loop that never watches anything is served as well, only slower.
+//! Nothing depends on the loop: a task that waits for anything but such a reply moves to the
+//! [background runtime](crate::runtime), requests without such a connection go over the multiplexed one, and so do renewal
+//! and cleanup. A loop that never watches a socket is served as well, only slower.
 
 mod task;
 
@@ -24,40 +25,40 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-pub use task::{Task, begin, is_unwanted};
+pub use task::{Task, begin, is_cancelled};
 
 use crate::Error;
 use crate::driver::process::{Inherited, Stamp};
 
 thread_local! {
-    /// The port whose work this thread is at.
-    static CURRENT: RefCell<Option<Arc<Inner>>> = const { RefCell::new(None) };
-    /// The work that this thread is at.
-    static STEPPING: RefCell<Option<Arc<Task>>> = const { RefCell::new(None) };
+    /// The event loop that runs on this thread.
+    static CURRENT_LOOP: RefCell<Option<Arc<LoopState>>> = const { RefCell::new(None) };
+    /// The task that runs on this thread.
+    static CURRENT_TASK: RefCell<Option<Arc<Task>>> = const { RefCell::new(None) };
 }
 
-static NEXT: AtomicU64 = AtomicU64::new(1);
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 /// A connection that an event loop reads.
-pub(crate) trait Moored: Send + Sync {
-    /// What to watch.
+pub(crate) trait LoopSocket: Send + Sync {
+    /// The descriptor to watch.
     fn fd(&self) -> i32;
 
-    /// From now on the loop watches it.
+    /// The loop watches it from now on.
     fn watched(&self);
 
-    /// There is something to read. False when it is over.
+    /// The socket is readable. False when it is closed.
     fn ready(&self) -> bool;
 
-    /// What waited to be sent with others is sent.
+    /// Sends the requests that wait to be sent together.
     fn flush(&self);
 
-    /// Takes in what is there in place of the loop, which may not come by; from any thread.
-    fn relieve(&self);
+    /// Reads what has arrived when the loop is blocked; from any thread.
+    fn read_available(&self);
 }
 
 /// A connection for the loop to watch. Keep it for as long as the loop watches it: it is not closed before it is dropped.
-pub struct Socket(Inherited<Arc<dyn Moored>>);
+pub struct Socket(Inherited<Arc<dyn LoopSocket>>);
 
 impl Socket {
     /// The file descriptor, to be watched for reading only.
@@ -72,7 +73,7 @@ impl std::fmt::Debug for Socket {
     }
 }
 
-/// The way between one event loop and the library.
+/// One event loop of another language.
 ///
 /// ```
 /// # fn main() -> Result<(), onelock::Error> {
@@ -90,70 +91,70 @@ impl std::fmt::Debug for Socket {
 /// task.abort(); // it has ended: nothing happens
 /// # Ok(()) }
 /// ```
-pub struct Port(Inherited<Arc<Inner>>);
+pub struct EventLoop(Inherited<Arc<LoopState>>);
 
-/// What a port is for those who come across it.
-pub(crate) struct Inner {
+/// The state of an event loop, as the library sees it.
+pub(crate) struct LoopState {
     stamp: Stamp,
     /// Its number in this process; from 1.
     pub(crate) number: u64,
-    fresh: Mutex<Vec<Arc<dyn Moored>>>,
-    /// All that the loop watches or is about to watch.
-    moored: Mutex<Vec<Weak<dyn Moored>>>,
-    /// Whether there may be any; so that nobody else has to look.
-    any_fresh: AtomicBool,
-    /// What was woken on the loop's thread, and goes on there.
-    going_on: Mutex<VecDeque<Arc<Task>>>,
-    /// Those that have something to send when the loop has gone round.
-    owing: Mutex<Vec<Arc<dyn Moored>>>,
+    new_sockets: Mutex<Vec<Arc<dyn LoopSocket>>>,
+    /// Every socket that the loop watches or is about to watch.
+    sockets: Mutex<Vec<Weak<dyn LoopSocket>>>,
+    /// Whether there may be any, so that the mutex is locked only then.
+    has_new_sockets: AtomicBool,
+    /// Tasks that were woken on the loop's thread and run there.
+    run_queue: Mutex<VecDeque<Arc<Task>>>,
+    /// Sockets with requests to send after the loop has run its ready callbacks.
+    flush_queue: Mutex<Vec<Arc<dyn LoopSocket>>>,
     /// Whether there are any.
-    any_owing: AtomicBool,
+    has_flush_queue: AtomicBool,
 }
 
-impl Inner {
-    fn fresh(&self) -> MutexGuard<'_, Vec<Arc<dyn Moored>>> {
-        self.fresh.lock().unwrap_or_else(PoisonError::into_inner)
+impl LoopState {
+    fn new_sockets(&self) -> MutexGuard<'_, Vec<Arc<dyn LoopSocket>>> {
+        self.new_sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn going_on(&self) -> MutexGuard<'_, VecDeque<Arc<Task>>> {
-        self.going_on.lock().unwrap_or_else(PoisonError::into_inner)
+    fn run_queue(&self) -> MutexGuard<'_, VecDeque<Arc<Task>>> {
+        self.run_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loop is to watch this when it comes by.
-    pub(crate) fn moor(&self, socket: Arc<dyn Moored>) {
-        let mut moored = self.moored();
-        moored.retain(|known| known.strong_count() > 0);
-        moored.push(Arc::downgrade(&socket));
-        drop(moored);
-        self.fresh().push(socket);
-        self.any_fresh.store(true, Ordering::Release);
+    /// Hands a socket to the loop, to be watched.
+    pub(crate) fn register(&self, socket: Arc<dyn LoopSocket>) {
+        let mut sockets = self.sockets();
+        sockets.retain(|known| known.strong_count() > 0);
+        sockets.push(Arc::downgrade(&socket));
+        drop(sockets);
+        self.new_sockets().push(socket);
+        self.has_new_sockets.store(true, Ordering::Release);
     }
 
-    /// The loop is to [flush](Port::flush) this when it has gone round.
-    pub(crate) fn owe(&self, socket: Arc<dyn Moored>) {
-        self.owing().push(socket);
-        self.any_owing.store(true, Ordering::Release);
+    /// Asks the loop to [flush](EventLoop::flush) this socket.
+    pub(crate) fn request_flush(&self, socket: Arc<dyn LoopSocket>) {
+        self.flush_queue().push(socket);
+        self.has_flush_queue.store(true, Ordering::Release);
     }
 
-    fn moored(&self) -> MutexGuard<'_, Vec<Weak<dyn Moored>>> {
-        self.moored.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sockets(&self) -> MutexGuard<'_, Vec<Weak<dyn LoopSocket>>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in the replies that are there, in place of the loop.
-    fn relieve(&self) {
-        let moored: Vec<_> = self.moored().iter().filter_map(Weak::upgrade).collect();
-        for socket in moored {
-            socket.relieve();
+    /// Reads the replies that have arrived, in place of the loop.
+    fn read_available(&self) {
+        let sockets: Vec<_> = self.sockets().iter().filter_map(Weak::upgrade).collect();
+        for socket in sockets {
+            socket.read_available();
         }
     }
 
-    fn owing(&self) -> MutexGuard<'_, Vec<Arc<dyn Moored>>> {
-        self.owing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn flush_queue(&self) -> MutexGuard<'_, Vec<Arc<dyn LoopSocket>>> {
+        self.flush_queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn flush(&self) {
-        while self.any_owing.swap(false, Ordering::AcqRel) {
-            let owing = mem::take(&mut *self.owing());
+        while self.has_flush_queue.swap(false, Ordering::AcqRel) {
+            let owing = mem::take(&mut *self.flush_queue());
             for socket in owing {
                 socket.flush();
             }
@@ -161,137 +162,137 @@ impl Inner {
     }
 }
 
-/// The port whose work the calling thread is at; none in a forked child.
-pub(crate) fn current() -> Option<Arc<Inner>> {
-    let current = CURRENT.with_borrow(Clone::clone)?;
+/// The event loop that runs on the calling thread; none in a forked child.
+pub(crate) fn current() -> Option<Arc<LoopState>> {
+    let current = CURRENT_LOOP.with_borrow(Clone::clone)?;
     current.stamp.is_here().then_some(current)
 }
 
-/// A request is on its way over a connection of the loop, until dropped.
-pub(crate) struct Asking(Option<Arc<Task>>);
+/// Marks the running task as having a request in flight on a connection of the loop, until dropped.
+pub(crate) struct InFlightMark(Option<Arc<Task>>);
 
-impl Asking {
-    /// By the work that this thread is at.
-    pub(crate) fn begin() -> Asking {
-        let task = STEPPING.with_borrow(Clone::clone);
+impl InFlightMark {
+    /// For the task that runs on this thread.
+    pub(crate) fn begin() -> InFlightMark {
+        let task = CURRENT_TASK.with_borrow(Clone::clone);
         if let Some(task) = &task {
-            task.asking.store(true, Ordering::Release);
+            task.request_in_flight.store(true, Ordering::Release);
         }
-        Asking(task)
+        InFlightMark(task)
     }
 }
 
-impl Drop for Asking {
+impl Drop for InFlightMark {
     fn drop(&mut self) {
         if let Some(task) = &self.0 {
-            task.asking.store(false, Ordering::Release);
+            task.request_in_flight.store(false, Ordering::Release);
         }
     }
 }
 
-/// Makes a port the current one until dropped.
-struct Here(Option<Arc<Inner>>);
+/// Makes an event loop the current one until dropped.
+struct CurrentLoopGuard(Option<Arc<LoopState>>);
 
-impl Here {
-    fn at(port: &Arc<Inner>) -> Here {
-        Here(CURRENT.replace(Some(port.clone())))
+impl CurrentLoopGuard {
+    fn enter(event_loop: &Arc<LoopState>) -> CurrentLoopGuard {
+        CurrentLoopGuard(CURRENT_LOOP.replace(Some(event_loop.clone())))
     }
 }
 
-impl Drop for Here {
+impl Drop for CurrentLoopGuard {
     fn drop(&mut self) {
-        CURRENT.set(self.0.take());
+        CURRENT_LOOP.set(self.0.take());
     }
 }
 
-impl Default for Port {
-    fn default() -> Port {
-        Port::new()
+impl Default for EventLoop {
+    fn default() -> EventLoop {
+        EventLoop::new()
     }
 }
 
-impl std::fmt::Debug for Port {
+impl std::fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Port").field(&self.0.number).finish()
     }
 }
 
-impl Port {
-    /// A port for one event loop. No I/O happens.
-    pub fn new() -> Port {
+impl EventLoop {
+    /// State for one event loop. No I/O happens.
+    pub fn new() -> EventLoop {
         let stamp = Stamp::here();
-        let inner = Inner {
+        let inner = LoopState {
             stamp,
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
-            fresh: Mutex::default(),
-            moored: Mutex::default(),
-            any_fresh: AtomicBool::new(false),
-            going_on: Mutex::default(),
-            owing: Mutex::default(),
-            any_owing: AtomicBool::new(false),
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            new_sockets: Mutex::default(),
+            sockets: Mutex::default(),
+            has_new_sockets: AtomicBool::new(false),
+            run_queue: Mutex::default(),
+            flush_queue: Mutex::default(),
+            has_flush_queue: AtomicBool::new(false),
         };
         // a forked child that drops what it inherited must touch neither the parent's runtime nor its connections
-        Port(Inherited::new(Arc::new(inner), stamp))
+        EventLoop(Inherited::new(Arc::new(inner), stamp))
     }
 
-    /// Begins `work` on this thread, which must be the loop's, up to where it has to wait. Fails when there is no
+    /// Starts `work` on this thread, which must be the loop's, and runs it until it has to wait. Fails when there is no
     /// background runtime (`SystemLimit`).
     pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
         let task = Task::new(Some(self.0.clone()), work)?;
-        let here = Here::at(&self.0);
-        task.step();
-        self.go_on();
-        drop(here);
+        let current = CurrentLoopGuard::enter(&self.0);
+        task.poll();
+        self.run_queued();
+        drop(current);
         Ok(task)
     }
 
-    /// What the loop is to watch from now on, in addition to what it was given before. To be asked on the loop's thread,
-    /// after [`Port::start`]. Most of the time there is nothing.
-    pub fn fresh(&self) -> Vec<Socket> {
-        if !self.0.any_fresh.swap(false, Ordering::AcqRel) {
+    /// The sockets that the loop must watch from now on, in addition to earlier ones. To be called on the loop's
+    /// thread, after [`EventLoop::start`]. Usually empty.
+    pub fn new_sockets(&self) -> Vec<Socket> {
+        if !self.0.has_new_sockets.swap(false, Ordering::AcqRel) {
             return Vec::new();
         }
-        let fresh = mem::take(&mut *self.0.fresh());
+        let fresh = mem::take(&mut *self.0.new_sockets());
         let watched = fresh.into_iter().inspect(|socket| socket.watched());
         watched.map(|socket| Socket(Inherited::new(socket, self.0.stamp))).collect()
     }
 
-    /// Something can be read, or was closed. To be called on the loop's thread: work that waited for it goes on there. When
-    /// this returns `false`, it is over: stop watching it, and then drop it.
+    /// A socket is readable, or was closed. To be called on the loop's thread: tasks that waited for it run there. When
+    /// this returns `false`, stop watching the socket, and then drop it.
     pub fn ready(&self, socket: &Socket) -> bool {
         if !self.0.stamp.is_here() {
             // a forked child has nothing to do with its parent's connections
             return false;
         }
-        let here = Here::at(&self.0);
+        let current = CurrentLoopGuard::enter(&self.0);
         let goes_on = socket.0.ready();
-        self.go_on();
+        self.run_queued();
         self.0.flush();
-        drop(here);
+        drop(current);
         goes_on
     }
 
-    /// Whether requests wait to be sent together with others: [`Port::flush`] is to be called soon.
-    pub fn is_owing(&self) -> bool {
-        self.0.any_owing.load(Ordering::Acquire)
+    /// Whether requests wait to be sent together: [`EventLoop::flush`] is to be called soon.
+    pub fn needs_flush(&self) -> bool {
+        self.0.has_flush_queue.load(Ordering::Acquire)
     }
 
-    /// Sends what waits to be sent together with others. To be called on the loop's thread, once everything that can
-    /// begin now has begun. What is not sent within the time limit of a request is sent in another way.
+    /// Sends the requests that wait to be sent together. To be called on the loop's thread, once all tasks that can
+    /// start now have started. A request that is not sent within its time limit is sent over another connection.
     pub fn flush(&self) {
-        if self.is_owing() && self.0.stamp.is_here() {
-            let here = Here::at(&self.0);
+        if self.needs_flush() && self.0.stamp.is_here() {
+            let current = CurrentLoopGuard::enter(&self.0);
             self.0.flush();
-            self.go_on();
-            drop(here);
+            self.run_queued();
+            drop(current);
         }
     }
 
-    fn go_on(&self) {
+    fn run_queued(&self) {
         loop {
-            let next = self.0.going_on().pop_front();
+            let next = self.0.run_queue().pop_front();
             let Some(task) = next else { return };
-            task.step();
+            task.poll();
         }
     }
 }

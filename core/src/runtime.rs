@@ -23,7 +23,7 @@ use crate::driver::process::{Inherited, Stamp};
 use crate::{Client, Error, ErrorKind, exit};
 
 /// From now on the caller looks after the end of the program itself, with [`close_all`]. Without it what clients of
-/// [`blocking`](crate::blocking) hold, or still have to give back, is given back when the program ends, within a second.
+/// [`blocking`](crate::blocking) hold, or still have to release, is released when the program ends, within a second.
 pub fn leave_exit_to_caller() {
     exit::leave_to_caller();
 }

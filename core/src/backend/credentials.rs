@@ -1,4 +1,5 @@
-//! Who logs in, asked for each new connection: for services whose passwords are tokens that end after a while.
+//! The credentials provider: asked for user and password of each new connection, for services whose passwords are
+//! tokens that expire.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Display};
@@ -108,7 +109,7 @@ pub struct CredentialsRequest {
 }
 
 impl CredentialsRequest {
-    /// Whoever waits keeps `asker`, and waits until `until`.
+    /// The caller keeps `asker` alive while it waits, until `until` at most.
     pub(crate) fn new(until: Time, asker: &Arc<()>, give: impl FnOnce(Given) + Send + 'static) -> CredentialsRequest {
         CredentialsRequest { until, asker: Arc::downgrade(asker), give: Box::new(give) }
     }
@@ -131,7 +132,7 @@ impl fmt::Debug for CredentialsRequest {
     }
 }
 
-/// A text of somebody else on one line, cut.
+/// A foreign text on one line, cut to a length.
 fn shown(text: &str) -> String {
     let plain = |character: char| if character.is_control() { ' ' } else { character };
     let line: String = text.trim().chars().take(SHOWN).map(plain).collect();
@@ -210,7 +211,7 @@ impl CredentialsSource {
 
     fn work(&self) {
         while let Some(request) = self.next() {
-            // the request is dropped on the way, which tells whoever waits
+            // the request is dropped on the way, which tells the caller
             if catch_unwind(AssertUnwindSafe(|| self.provider.0.ask(request))).is_err() {
                 tracing::error!("a credentials provider panicked; the next connection asks it again");
             }

@@ -1,4 +1,4 @@
-//! What is found out about a server that breaks locks: a sentence for people that ends with a name, by which it can be
+//! Warnings about a server that endangers locks: a sentence for people that ends with a name, by which it can be
 //! accepted.
 
 use super::Facts;
@@ -20,21 +20,21 @@ pub(crate) const EVICTION: &str = "eviction";
 pub(crate) const PERSISTENCE: &str = "persistence";
 /// A failover may lose a lock.
 pub(crate) const REPLICAS: &str = "replicas";
-/// The server does not tell.
+/// The server does not report it.
 pub(crate) const UNKNOWN: &str = "unknown";
 /// Some slots of a cluster have no master.
 pub(crate) const SLOTS: &str = "slots";
-/// One server of several cannot be asked.
+/// One server of several cannot be queried.
 pub(crate) const ABSENT: &str = "absent";
 /// An even number of servers of which a majority counts.
 pub(crate) const EVEN: &str = "even";
 
-/// A finding: what it is, and its name.
+/// A warning: a sentence, and its name.
 pub(crate) fn finding(name: &str, text: &str) -> String {
     format!("{text} ({name})")
 }
 
-/// The name of a finding.
+/// The name of a warning.
 fn name(finding: &str) -> &str {
     finding.strip_suffix(')').and_then(|front| front.rsplit_once('(')).map_or("", |(_, name)| name)
 }
@@ -57,8 +57,8 @@ fn unknown(word: &str) -> String {
     format!("accepted_warnings: there is no warning named {word:?}; there are: {}", names.join(", "))
 }
 
-/// Says what was found and is not on the list of what is accepted: a line for what is a danger, and one for the rest.
-pub(crate) fn told(mut facts: Facts, accepted: &str) -> Facts {
+/// Logs the warnings that are not accepted: one line for dangers, one for the rest.
+pub(crate) fn log_and_sort(mut facts: Facts, accepted: &str) -> Facts {
     let accepted = names(accepted).unwrap_or_default();
     let open = facts.warnings.iter().filter(|warning| !is_accepted(warning, &accepted)).cloned();
     let (dangers, remarks): (Vec<String>, Vec<String>) = open.partition(|warning| is_danger(warning));

@@ -17,17 +17,17 @@ use once_cell::race::OnceBox;
 use tokio::sync::watch;
 
 use crate::ErrorKind;
-use crate::backend::{Boxed, Facts, Hearing, Interrupt, Store, StoreStats, Subscription};
+use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription, SubscriptionState};
 use crate::driver::clock;
 use crate::machine::model::Model;
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time};
 
-/// Below this many keys the server does not look for counters that it can do without.
+/// With fewer keys than this the server does not remove unneeded counters.
 const COMPACT_FLOOR: usize = 1024;
 
-/// One client's door to a lock server in memory.
+/// One client's access to a lock server in memory.
 pub struct MemoryStore {
-    server: Arc<Server>,
+    server: Arc<MemoryServer>,
     /// Tells this client's subscriptions from those of others that share the server.
     client: u64,
     address: String,
@@ -35,35 +35,36 @@ pub struct MemoryStore {
     commands_sent: AtomicU64,
 }
 
-struct Server {
-    state: Mutex<State>,
+struct MemoryServer {
+    state: Mutex<MemoryState>,
 }
 
-struct State {
+struct MemoryState {
     model: Model,
     compact_at: usize,
-    ears: BTreeMap<(Kind, Key), Vec<Ear>>,
+    subscribers: BTreeMap<(Kind, Key), Vec<MemorySubscriber>>,
     numbers: u64,
 }
 
 /// One subscription.
-struct Ear {
+struct MemorySubscriber {
     number: u64,
     client: u64,
-    hearing: Arc<watch::Sender<Hearing>>,
+    state: Arc<watch::Sender<SubscriptionState>>,
 }
 
 /// Ends a subscription when dropped.
-struct EarGuard {
-    server: Weak<Server>,
+struct MemorySubscriptionGuard {
+    server: Weak<MemoryServer>,
     channel: (Kind, Key),
     number: u64,
-    /// Kept so that a waiter whose client was closed goes on hearing nothing, instead of an endless "no sender".
-    _hearing: Arc<watch::Sender<Hearing>>,
+    /// Keeps the channel open, so that a waiter whose client was closed waits for nothing instead of seeing a closed
+    /// channel again and again.
+    _sender: Arc<watch::Sender<SubscriptionState>>,
 }
 
-/// The named servers of this process. A name whose last client is gone is removed by that client.
-static NAMED: Mutex<BTreeMap<String, Weak<Server>>> = Mutex::new(BTreeMap::new());
+/// The named servers of this process. The last client of a name removes it.
+static NAMED: Mutex<BTreeMap<String, Weak<MemoryServer>>> = Mutex::new(BTreeMap::new());
 
 /// A panic elsewhere leaves every state here whole: each change is a single step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -78,14 +79,15 @@ fn server_time_us(now: Time) -> u64 {
     wall_us + now.since(anchored_at).as_micros() as u64
 }
 
-impl Server {
-    fn new() -> Arc<Server> {
-        let state = State { model: Model::new(), compact_at: COMPACT_FLOOR, ears: BTreeMap::new(), numbers: 0 };
-        Arc::new(Server { state: Mutex::new(state) })
+impl MemoryServer {
+    fn new() -> Arc<MemoryServer> {
+        let state =
+            MemoryState { model: Model::new(), compact_at: COMPACT_FLOOR, subscribers: BTreeMap::new(), numbers: 0 };
+        Arc::new(MemoryServer { state: Mutex::new(state) })
     }
 }
 
-impl State {
+impl MemoryState {
     fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
@@ -97,9 +99,9 @@ impl State {
             self.model.compact(now_us);
             self.compact_at = COMPACT_FLOOR.max(self.model.len() * 2);
         }
-        if let Some(ears) = reply.announced.as_ref().and_then(|channel| self.ears.get(channel)) {
-            for ear in ears {
-                ear.hearing.send_modify(|hearing| hearing.hints += 1);
+        if let Some(subscribers) = reply.announced.as_ref().and_then(|channel| self.subscribers.get(channel)) {
+            for subscriber in subscribers {
+                subscriber.state.send_modify(|state| state.generation += 1);
             }
         }
         reply.outcome
@@ -109,14 +111,14 @@ impl State {
 impl MemoryStore {
     /// `memory://`: a server that nobody else sees.
     pub fn private() -> MemoryStore {
-        MemoryStore::on(Server::new(), "memory://".to_owned())
+        MemoryStore::on(MemoryServer::new(), "memory://".to_owned())
     }
 
     /// `memory://NAME`: the server of that name, made if no client of this process has it now.
     pub fn named(name: &str) -> MemoryStore {
         let mut named = lock(&NAMED);
         let server = named.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let server = Server::new();
+            let server = MemoryServer::new();
             named.insert(name.to_owned(), Arc::downgrade(&server));
             server
         });
@@ -124,7 +126,7 @@ impl MemoryStore {
         MemoryStore::on(server, format!("memory://{name}"))
     }
 
-    fn on(server: Arc<Server>, address: String) -> MemoryStore {
+    fn on(server: Arc<MemoryServer>, address: String) -> MemoryStore {
         let client = lock(&server.state).number();
         MemoryStore { server, client, address, closed: AtomicBool::new(false), commands_sent: AtomicU64::new(0) }
     }
@@ -138,7 +140,7 @@ impl MemoryStore {
 
     /// How many subscriptions of any client stand on the server: for tests of leaks.
     pub fn subscriptions(&self) -> usize {
-        lock(&self.server.state).ears.values().map(Vec::len).sum()
+        lock(&self.server.state).subscribers.values().map(Vec::len).sum()
     }
 
     fn apply(&self, op: &Op) -> Answer {
@@ -184,17 +186,18 @@ impl Store for MemoryStore {
         let channel = (kind, key.clone());
         let mut state = lock(&self.server.state);
         let number = state.number();
-        // seen under the lock that `close` takes too: a subscription is either there for `close` to end, or starts ended
+        // checked under the lock that `close` takes too: a subscription either is there for `close` to end, or starts
+        // ended
         let subscribed = !self.is_closed();
-        let (sender, hearing) = watch::channel(Hearing { subscribed, refused: false, hints: 1 });
+        let (sender, receiver) = watch::channel(SubscriptionState { subscribed, refused: false, generation: 1 });
         let sender = Arc::new(sender);
         if subscribed {
-            let ear = Ear { number, client: self.client, hearing: sender.clone() };
-            state.ears.entry(channel.clone()).or_default().push(ear);
+            let entry = MemorySubscriber { number, client: self.client, state: sender.clone() };
+            state.subscribers.entry(channel.clone()).or_default().push(entry);
         }
         drop(state);
-        let guard = EarGuard { server: Arc::downgrade(&self.server), channel, number, _hearing: sender };
-        Subscription { hearing, guard: Box::new(guard) }
+        let guard = MemorySubscriptionGuard { server: Arc::downgrade(&self.server), channel, number, _sender: sender };
+        Subscription { state: receiver, guard: Box::new(guard) }
     }
 
     fn facts(&self, _until: Time) -> Boxed<Result<Facts, Failure>> {
@@ -222,33 +225,33 @@ impl Store for MemoryStore {
     fn close(&self) {
         let mut state = lock(&self.server.state);
         self.closed.store(true, Ordering::Release);
-        for ears in state.ears.values_mut() {
-            for ear in ears.iter().filter(|ear| ear.client == self.client) {
-                ear.hearing.send_modify(|hearing| {
-                    hearing.subscribed = false;
-                    hearing.hints += 1;
+        for subscribers in state.subscribers.values_mut() {
+            for subscriber in subscribers.iter().filter(|subscriber| subscriber.client == self.client) {
+                subscriber.state.send_modify(|state| {
+                    state.subscribed = false;
+                    state.generation += 1;
                 });
             }
-            ears.retain(|ear| ear.client != self.client);
+            subscribers.retain(|subscriber| subscriber.client != self.client);
         }
-        state.ears.retain(|_, ears| !ears.is_empty());
+        state.subscribers.retain(|_, subscribers| !subscribers.is_empty());
     }
 }
 
-impl Drop for EarGuard {
+impl Drop for MemorySubscriptionGuard {
     fn drop(&mut self) {
         let Some(server) = self.server.upgrade() else { return };
         let mut state = lock(&server.state);
-        if let Some(ears) = state.ears.get_mut(&self.channel) {
-            ears.retain(|ear| ear.number != self.number);
-            if ears.is_empty() {
-                state.ears.remove(&self.channel);
+        if let Some(subscribers) = state.subscribers.get_mut(&self.channel) {
+            subscribers.retain(|subscriber| subscriber.number != self.number);
+            if subscribers.is_empty() {
+                state.subscribers.remove(&self.channel);
             }
         }
     }
 }
 
-impl Drop for Server {
+impl Drop for MemoryServer {
     fn drop(&mut self) {
         // the strong count is zero by now, so this server's own entry is among those that cannot be upgraded
         lock(&NAMED).retain(|_, server| server.strong_count() > 0);
@@ -322,21 +325,21 @@ mod tests {
         let mut far = other.subscribe(Kind::Mutex, &holder.key);
         let elsewhere = other.subscribe(Kind::Mutex, &claim("b", "x").key);
         let other_kind = other.subscribe(Kind::Reentrant, &holder.key);
-        assert!(near.hearing.borrow().subscribed && far.hearing.borrow().subscribed);
+        assert!(near.state.borrow().subscribed && far.state.borrow().subscribed);
         assert_eq!(run(&one, &Op::Release { claim: holder.clone() }), Reply::Released(true));
-        soon(near.hearing.changed()).await.unwrap();
-        soon(far.hearing.changed()).await.unwrap();
-        assert!(!elsewhere.hearing.has_changed().unwrap() && !other_kind.hearing.has_changed().unwrap());
+        soon(near.state.changed()).await.unwrap();
+        soon(far.state.changed()).await.unwrap();
+        assert!(!elsewhere.state.has_changed().unwrap() && !other_kind.state.has_changed().unwrap());
         // a release that deletes nothing tells nobody
         assert_eq!(run(&one, &Op::Release { claim: holder.clone() }), Reply::Released(false));
-        assert!(!near.hearing.has_changed().unwrap());
+        assert!(!near.state.has_changed().unwrap());
         assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone(), foreign: false }), Reply::Forced(false));
         fence(run(&one, &acquire(&holder, 60_000)));
         assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone(), foreign: false }), Reply::Forced(true));
-        soon(far.hearing.changed()).await.unwrap();
+        soon(far.state.changed()).await.unwrap();
         assert_eq!(one.subscriptions(), 4);
         drop((near, far, elsewhere, other_kind));
-        assert_eq!((one.subscriptions(), lock(&one.server.state).ears.len()), (0, 0));
+        assert_eq!((one.subscriptions(), lock(&one.server.state).subscribers.len()), (0, 0));
     }
 
     #[tokio::test]
@@ -346,10 +349,10 @@ mod tests {
         let mut ended = one.subscribe(Kind::Mutex, &key);
         let kept = other.subscribe(Kind::Mutex, &key);
         one.close();
-        soon(ended.hearing.changed()).await.unwrap();
-        assert!(!ended.hearing.borrow_and_update().subscribed);
-        assert!(kept.hearing.borrow().subscribed && !kept.hearing.has_changed().unwrap());
-        assert!(!one.subscribe(Kind::Mutex, &key).hearing.borrow().subscribed);
+        soon(ended.state.changed()).await.unwrap();
+        assert!(!ended.state.borrow_and_update().subscribed);
+        assert!(kept.state.borrow().subscribed && !kept.state.has_changed().unwrap());
+        assert!(!one.subscribe(Kind::Mutex, &key).state.borrow().subscribed);
         let refused = one.call(acquire(&claim("a", "onelock1:1"), 60_000), Time::MAX).await.outcome;
         assert_eq!(refused.failure().unwrap().kind, ErrorKind::Closed);
         assert!(matches!(refused, Outcome::NotApplied(_)));

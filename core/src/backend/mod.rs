@@ -1,4 +1,4 @@
-//! Stores: what keeps the locks. For those who write or test one; **no promise of stability**.
+//! Stores: they keep the locks. For authors and tests of stores; **no promise of stability**.
 //!
 //! A store carries out single operations; it has no waiting loop, no deadline and no policy.
 //!
@@ -23,42 +23,42 @@ pub mod redis;
 /// A boxed future, so that stores are trait objects.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What a waiter hears about one channel.
+/// The state of the subscription to one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hearing {
+pub struct SubscriptionState {
     /// Whether the subscription is confirmed right now.
     pub subscribed: bool,
-    /// Whether it was refused for good (no channel permission): rely on the safety poll.
+    /// Whether it was refused permanently (no channel permission): rely on the safety poll.
     pub refused: bool,
-    /// Grows with every message, every new subscription and every loss of one. A change is a reason to look.
-    pub hints: u64,
+    /// Grows with every message, every new subscription and every loss of one. A change is a reason to retry.
+    pub generation: u64,
 }
 
 /// A live subscription. Dropping it unsubscribes; nothing is awaited.
 pub struct Subscription {
-    /// The latest state; `changed()` wakes at every hint.
-    pub hearing: watch::Receiver<Hearing>,
+    /// The latest state; `changed()` wakes at every change.
+    pub state: watch::Receiver<SubscriptionState>,
     /// Ends the subscription when dropped.
     pub guard: Box<dyn Send + Sync>,
 }
 
-/// A live subscription of a thread that waits. Dropping it unsubscribes; nothing is awaited.
-pub trait Lookout {
-    /// Waits for a message until `until`, or a part of that time.
-    fn hear(&mut self, until: Time, interrupt: &dyn Interrupt) -> Heard;
+/// A live subscription that a waiting thread reads. Dropping it unsubscribes; nothing is awaited.
+pub trait BlockingSubscription {
+    /// Waits for a message until `until`; may return earlier.
+    fn recv(&mut self, until: Time, interrupt: &dyn Interrupt) -> Notification;
 
-    /// Passes over what was said until now, without waiting.
-    fn pass_over(&mut self);
+    /// Skips the messages that have arrived, without waiting.
+    fn drain(&mut self);
 }
 
-/// What a thread on the lookout has heard.
+/// What a waiting thread has received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// A message: a reason to look.
+pub enum Notification {
+    /// A message: a reason to retry.
     Message,
     /// Nothing yet.
-    Nothing,
-    /// The subscription is gone, and what was said since may have been missed.
+    TimedOut,
+    /// The subscription is lost, and messages since then may have been missed.
     Lost,
 }
 
@@ -95,7 +95,7 @@ pub struct Facts {
 pub trait Interrupt {
     /// Whether to stop. Asked at least every 50 ms while a call waits, on the waiting thread; must not block.
     ///
-    /// `true` ends the call with `Cancelled`, and what may have been acquired is given back in the background.
+    /// `true` ends the call with `Cancelled`, and what may have been acquired is released in the background.
     fn interrupted(&self) -> bool;
 }
 
@@ -108,10 +108,10 @@ impl Interrupt for Uninterrupted {
     }
 }
 
-/// How the releases of locks in a cluster are announced to those who wait, and heard.
+/// How the releases of locks in a cluster are announced to waiters.
 ///
-/// All clients of a lock must have the same way in common; otherwise waiters find out by polling. Anywhere but in a
-/// cluster releases are always announced on classic channels.
+/// All clients of a lock must have one way in common; otherwise waiters find out by polling. Outside a cluster releases
+/// are always announced on classic channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Notify {
@@ -122,7 +122,7 @@ pub enum Notify {
     Classic,
     /// Sharded channels, which stay on the nodes of their slot.
     Sharded,
-    /// Both at once: for a while in which some clients know the one way and some the other.
+    /// Both at once: for a migration during which clients use different ways.
     Both,
 }
 
@@ -182,41 +182,46 @@ pub trait Store: Send + Sync + 'static {
     /// The same from a thread without a runtime, on a connection driven by this very thread.
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer;
 
-    /// The same for a renewal, and what it leaves to be done in the background when its caller goes on: answers that come
-    /// late are of use to a store of several nodes.
+    /// The same for a renewal, and background work that it leaves: a store of several nodes uses answers that arrive
+    /// late.
     fn renew_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Option<Boxed<()>>) {
         (self.call_blocking(op, until, interrupt), None)
     }
 
-    /// This hold is over: about to be released, lost, or handed away. Nothing that is under way in the background may bring
-    /// it back.
+    /// This hold is over: about to be released, lost, or detached. No request in the background may bring it back.
     fn over(&self, claim: &Claim) {
         let _ = claim;
     }
 
-    /// The number of the ordered connection that [`Store::call`] uses at present (see [`Answer::connection`]), or of the
-    /// next one if there is none; 0 for a store without. While it stays the same, whatever was called meanwhile has gone
-    /// down that connection or nowhere.
+    /// The number of the ordered connection that [`Store::call`] uses at present (see [`Answer::connection`]), or of
+    /// the next one if there is none; 0 for a store without. While it stays the same, every call meanwhile was sent on
+    /// that connection or not at all.
     fn connection(&self) -> u64;
 
-    /// Which requests can travel together: holds whose keys have the same number are renewed in one call.
+    /// Which requests can be combined: holds whose keys have the same number are renewed in one call.
     fn shard(&self, key: &Key) -> u32 {
         let _ = key;
         0
     }
 
-    /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped.
-    /// Needs a runtime context for its background work, but does not wait.
+    /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped. Needs a
+    /// runtime context for its background work, but does not wait.
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription;
 
-    /// Subscribes to the wake-ups of one lock from a thread, which hears them itself, and waits for the confirmation.
-    /// `None` where that cannot be had: then [`subscribe`](Store::subscribe).
-    fn lookout(&self, kind: Kind, key: &Key, until: Time, interrupt: &dyn Interrupt) -> Option<Box<dyn Lookout>> {
+    /// Subscribes to the wake-ups of one lock from a thread, which reads them itself, and waits for the confirmation.
+    /// `None` where that is not possible: then use [`subscribe`](Store::subscribe).
+    fn subscribe_blocking(
+        &self,
+        kind: Kind,
+        key: &Key,
+        until: Time,
+        interrupt: &dyn Interrupt,
+    ) -> Option<Box<dyn BlockingSubscription>> {
         let _ = (kind, key, until, interrupt);
         None
     }
 
-    /// Connects if need be and looks at the server.
+    /// Connects if need be and queries the server.
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>>;
 
     /// What has been sent so far.

@@ -122,7 +122,7 @@ impl Lease {
         giving::extend_on_thread(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
     }
 
-    /// Gives the lock back and tells what the server found; see [`crate::Lease::release`].
+    /// Releases the lock and tells what the server found; see [`crate::Lease::release`].
     ///
     /// Inside an async task it does not wait for the server: the outcome is [`Release::Unconfirmed`].
     ///
@@ -156,7 +156,7 @@ impl Lease {
 }
 
 impl From<crate::Lease> for Lease {
-    /// The blocking face of a lease. Its client must have been made for callers without a runtime, or its runtime must
+    /// The blocking form of a lease. Its client must have been made for callers without a runtime, or its runtime must
     /// go on while this is used.
     fn from(lease: crate::Lease) -> Lease {
         Lease { handle: lease.handle, interrupt: Interrupter::nobody() }
@@ -164,7 +164,7 @@ impl From<crate::Lease> for Lease {
 }
 
 impl From<Lease> for crate::Lease {
-    /// The async face of a lease.
+    /// The async form of a lease.
     fn from(lease: Lease) -> crate::Lease {
         crate::Lease { handle: lease.handle }
     }

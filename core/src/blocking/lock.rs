@@ -151,7 +151,7 @@ impl Lock {
         Err(entering::lost(&lease.handle.hold, &self.what.name).into())
     }
 
-    /// Goes on with a hold that another process gave away; see [`crate::Lock::attach`].
+    /// Takes over a hold that another process detached; see [`crate::Lock::attach`].
     ///
     /// # Errors
     /// As [`crate::Lock::attach`]; `Unsupported` inside an async runtime.
@@ -162,7 +162,7 @@ impl Lock {
         let (worker, what, proof) = (engine.clone(), self.what.bounded(), proof.to_owned());
         let work = async move {
             let hold = adopting::attach(&worker, &what, &proof).await?;
-            // a handle from here on: undelivered, it is given back
+            // a handle from here on: undelivered, it is released
             Ok(LeaseHandle::new(worker, hold, what.name))
         };
         wait_for(&engine, self.interrupt.get(), work)
@@ -209,7 +209,7 @@ impl Lock {
                 let (what, worker) = (self.what.clone(), engine.clone());
                 wait_for(&engine, interrupt, async move {
                     let hold = entering::go_on(worker.clone(), &what, rest).await?;
-                    // a handle from here on: undelivered, it is given back
+                    // a handle from here on: undelivered, it is released
                     Ok(LeaseHandle::new(worker, hold, what.name))
                 })
             }

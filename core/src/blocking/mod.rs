@@ -2,7 +2,7 @@
 //!
 //! Attempt, extend and release go over a connection that the calling thread drives itself, or, when many threads are at
 //! it, over one that they share. So does waiting for a wake-up, for the first few threads that do; for the others, and for
-//! renewal and clean-up, there is one background runtime ([`crate::runtime`]). Inside an async task every call that would
+//! renewal and cleanup, there is one background runtime ([`crate::runtime`]). Inside an async task every call that would
 //! block is an `Unsupported` error instead: use [`crate::Client`] there, or `tokio::task::spawn_blocking`, where it works as
 //! on any thread.
 //!
@@ -168,8 +168,8 @@ enum Stopped {
 /// A client of one lock server, for threads: the way to locks. One for the whole program is enough; see
 /// [`crate::Client`].
 ///
-/// Cheap to clone; clones share connections, renewal and clean-up. Opens no socket and starts no thread until it is used.
-/// After a fork the child's copy connects anew. What is still held, or was dropped just before, is given back when the
+/// Cheap to clone; clones share connections, renewal and cleanup. Opens no socket and starts no thread until it is used.
+/// After a fork the child's copy connects again. What is still held, or was dropped just before, is released when the
 /// program ends, within a second; [`close`](Client::close) does so at once.
 #[derive(Clone)]
 pub struct Client {
@@ -229,7 +229,7 @@ impl Client {
         Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
     }
 
-    /// The async face of the same client: same connections, same background work, same leases.
+    /// The async form of the same client: same connections, same background work, same leases.
     ///
     /// For event loops of other languages: run its futures on [`crate::runtime::handle`].
     ///
@@ -330,7 +330,7 @@ impl Client {
         Ok(())
     }
 
-    /// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
+    /// Releases what is held, waits for cleanup (at most `close_timeout`, 1 s), and ends background work. Idempotent.
     ///
     /// Inside an async task it does not wait; the work goes on in the background.
     pub fn close(&self) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::backend::{Heard, Hearing, Interrupt, Lookout};
+use crate::backend::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::driver::claiming::Claiming;
 use crate::driver::engine::Engine;
 use crate::driver::gauge::Gauge;
@@ -34,7 +34,7 @@ pub(crate) struct Acquiring {
     jitter: Jitter,
     claiming: Option<Claiming>,
     seat: Option<Seat>,
-    hearing: Option<watch::Receiver<Hearing>>,
+    hearing: Option<watch::Receiver<SubscriptionState>>,
     /// How much had been heard at the last attempt.
     heard: Option<u64>,
     info: Option<Arc<str>>,
@@ -103,7 +103,7 @@ impl Acquiring {
             return None;
         }
         self.become_head();
-        let mut lookout: Option<Box<dyn Lookout>> = None;
+        let mut lookout: Option<Box<dyn BlockingSubscription>> = None;
         loop {
             match self.machine.next(clock::now()) {
                 Step::Attempt { until } => {
@@ -124,7 +124,7 @@ impl Acquiring {
                 }
                 Step::Watch { until } if self.hearing.is_none() => {
                     self.note_waiting();
-                    lookout = self.engine.store.lookout(self.lock.kind, &self.lock.key, until, interrupt);
+                    lookout = self.engine.store.subscribe_blocking(self.lock.kind, &self.lock.key, until, interrupt);
                     lookout.as_ref()?;
                     self.machine.watch_confirmed();
                 }
@@ -139,14 +139,14 @@ impl Acquiring {
                         thread::park_timeout(pause);
                         if answering {
                             // the attempt that follows answers this too
-                            ear.pass_over();
+                            ear.drain();
                         }
                         continue;
                     }
-                    match ear.hear(until, interrupt) {
-                        Heard::Message => self.machine.hint(clock::now(), &mut self.jitter),
-                        Heard::Nothing => {}
-                        Heard::Lost => {
+                    match ear.recv(until, interrupt) {
+                        Notification::Message => self.machine.hint(clock::now(), &mut self.jitter),
+                        Notification::TimedOut => {}
+                        Notification::Lost => {
                             // who cares for the subscriptions of all others knows how long to pause between attempts
                             self.machine.watch_lost();
                             return None;
@@ -179,7 +179,7 @@ impl Acquiring {
             if now.subscribed {
                 self.machine.watch_confirmed();
             }
-            if heard.is_some_and(|heard| heard != now.hints) {
+            if heard.is_some_and(|heard| heard != now.generation) {
                 // said since the head before asked, and answered by nobody yet
                 self.machine.hint(clock::now(), &mut self.jitter);
             }
@@ -254,7 +254,7 @@ impl Acquiring {
         let op = self.prepare()?;
         if let Some(hearing) = &mut self.hearing {
             // what was heard before this attempt is answered by it
-            self.heard = Some(hearing.borrow_and_update().hints);
+            self.heard = Some(hearing.borrow_and_update().generation);
         }
         let connection = self.engine.store.connection();
         if let Some(claiming) = &mut self.claiming {

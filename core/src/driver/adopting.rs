@@ -1,5 +1,5 @@
-//! Going on with a hold that another process gave away: its token is exchanged for one of our own, so that a proof that
-//! arrives twice makes one holder.
+//! Attach: takes over a hold that another process detached. Its token is exchanged for a new one, so that a proof that
+//! is used twice makes one holder.
 
 use std::sync::Arc;
 
@@ -18,15 +18,15 @@ use crate::{Error, ErrorKind};
 /// How often the server is asked: once more when it did not answer, with the same token.
 const TRIES: u32 = 2;
 
-/// What an answer says about an attach.
+/// The result of an attach, as far as an answer tells.
 enum Verdict {
-    /// It is ours, until then, with this fencing token.
+    /// Attached until this deadline, with this fencing token.
     Ours { deadline: Time, fence: Option<u64> },
-    /// Whether it is cannot be said; the failure if nothing better comes.
+    /// Not known; the failure if no better answer comes.
     Open(Failure),
 }
 
-/// What the answer says; an error when it is over.
+/// The result that the answer tells; an error when it is final.
 fn judge(engine: &Engine, what: &Description, answer: &Answer) -> Result<Verdict, Error> {
     let over = |failure: &Failure| failed(engine, "attach", &what.name, failure);
     match &answer.outcome {
@@ -41,7 +41,7 @@ fn judge(engine: &Engine, what: &Description, answer: &Answer) -> Result<Verdict
         Outcome::Applied(Reply::Gone | Reply::Split { failure: None, .. }) => {
             Err(gone(what, "the hold has ended, or somebody has attached with this proof before"))
         }
-        // the claim is the same for all tries: what a part of the servers did already is done
+        // the claim is the same for all attempts: nodes that were changed already stay so
         Outcome::Applied(Reply::Unconfirmed(failure) | Reply::Split { failure: Some(failure), .. })
             if failure.transient =>
         {
@@ -60,7 +60,7 @@ fn gone(what: &Description, detail: &str) -> Error {
     Error::new(ErrorKind::Lost, "attach", detail).on(&what.name)
 }
 
-/// The place of the lock's owner, who must not hold it already.
+/// Reserves the lock for its owner, who must not hold it already.
 fn place(engine: &Arc<Engine>, what: &Description) -> Result<Option<Place>, Error> {
     let Some(owner) = &what.owner else { return Ok(None) };
     let place = entering::place(engine, what, owner);
@@ -68,7 +68,7 @@ fn place(engine: &Arc<Engine>, what: &Description) -> Result<Option<Place>, Erro
     place.map(Some).ok_or_else(|| taken().on(&what.name))
 }
 
-/// Makes the attached hold and puts it under guard.
+/// Makes the attached hold and starts its renewal.
 fn adopt(
     engine: &Arc<Engine>,
     what: &Description,
@@ -91,14 +91,14 @@ fn adopt(
     what.listen(&hold);
     engine.arm(&hold);
     if engine.is_closed() {
-        // closed since the last look: `close` may have missed it
+        // closed since the last check: `close` may have missed it
         giving::give_up(engine, &hold);
         return Err(failed(engine, "attach", &what.name, &closed()));
     }
     Ok(hold)
 }
 
-/// Attaches from an async caller. Dropped at any point, it leaves nothing of its own held.
+/// Attaches from an async caller. Dropped at any point, it leaves nothing held.
 pub(crate) async fn attach(engine: &Arc<Engine>, what: &Description, proof: &str) -> Result<Arc<Hold>, Error> {
     engine.check_open("attach").map_err(|error| error.on(&what.name))?;
     if !token::is_well_formed(what.kind, proof) {

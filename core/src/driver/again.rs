@@ -1,4 +1,4 @@
-//! A release whose answer did not come though there was time: asked for once more.
+//! Repeating a release whose answer did not arrive although there was time.
 
 use std::sync::Arc;
 
@@ -10,15 +10,14 @@ use crate::driver::giving::Sending;
 use crate::lease::Release;
 use crate::machine::{Answer, Outcome, Reply, Time};
 
-/// Whether it is worth asking once more: the connection broke, as one does that the server had closed while it was
-/// idle, and there is time left.
+/// Whether to repeat it: the connection broke, as one does that the server had closed while it was idle, and there is
+/// time left.
 pub(crate) fn is_worthwhile(answer: &Answer, until: Time) -> bool {
     let broken = answer.outcome.failure().is_some_and(|failure| failure.kind == ErrorKind::Unavailable);
     broken && matches!(answer.outcome, Outcome::Indeterminate(_)) && clock::now() < until
 }
 
-/// The answer to the second request, as far as the first one leaves it open: who finds nothing may find what the
-/// first one left.
+/// Combines both answers: when the second request finds nothing, the first one may have released the hold.
 pub(crate) fn after_doubt(again: Answer, first: Answer) -> Answer {
     let found = matches!(
         again.outcome,

@@ -1,8 +1,8 @@
-//! A number of the process that a forked child does not inherit. To ask the system who we are costs a system call, and it
-//! is asked a dozen times for one lock.
+//! A number of the process that a forked child does not inherit. Asking the system for the process id costs a system
+//! call, and the number is needed a dozen times for one lock.
 //!
-//! Linux can be told to hand a page to forked children empty (`MADV_WIPEONFORK`); what is written there is this process's
-//! alone. Where that cannot be had, or is only pretended (emulators that accept any advice), the process id serves.
+//! Linux can hand a page to forked children empty (`MADV_WIPEONFORK`); what is written there belongs to this process
+//! alone. Where that is not available, or only pretended (emulators that accept any advice), the process id is used.
 //!
 //! The only unsafe code of the core but for `exit`.
 
@@ -10,8 +10,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A number of this process: not 0, and not that of its parent or of any other relative, whatever becomes of process ids.
-/// Its lower half is the process id.
+/// A number of this process: not 0, and not that of its parent or of any other relative, even if process ids are
+/// reused. Its lower half is the process id.
 pub(crate) fn of_this_process() -> u64 {
     let Some(mark) = page() else { return u64::from(std::process::id()) };
     match mark.load(Ordering::Relaxed) {
@@ -20,7 +20,7 @@ pub(crate) fn of_this_process() -> u64 {
     }
 }
 
-/// The first one to ask decides.
+/// The first caller decides.
 #[cold]
 fn give(mark: &AtomicU64) -> u64 {
     let mut random = [0; 4];
@@ -33,12 +33,12 @@ fn give(mark: &AtomicU64) -> u64 {
     }
 }
 
-/// Where the number is: zero until somebody asks for it, also in a forked child.
+/// The page with the number: zero until it is first read, also in a forked child.
 #[cfg(target_os = "linux")]
 fn page() -> Option<&'static AtomicU64> {
     use once_cell::race::OnceBox;
 
-    // not behind a lock: a child that is forked while another thread makes the page would find it closed for ever
+    // not behind a lock: in a child that is forked while another thread maps the page, it would stay locked
     static PAGE: OnceBox<Option<&'static AtomicU64>> = OnceBox::new();
     *PAGE.get_or_init(|| Box::new(map()))
 }
@@ -48,7 +48,7 @@ fn map() -> Option<&'static AtomicU64> {
     use libc::{MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 
     const LENGTH: usize = size_of::<AtomicU64>();
-    /// There is no such advice: who takes it, takes any and follows none.
+    /// No such advice exists: a system that accepts it accepts any, and follows none.
     const NONSENSE: libc::c_int = -1;
     // SAFETY: a new mapping, at a place that the system chooses. The advice concerns that mapping only, which nobody else
     // knows of, and changes nothing but what a forked child finds there. What is handed out is aligned, zero, writable,

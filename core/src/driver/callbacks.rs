@@ -1,4 +1,4 @@
-//! One thread, made when the first callback is due, that runs the user's callbacks in order: never the renewal task.
+//! The thread that runs the user's callbacks in order, started when the first one is due; never the renewal task.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,25 +13,25 @@ use crate::driver::process::Stamp;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// How long after the machine gave no thread it is asked again.
+/// After the system gave no thread, it is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// One client's way to the callback thread. Ends with the client, after what was queued has run.
+/// The callback thread of one client. Ends with the client, after the queued callbacks have run.
 #[derive(Default)]
 pub(crate) struct Callbacks(Mutex<Way>);
 
 #[derive(Default)]
 struct Way {
     thread: Option<(Stamp, Sender<Job>)>,
-    /// What no thread could be had for so far.
+    /// Callbacks for which there is no thread yet.
     waiting: VecDeque<Job>,
-    /// A task asks again for a thread.
+    /// A task asks the system again for a thread.
     retried: bool,
 }
 
 impl Callbacks {
-    /// Queues a callback. A panic in it is logged and harms nothing. Where the machine gives no thread, a task on `runtime`
-    /// asks again until it does.
+    /// Queues a callback. A panic in it is logged and harms nothing. Where the system gives no thread, a task on
+    /// `runtime` asks again until it does.
     pub(crate) fn run(self: &Arc<Self>, runtime: &Handle, job: Job) {
         let mut way = lock(&self.0);
         way.waiting.push_back(job);
@@ -56,7 +56,7 @@ impl Callbacks {
 }
 
 impl Way {
-    /// Gives all that waits to the thread; false when there is none.
+    /// Passes the waiting callbacks to the thread; false when there is none.
     fn hand_over(&mut self) -> bool {
         if !self.thread.as_ref().is_some_and(|(stamp, _)| stamp.is_here()) {
             match start() {

@@ -1,5 +1,5 @@
-//! The obligation to give back what an acquire or an attach may have taken. It exists before the first byte is sent, and dropping it
-//! anywhere hands the claim to the janitor: the core owns the undo, not the caller.
+//! The guard that undoes what an acquire or an attach may have taken. It exists before the first byte is sent, and
+//! dropping it at any point queues the undo: the core is responsible for it, not the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
 use crate::machine::{Answer, Claim, Doubt, Duty, Nodes, Op, Outcome, Reply, Time, giving_back};
 
-/// A claim under way.
+/// A claim in progress.
 pub(crate) struct Claiming {
     engine: Arc<Engine>,
     claim: Claim,
@@ -17,17 +17,17 @@ pub(crate) struct Claiming {
     doubt: Option<Doubt>,
     /// Where it may be, if the store has several nodes.
     nodes: Nodes,
-    /// It never was a hold: whoever waits need not be told when it is given back.
+    /// It never was a hold, so its release is not announced.
     quiet: bool,
-    /// It goes on with a hold that was there before, for whose end others wait.
+    /// It continues a hold that existed before, for whose end others wait.
     attaching: bool,
-    /// Until then the key stays when it is given back.
+    /// The key stays until then when it is released.
     stays_until: Time,
-    /// The ordered connection at the time of the present send.
+    /// The connection of the request that is being sent.
     sending_on: Option<u64>,
-    /// Whether the engine knows that something may be owed.
+    /// Whether the engine counts this claim as in progress.
     noted: bool,
-    /// A hold that its holder believed in until now: the first answer tells whether he was right.
+    /// A hold that counted as held until now: the first answer tells whether it was.
     believed: Option<Arc<Hold>>,
 }
 
@@ -49,14 +49,14 @@ impl Claiming {
         }
     }
 
-    /// A claim to a hold that was handed over.
+    /// A claim to a hold that was detached.
     pub(crate) fn attaching(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> Claiming {
         let mut claiming = Claiming::new(engine, claim, server_ttl_ms);
         claiming.attaching = true;
         claiming
     }
 
-    /// An existing hold that is about to be given back.
+    /// An existing hold that is about to be released.
     pub(crate) fn existing(engine: Arc<Engine>, hold: &Hold) -> Claiming {
         let mut claiming = Claiming::new(engine, hold.claim.clone(), hold.longest_ms());
         claiming.doubt = Some(hold.doubt);
@@ -65,13 +65,13 @@ impl Claiming {
         claiming
     }
 
-    /// Its holder believed in it until now, and does not wait for the answer.
+    /// Its holder counted it as held until now, and does not wait for the answer.
     pub(crate) fn believed(mut self, hold: Arc<Hold>) -> Claiming {
         self.believed = Some(hold);
         self
     }
 
-    /// What gives it back now.
+    /// The operation that releases it now.
     pub(crate) fn giving_back(&self, now: Time) -> Op {
         giving_back(now, self.claim.clone(), self.stays_until)
     }
@@ -86,7 +86,7 @@ impl Claiming {
         self.note();
     }
 
-    /// Tells the engine whether something may be owed: a client that closes waits for it.
+    /// Tells the engine whether something may have to be undone: a client that closes waits for it.
     fn note(&mut self) {
         let owing = self.doubt.is_some() || self.sending_on.is_some();
         if owing && !self.noted {
@@ -97,7 +97,7 @@ impl Claiming {
         self.noted = owing;
     }
 
-    /// The request was answered, or was not.
+    /// The request was answered, or failed.
     pub(crate) fn answered(&mut self, answer: &Answer) {
         self.sending_on = None;
         match &answer.outcome {
@@ -110,19 +110,19 @@ impl Claiming {
                 let doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
                 self.doubt = Some(self.doubt.unwrap_or(doubt));
             }
-            // refused: this copy took nothing
+            // refused: this request took nothing
             Outcome::Applied(_) | Outcome::NotApplied(_) => {}
             Outcome::Indeterminate(_) => self.doubt = Some(Doubt::AtLarge),
         }
         self.note();
     }
 
-    /// Whether surely nothing of it is on the server or under way.
+    /// Whether surely nothing of it is on the server or in flight.
     pub(crate) fn is_clean(&self) -> bool {
         self.doubt.is_none() && self.sending_on.is_none()
     }
 
-    /// It became a lease, or was given back: nothing is owed any more. Tells what copies may still be at large.
+    /// It became a lease, or was released: nothing has to be undone any more. Returns which requests may still arrive.
     pub(crate) fn settle(&mut self) -> Doubt {
         self.sending_on = None;
         let doubt = self.doubt.take();
@@ -130,7 +130,7 @@ impl Claiming {
         doubt.unwrap_or(Doubt::Confirmed)
     }
 
-    /// It was given back, except on these nodes.
+    /// It was released, except on these nodes.
     pub(crate) fn settle_but(&mut self, owed: Nodes, at_large: bool) {
         self.sending_on = None;
         self.doubt = Some(if at_large { Doubt::AtLarge } else { Doubt::Confirmed });
@@ -142,7 +142,7 @@ impl Claiming {
         match (self.doubt, self.sending_on) {
             (None, None) => None,
             (Some(doubt), None) => Some(doubt),
-            // the ordered connection is still the one it was sent on: an undo down the same one cannot overtake it
+            // the ordered connection is still the one it was sent on: an undo on the same one cannot overtake it
             (None | Some(Doubt::Confirmed), Some(connection))
                 if connection != 0 && self.engine.store.connection() == connection =>
             {
@@ -155,7 +155,7 @@ impl Claiming {
 
 impl Drop for Claiming {
     fn drop(&mut self) {
-        // the usual case, a claim that is settled, asks nobody anything
+        // the usual case, a settled claim, takes no lock
         if (self.doubt.is_none() && self.sending_on.is_none()) || !self.engine.is_here() {
             return;
         }

@@ -1,30 +1,30 @@
-//! The end of a client: holders are told, what is held is given back, clean-up is waited for.
+//! Closing a client: holders are notified, holds are released, cleanup is waited for.
 
 use std::sync::Arc;
 
 use crate::driver::engine::Engine;
 use crate::driver::{clock, giving, sleep_until};
 
-/// Who hears, when a client is closed, that what he held is lost.
+/// Whether closing a client runs the callbacks for lost leases.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Telling {
-    /// Everybody.
+    /// They run.
     All,
-    /// At the end of the program callbacks are not called: what they use may be gone.
+    /// They do not run: at the end of the program, what they use may be gone.
     NoCallbacks,
 }
 
-/// Tells every holder, releases everything that is held, and waits for clean-up, at most `close_timeout`.
+/// Notifies every holder, releases every hold, and waits for cleanup, at most `close_timeout`.
 pub(crate) async fn close(engine: &Arc<Engine>, telling: Telling) {
     let until = clock::now() + engine.options.close_timeout;
     if !engine.begin_close() {
-        // somebody else is at it, or was
+        // another call closes it, or did
         engine.cleaned(until).await;
         return;
     }
     let mut releases: Vec<_> = Vec::new();
     for hold in engine.holds() {
-        // whoever works under it is told before anybody else can have the lock
+        // the holder is notified before anybody else can get the lock
         engine.lose_closed(&hold, telling == Telling::All);
         let engine = engine.clone();
         releases.push(tokio::spawn(async move { giving::release_whole(&engine, &hold).await }));

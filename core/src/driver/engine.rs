@@ -1,4 +1,5 @@
-//! One client's life in one process: its store, its schedule, its lines and its registry. A forked child makes a new one.
+//! The engine of one client in one process: its store, renewal schedule, wait queues, cleanup and registry. A forked
+//! child makes a new one.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -25,24 +26,24 @@ use crate::{Error, ErrorKind};
 
 const GRADES: [Grade; 4] = [Grade::None, Grade::BestEffort, Grade::ClockBounded, Grade::Strict];
 
-/// The schedule and the holds it names, under one lock.
+/// The renewal schedule and its holds, under one lock.
 pub(crate) struct Watch {
     pub(crate) dog: Watchdog,
     holds: HashMap<LeaseId, Arc<Hold>>,
 }
 
-/// What is owed, and the engine itself while anything is: clean-up outlives the last handle.
+/// The cleanup queue, and the engine itself while the queue is not empty: cleanup outlives the last handle.
 pub(crate) struct Cleaning {
     pub(crate) janitor: Janitor,
     /// Holds that were dropped while they were held: the first answer tells whether they still were.
     pub(crate) believed: HashMap<DutyId, Arc<Hold>>,
     keep_alive: Option<Arc<Engine>>,
-    /// The runtime has ended: nobody is there to do it, and what is owed ends with its ttl.
+    /// The runtime has ended: no task cleans up, and what is left ends with its ttl.
     abandoned: bool,
 }
 
 impl Cleaning {
-    /// Lets go of the engine once nothing is owed. The caller drops what it gets outside the lock.
+    /// Releases the engine once the queue is empty. The caller drops it outside the lock.
     pub(crate) fn let_go(&mut self) -> Option<Arc<Engine>> {
         if self.janitor.is_empty() { self.keep_alive.take() } else { None }
     }
@@ -50,8 +51,8 @@ impl Cleaning {
 
 /// The shared state behind a client and its leases.
 ///
-/// A forked child may drop it, or any handle on it, at any place: what must not be dropped there (what holds sockets) is
-/// guarded here, once, so that handles need not ask the system which process this is each time they come and go.
+/// A forked child may drop it, or any handle on it, at any time: what must not be dropped there (what holds sockets) is
+/// guarded here, once, so that handles need not check the process each time they are cloned or dropped.
 pub(crate) struct Engine {
     pub(crate) stamp: Stamp,
     pub(crate) uuid: String,
@@ -63,9 +64,9 @@ pub(crate) struct Engine {
     pub(crate) watch_bell: Arc<Bell>,
     pub(crate) cleaning: Mutex<Cleaning>,
     pub(crate) janitor_bell: Arc<Bell>,
-    /// Notified whenever all that was owed was given back, as far as the server can tell.
+    /// Notified whenever everything was undone, as far as the server can tell.
     pub(crate) clean: Notify,
-    /// Requests under way whose answer may leave something to give back.
+    /// Requests in flight whose answer may leave something to undo.
     unsettled: AtomicU64,
     pub(crate) lanes: Inherited<Lanes>,
     pub(crate) registry: Mutex<Registry<Arc<Hold>>>,
@@ -78,14 +79,14 @@ pub(crate) struct Engine {
     closed: AtomicBool,
     /// The runtime has ended, and with it all background work.
     orphaned: AtomicBool,
-    /// How strong fencing tokens are, once the server was looked at; 0 before.
+    /// How strong fencing tokens are, once the server was checked; 0 before.
     grade: AtomicU8,
     checking: AtomicBool,
     pub(crate) closing: Notify,
 }
 
 impl Engine {
-    /// A new life, with its background tasks on `runtime`. Opens no socket.
+    /// Starts an engine, with its background tasks on `runtime`. Opens no socket.
     pub(crate) fn start(options: Arc<Options>, store: SharedStore, runtime: Handle) -> Result<Arc<Engine>, Error> {
         let seed = process::random()?;
         let seeds = |from: usize| {
@@ -141,12 +142,12 @@ impl Engine {
         self.next_lease.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A generator of its own for one acquire.
+    /// A separate generator for one acquire.
     pub(crate) fn jitter(&self) -> Jitter {
         Jitter::new(lock(&self.jitter).next_u64())
     }
 
-    /// How strong fencing tokens are; the weakest that there is as long as the server was not looked at.
+    /// How strong fencing tokens are; the weakest grade until the server was checked.
     pub(crate) fn grade(&self) -> Grade {
         match self.grade.load(Ordering::Relaxed) {
             0 => Grade::BestEffort,
@@ -154,17 +155,17 @@ impl Engine {
         }
     }
 
-    /// Whether the server was looked at.
+    /// Whether the server was checked.
     pub(crate) fn is_checked(&self) -> bool {
         self.grade.load(Ordering::Relaxed) != 0
     }
 
-    /// True for the one caller that is to look at the server in the background.
+    /// True for the one caller that must check the server in the background.
     pub(crate) fn begin_check(&self) -> bool {
         !self.is_checked() && !self.checking.swap(true, Ordering::Relaxed)
     }
 
-    /// The look in the background failed: the next acquire tries again.
+    /// The check in the background failed: the next acquire tries again.
     pub(crate) fn check_failed(&self) {
         self.checking.store(false, Ordering::Relaxed);
     }
@@ -174,7 +175,7 @@ impl Engine {
         self.grade.store(index as u8 + 1, Ordering::Relaxed);
     }
 
-    /// Whether its background work has ended with its runtime: what it grants would not be renewed.
+    /// Whether its background work has ended with its runtime: leases would not be renewed.
     pub(crate) fn is_orphaned(&self) -> bool {
         self.orphaned.load(Ordering::Acquire)
     }
@@ -190,7 +191,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts a granted hold under guard.
+    /// Adds a granted hold to the renewal schedule.
     pub(crate) fn arm(&self, hold: &Arc<Hold>) {
         let guarded = Guarded {
             claim: hold.claim.clone(),
@@ -205,7 +206,7 @@ impl Engine {
         self.watch_bell.ring_for(due);
     }
 
-    /// Takes a hold out of the schedule, before its release is sent.
+    /// Removes a hold from the schedule, before its release is sent.
     pub(crate) fn disarm(&self, hold: &Hold) {
         let mut watch = lock(&self.watch);
         watch.dog.disarm(hold.id);
@@ -224,12 +225,12 @@ impl Engine {
         self.watch_bell.ring_for(watch.dog.wake_at());
     }
 
-    /// Every hold under guard.
+    /// Every hold in the schedule.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
         lock(&self.watch).holds.values().cloned().collect()
     }
 
-    /// A lease is lost: tells its holder, once.
+    /// A lease is lost: notifies its holder, once.
     pub(crate) fn tell_lost(&self, id: LeaseId, reason: LossReason) {
         let hold = {
             let mut watch = lock(&self.watch);
@@ -242,7 +243,7 @@ impl Engine {
         self.tell_loss_of(&hold, reason);
     }
 
-    /// A lease that is under guard no longer turned out to be lost: tells its holder, once.
+    /// A lease that is not in the schedule any more turned out to be lost: notifies its holder, once.
     pub(crate) fn tell_loss_of(&self, hold: &Hold, reason: LossReason) {
         count(&self.tally.lost);
         tracing::warn!(lock = %hold.key().escape_ascii(), reason = reason.as_str(), "lock lost: {}", reason.explain());
@@ -251,7 +252,7 @@ impl Engine {
         }
     }
 
-    /// The client is closing: what is held is lost to its holder before it is given back.
+    /// The client is closing: the lease is lost to its holder before it is released.
     pub(crate) fn lose_closed(&self, hold: &Hold, callbacks: bool) {
         if hold.cell.lapse(clock::now()) || !hold.cell.lose(LossReason::Closed) {
             if let Some(reason) = hold.cell.loss() {
@@ -269,7 +270,7 @@ impl Engine {
         }
     }
 
-    /// A renewal round of a lease was missed: tells its holder.
+    /// A renewal round of a lease was missed: notifies its holder.
     pub(crate) fn tell_jeopardy(&self, id: LeaseId) {
         let Some(hold) = lock(&self.watch).holds.get(&id).cloned() else { return };
         tracing::warn!(lock = %hold.key().escape_ascii(), "a renewal was missed; the lease is still valid");
@@ -303,12 +304,12 @@ impl Engine {
         }
     }
 
-    /// Room for one more duty, made before there is one.
+    /// Reserves memory for one more undo, so that a later `drop` cannot fail to record it.
     pub(crate) fn reserve_duty(&self) {
         lock(&self.cleaning).janitor.reserve();
     }
 
-    /// Hands something that has to be given back to the janitor. Never blocks for I/O, needs no runtime context.
+    /// Queues an undo. Never blocks for I/O, needs no runtime context.
     pub(crate) fn take_duty(self: &Arc<Self>, duty: Duty, believed: Option<Arc<Hold>>) {
         let now = clock::now();
         {
@@ -323,7 +324,7 @@ impl Engine {
         self.janitor_bell.ring_for(now);
     }
 
-    /// The task that cleans up has ended with its runtime: nothing is kept for it.
+    /// The cleanup task has ended with its runtime: the queue is dropped.
     pub(crate) fn abandon_cleaning(&self) {
         self.orphaned.store(true, Ordering::Release);
         let mut cleaning = lock(&self.cleaning);
@@ -346,26 +347,25 @@ impl Engine {
         stats
     }
 
-    /// A claim may have to be given back from here on, until [`Engine::settled`].
+    /// A claim may have to be undone from here on, until [`Engine::claim_ended`].
     pub(crate) fn unsettled(&self) {
         self.unsettled.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The claim was granted, refused, or handed to the janitor.
+    /// The claim was granted, refused, or queued for cleanup.
     pub(crate) fn settled(&self) {
-        // only `close` listens, and it closes before it looks
+        // only `close` waits for this, and it closes before it checks
         if self.unsettled.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) {
             self.clean.notify_waiters();
         }
     }
 
     fn is_clean(&self) -> bool {
-        // in this order: a claim is handed to the janitor before it is settled
+        // in this order: a claim is queued for cleanup before it ends
         self.unsettled.load(Ordering::SeqCst) == 0 && lock(&self.cleaning).janitor.is_answered()
     }
 
-    /// Waits until all that is owed was given back, as far as the server can tell, and nothing is under way that may be
-    /// owed, or `until` has come.
+    /// Waits until everything was undone, as far as the server can tell, and no claim is in progress, or until `until`.
     pub(crate) async fn cleaned(&self, until: Time) -> bool {
         loop {
             let clean = self.clean.notified();
@@ -381,7 +381,7 @@ impl Engine {
         }
     }
 
-    /// No new holds from here on; waiting acquires end. True for the one caller that did it.
+    /// Grants no holds from here on; waiting acquires end. True for the one caller that did it.
     pub(crate) fn begin_close(&self) -> bool {
         let first = !self.closed.swap(true, Ordering::SeqCst);
         if first {
@@ -402,7 +402,7 @@ impl Drop for Engine {
             std::mem::forget((holds, believed));
             return;
         }
-        // the tasks hold weak references: let them see that it is over
+        // the tasks hold weak references: wake them, so that they end
         self.watch_bell.ring();
         self.janitor_bell.ring();
         self.store.close();

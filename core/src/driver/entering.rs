@@ -1,4 +1,4 @@
-//! Entering a lock: straight to the server, or through the registry when a reentrant lock has an owner.
+//! Entering a lock: an acquire, or a re-entry through the registry when a reentrant lock has an owner.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::lock::Description;
 use crate::machine::{Enter, LossReason, Owner, Time};
 use crate::{Error, ErrorKind};
 
-/// What entering takes next.
+/// What entering requires.
 pub(crate) enum Way {
-    /// The lock has to be acquired first. The place keeps others of the same owner waiting.
+    /// The lock has to be acquired. The reservation keeps other calls of the same owner waiting.
     First(Option<Place>),
-    /// The hold is there: tell the server the new count.
+    /// The hold exists: send the new count to the server.
     Again(Box<Reentering>),
-    /// Somebody of the same owner is in the middle of something.
+    /// Another call of the same owner is in progress.
     Wait,
 }
 
-/// The registry's promise that nobody else acquires for this owner meanwhile.
+/// Reserves a lock for an owner: no other call acquires for this owner meanwhile.
 pub(crate) struct Place {
     engine: Arc<Engine>,
     lock: Description,
     owner: Owner,
 }
 
-/// The place of an owner of whom nobody else is inside, or in the middle of something.
+/// The reservation of an owner that does not hold the lock and has no call in progress.
 pub(crate) fn place(engine: &Arc<Engine>, what: &Description, owner: &Owner) -> Option<Place> {
     let found = lock(&engine.registry).enter(&what.key, owner, |_: &Arc<Hold>| false);
     matches!(found, Enter::First).then(|| Place { engine: engine.clone(), lock: what.clone(), owner: owner.clone() })
@@ -46,14 +46,14 @@ impl Drop for Place {
 }
 
 impl Place {
-    /// The first acquire was granted: others of this owner may enter.
+    /// The acquire was granted: other calls of this owner may enter.
     pub(crate) fn granted(self, hold: &Arc<Hold>) {
         lock(&self.engine.registry).granted(&self.lock.key, &self.owner, hold.id, hold.clone());
-        // dropping `self` abandons nothing now, and wakes whoever waited
+        // dropping `self` abandons nothing now, and wakes the waiting calls
     }
 }
 
-/// Which way this acquire goes.
+/// What this acquire requires.
 pub(crate) fn way(engine: &Arc<Engine>, what: &Description) -> Result<Way, Error> {
     let Some(owner) = &what.owner else { return Ok(Way::First(None)) };
     let now = clock::now();
@@ -88,7 +88,7 @@ async fn enter_until(
         let changed = engine.registry_changed.notified();
         tokio::pin!(changed);
         if what.owner.is_some() {
-            // only an owner can be told to wait; to listen takes a lock that all tasks of the client share
+            // only an owner can be told to wait; listening takes a lock that all tasks of the client share
             changed.as_mut().enable();
         }
         match way(&engine, what)? {
@@ -107,7 +107,7 @@ async fn enter_until(
                 }
             }
             Way::Wait => {
-                // boxed: it is rare, and every acquire would be large for it
+                // boxed: it is rare, and would make the future of every acquire larger
                 let mut over = Box::pin(sleep_until(give_up_at));
                 tokio::select! {
                     () = changed => {}
@@ -124,11 +124,11 @@ async fn enter_until(
 }
 
 fn remaining(wait: Option<Duration>, give_up_at: Time) -> Option<Duration> {
-    // what is left of a bounded wait is never a mere try
+    // the rest of a bounded wait never becomes a single try
     wait.map(|wait| give_up_at.since(clock::now()).max(wait.min(Duration::from_millis(1))))
 }
 
-/// Acquires or re-enters as far as the calling thread can: `None` when it has to wait, with what was begun.
+/// Acquires or re-enters as far as the calling thread can: the remaining steps when it has to wait.
 pub(crate) fn enter_on_thread(
     engine: &Arc<Engine>,
     what: &Description,
@@ -166,29 +166,29 @@ pub(crate) fn enter_on_thread(
     }
 }
 
-/// How far a calling thread got by itself.
+/// How far a calling thread got.
 pub(crate) enum OnThread {
-    /// All the way.
+    /// It has the hold.
     Held(Arc<Hold>),
-    /// It has to wait: the rest runs on the runtime.
+    /// It has to wait: the remaining steps run on the runtime.
     Continue(Rest),
 }
 
-/// What is left of an acquire that a calling thread began.
+/// The remaining steps of an acquire that a thread began.
 pub(crate) enum Rest {
     /// Waiting for the lock.
     Acquiring(Box<Acquiring>, Option<Place>),
-    /// Asking the server again for a re-entry.
+    /// Repeating a re-entry.
     Reentering(Box<Reentering>, Option<Duration>, Time),
-    /// All of it: somebody of the same owner is busy, or gave the hold back meanwhile.
+    /// All of it: another call of the same owner is in progress, or the hold was released meanwhile.
     Anew(Option<Duration>, Time),
 }
 
-/// The rest of an acquire that a calling thread began.
+/// Completes an acquire that a thread began.
 pub(crate) async fn go_on(engine: Arc<Engine>, what: &Description, rest: Rest) -> Result<Arc<Hold>, Error> {
     let (wait, give_up_at) = match rest {
         Rest::Acquiring(acquiring, place) => {
-            // its seat in the line is given up before the place
+            // dropped before the reservation, so that it leaves the queue first
             let mut acquiring = acquiring;
             let hold = acquiring.run().await?;
             if let Some(place) = place {

@@ -1,4 +1,4 @@
-//! How many acquires wait, and how many were cancelled: kept right however an acquire ends.
+//! Counts the waiting and the cancelled acquires, however an acquire ends.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::driver::engine::Engine;
 use crate::driver::tally::count;
 
-/// Keeps the gauge of waiting acquires right, however they end.
+/// One acquire in the metrics, until dropped.
 pub(super) struct Gauge {
     pub(super) engine: Arc<Engine>,
     pub(super) ended: bool,

@@ -1,4 +1,4 @@
-//! What a holder does with a lease: extend it, give it back, hand it to another process.
+//! What a holder does with a lease: release, extend, detach.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,17 @@ use crate::machine::{
 use crate::options::invalid;
 use crate::{Error, ErrorKind};
 
-/// What giving a lease back takes next.
+/// What a release requires.
 pub(crate) enum Step {
     /// Nothing has to be sent.
     Done(Release),
-    /// Somebody of the same owner is in the middle of something: ask again when the registry has changed.
+    /// Another call of the same owner is in progress: ask again when the registry has changed.
     Wait,
     /// Send this and judge the answer.
     Send(Sending),
 }
 
-/// A release under way. Dropped before its answer, the janitor sees to it.
+/// A release in progress. Dropped before its answer, it is queued for cleanup.
 pub(crate) struct Sending {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
@@ -65,7 +65,7 @@ fn server_ttl_ms(hold: &Hold) -> u64 {
     hold.terms.server_ttl_ms(hold.terms.ttl)
 }
 
-/// Begins to give one handle back. From here on nothing believes in it.
+/// Begins to release one handle. It does not count as held from here on.
 pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
     if !hold.cell.is_held(clock::now()) {
         return Step::Done(give_up(engine, hold));
@@ -104,7 +104,7 @@ fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
     }
 }
 
-/// Gives one handle of an ended hold back, or a handle that is dropped: nothing is awaited, the janitor does the rest.
+/// Releases a handle of an ended hold, or one that is dropped: in the background, nothing is awaited.
 pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
     let last = hold.owner.as_ref().is_none_or(|owner| {
         let last = lock(&engine.registry).leave_silently(hold.key(), owner, hold.id);
@@ -124,19 +124,19 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
         Giving::Held => {
             engine.disarm(hold);
             count(&engine.tally.released);
-            // nobody waits for the answer, but if it says that the hold was lost, somebody may want to know
+            // no caller waits for the answer, but its loss callbacks run if it says that the hold was lost
             drop(existing(engine, hold).believed(hold.clone()));
             Release::Unconfirmed
         }
     }
 }
 
-/// The obligation to give back a hold.
+/// The undo guard of a hold.
 fn existing(engine: &Arc<Engine>, hold: &Hold) -> Claiming {
     Claiming::existing(engine.clone(), hold)
 }
 
-/// A lost lease's key is compare-and-deleted by the janitor.
+/// Deletes a lost lease's key in the background, by compare-and-delete.
 fn clean_up(engine: &Arc<Engine>, hold: &Hold) {
     drop(existing(engine, hold));
 }
@@ -151,12 +151,12 @@ impl Sending {
         }
     }
 
-    /// When the answer is waited for no longer.
+    /// When the answer is not waited for any more.
     pub(crate) fn until(&self) -> Time {
         clock::now() + self.engine.options.request_timeout
     }
 
-    /// What the answer says about the release.
+    /// The result that the answer means.
     pub(crate) fn judge(mut self, answer: &Answer) -> Release {
         if let Some(failure) = answer.outcome.failure() {
             let name = self.hold.key().escape_ascii();
@@ -196,7 +196,7 @@ impl Sending {
         }
         if let What::Last(claiming) = &mut self.what {
             match &answer.outcome {
-                // given back, as far as others are concerned; the rest is the janitor's
+                // released, as far as other clients are concerned; the cleanup queue does the rest
                 Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) => claiming.settle_but(*owed, *at_large),
                 _ => {
                     claiming.settle();
@@ -207,7 +207,7 @@ impl Sending {
     }
 }
 
-/// A handle that is to be given back but has not begun to be. Dropped, it is given back in the background.
+/// A handle whose release has not begun. Dropped, it is released in the background.
 pub(crate) struct Leaving {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
@@ -225,7 +225,7 @@ impl Leaving {
         step
     }
 
-    /// Whoever is busy may never go on: leaves without telling the server.
+    /// The other call may never end: releases without telling the server.
     fn out_of_patience(&mut self) -> Release {
         self.begun = true;
         match give_up(&self.engine, &self.hold) {
@@ -243,7 +243,7 @@ impl Drop for Leaving {
     }
 }
 
-/// Gives one handle back, from an async caller.
+/// Releases one handle, from an async caller.
 pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
     let engine = leaving.engine.clone();
     let mut until = None;
@@ -251,14 +251,14 @@ pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
         let changed = engine.registry_changed.notified();
         tokio::pin!(changed);
         if leaving.hold.owner.is_some() {
-            // only an owner can be told to wait; to listen takes a lock that all tasks of the client share
+            // only an owner can be told to wait; listening takes a lock that all tasks of the client share
             changed.as_mut().enable();
         }
         match leaving.begin() {
             Step::Done(release) => return release,
             Step::Wait => {
                 let until = *until.get_or_insert_with(|| clock::now() + engine.options.request_timeout);
-                // boxed: it is rare, and every release would be large for it
+                // boxed: it is rare, and would make the future of every release larger
                 let mut over = Box::pin(sleep_until(until));
                 tokio::select! {
                     () = changed => {}
@@ -270,7 +270,7 @@ pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
                 let mut answer = engine.store.call(sending.op(), until).await;
                 engine.observe_clock(&answer);
                 if again::is_worthwhile(&answer, until) {
-                    // boxed: it is rare, and every release would be large for it
+                    // boxed: it is rare, and would make the future of every release larger
                     let again = Box::pin(engine.store.call(sending.op(), until)).await;
                     answer = again::after_doubt(again, answer);
                 }
@@ -280,7 +280,7 @@ pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
     }
 }
 
-/// Gives a whole hold back, however often it was entered: the client is closing, and its holder was told.
+/// Releases a whole hold, however often it was entered: the client is closing, and its holder was notified.
 pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     if hold.cell.begin_release(clock::now()) != Giving::Gone {
         let what = What::Last(existing(engine, hold));
@@ -290,14 +290,14 @@ pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     }
 }
 
-/// Whether a lease of this length can be asked for; before any I/O.
+/// Whether this ttl is valid for an extension; before any I/O.
 pub(crate) fn check_extension(hold: &Hold, ttl: Duration, name: &[u8]) -> Result<(), Error> {
     terms::check_ttl(ttl)
         .and_then(|()| hold.terms.check_validity(ttl))
         .map_err(|detail| invalid("extend", detail).on(name))
 }
 
-/// The error for a handle that holds nothing.
+/// The error of a handle that holds nothing.
 pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
     match hold.cell.phase() {
         Phase::Lost | Phase::LostAndReleased => lost(hold, name),
@@ -306,14 +306,14 @@ pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
     }
 }
 
-/// The request that renews one hold with a given length.
+/// The request that renews one hold with this ttl.
 pub(crate) fn extension(hold: &Hold, ttl: Duration) -> Op {
     let ttl_ms = hold.terms.server_ttl_ms(ttl);
     hold.asked_ms(ttl_ms);
     Op::Renew { holds: vec![(hold.claim.clone(), ttl_ms)] }
 }
 
-/// What an extension's answer means: done, ask once more, or an error.
+/// What the answer to an extension means: done, repeat, or an error.
 pub(crate) fn judge_extension(
     engine: &Arc<Engine>,
     hold: &Arc<Hold>,
@@ -346,12 +346,12 @@ pub(crate) fn judge_extension(
     }
 }
 
-/// The time by which an extension returns.
+/// When an extension returns at the latest.
 pub(crate) fn extension_limit(engine: &Engine) -> Time {
     clock::now() + engine.options.connect_timeout + engine.options.request_timeout * 2
 }
 
-/// The error of an extension that nobody answered. The deadline stays where it was.
+/// The error of an extension without an answer. The deadline stays.
 pub(crate) fn extension_unanswered(engine: &Engine, name: &[u8]) -> Error {
     failed(engine, "extend", name, &Failure::transient(ErrorKind::Unavailable, "no reply in time; the deadline stays"))
 }
@@ -401,7 +401,7 @@ pub(crate) fn extend_on_thread(
     Err(extension_unanswered(engine, name))
 }
 
-/// Stops believing in a hold without giving it back: its token goes to another process.
+/// Detaches a hold without releasing it: its token goes to another process.
 pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Result<String, Error> {
     if let Some(owner) = &hold.owner {
         let count = lock(&engine.registry).count(hold.key(), owner, hold.id);

@@ -29,13 +29,13 @@ pub(crate) struct Hold {
     pub(crate) terms: Arc<Terms>,
     pub(crate) fence: Option<u64>,
     pub(crate) granted_at: Time,
-    /// The longest time to live that was asked of the server, in milliseconds; grows with `extend`.
+    /// The longest time to live that was requested from the server, in milliseconds; grows with `extend`.
     longest_ms: AtomicU64,
-    /// Where copies of the acquire may still be under way.
+    /// Which requests of the acquire may still arrive.
     pub(crate) doubt: Doubt,
-    /// Under which owner it is registered, for a reentrant lock with an owner.
+    /// The owner under which it is registered, for a reentrant lock with an owner.
     pub(crate) owner: Option<Owner>,
-    /// Somebody is setting the server's count.
+    /// A task is setting the server's count.
     recounting: AtomicBool,
     lost: Notify,
     listeners: Mutex<Listeners>,
@@ -79,7 +79,7 @@ impl Hold {
         }
     }
 
-    /// The server is asked to keep the key this long.
+    /// Notes that the server is asked to keep the key this long.
     pub(crate) fn asked_ms(&self, ttl_ms: u64) {
         self.longest_ms.fetch_max(ttl_ms, Ordering::AcqRel);
     }
@@ -89,7 +89,7 @@ impl Hold {
         self.longest_ms.load(Ordering::Acquire)
     }
 
-    /// True for the one who is to set the server's count from now on.
+    /// True for the one caller that must set the server's count from now on.
     pub(crate) fn begin_recount(&self) -> bool {
         !self.recounting.swap(true, Ordering::AcqRel)
     }
@@ -98,7 +98,7 @@ impl Hold {
         self.recounting.store(false, Ordering::Release);
     }
 
-    /// Waits until the loss is told; for ever if it never is.
+    /// Waits until the lease is lost; for ever if it never is.
     pub(crate) async fn lost(&self) -> LossReason {
         loop {
             let told = self.lost.notified();
@@ -111,7 +111,7 @@ impl Hold {
         }
     }
 
-    /// Wakes whoever awaits the loss and hands out the callbacks, once.
+    /// Wakes the callers that await the loss and returns the callbacks, once.
     pub(crate) fn tell_lost(&self) -> Vec<OnLost> {
         let callbacks = {
             let mut listeners = lock(&self.listeners);
@@ -127,7 +127,7 @@ impl Hold {
         lock(&self.listeners).jeopardy.clone()
     }
 
-    /// Adds a loss callback; gives it back, with the reason, when the loss was told before.
+    /// Adds a loss callback; returns it, with the reason, when the loss was notified before.
     pub(crate) fn on_lost(&self, callback: OnLost) -> Option<(OnLost, LossReason)> {
         let mut listeners = lock(&self.listeners);
         if listeners.told

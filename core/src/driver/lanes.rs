@@ -1,4 +1,4 @@
-//! The local lines of waiters, one per lock, each with its subscription while anybody waits.
+//! The local wait queues, one per lock, each with its subscription while a caller waits.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
 
-use crate::backend::{Hearing, Store, Subscription};
+use crate::backend::{Store, Subscription, SubscriptionState};
 use crate::driver::engine::Engine;
 use crate::driver::lock;
 use crate::machine::{Key, Kind, Line, Rivalry, Spacing, Ticket, Time};
@@ -19,15 +19,15 @@ struct Lane {
     line: Line<Arc<Notify>>,
     subscription: Option<Subscription>,
     away_since: Option<Time>,
-    /// How much had been heard when the last head made its last attempt.
+    /// The generation of the subscription at the last attempt of the previous head.
     heard: Option<u64>,
 }
 
-/// All lines of one client.
+/// All wait queues of one client.
 pub(crate) struct Lanes {
     lanes: Mutex<HashMap<Name, Lane>>,
-    /// What is expected of the race for a lock. It outlives the line: several locks share a place, which costs one of them
-    /// a moment at worst.
+    /// The herd backoff of each lock. It outlives the queue; locks with the same hash share an entry, which costs one
+    /// of them a short pause at worst.
     rivalries: [AtomicU8; 256],
 }
 
@@ -38,7 +38,7 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// How many locks somebody waits for. Zero at rest.
+    /// How many locks have waiters. Zero at rest.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         lock(&self.lanes).len()
@@ -60,18 +60,18 @@ impl Lanes {
     }
 }
 
-/// One waiter's place in a line. Dropping it leaves the line and moves the next one up.
+/// One waiter's position in a queue. Dropping it leaves the queue and makes the next one the head.
 pub(crate) struct Seat {
     engine: Arc<Engine>,
     name: Name,
     ticket: Ticket,
     moved_up: Arc<Notify>,
-    /// There was no line: it is the head for good, and there is nothing to inherit. The usual case takes no more locks.
+    /// The queue was empty: it is the head for good, and inherits nothing. The usual case takes no more locks.
     alone_at_first: bool,
     word: Option<Word>,
 }
 
-/// What a head has to tell the next one.
+/// What a head passes on to the next one.
 #[derive(Clone, Copy)]
 struct Word {
     spacing: Spacing,
@@ -80,7 +80,7 @@ struct Word {
 }
 
 impl Seat {
-    /// Joins the line of this lock.
+    /// Joins the queue of this lock.
     pub(crate) fn take(engine: Arc<Engine>, kind: Kind, key: &Key) -> Seat {
         let name = (kind, key.clone());
         let moved_up = Arc::new(Notify::new());
@@ -97,18 +97,18 @@ impl Seat {
         lock(&self.engine.lanes.lanes).get_mut(&self.name).map(look)
     }
 
-    /// Whether this waiter is the one that talks to the server.
+    /// Whether this waiter is the head, which talks to the server.
     pub(crate) fn is_head(&self) -> bool {
         self.alone_at_first || self.with(|lane| lane.line.is_head(self.ticket)).unwrap_or(true)
     }
 
-    /// Waits for a reason to look whether it moved up (or the client was closed).
+    /// Waits for a reason to check whether it became the head (or the client was closed).
     pub(crate) async fn nudged(&self) {
         self.moved_up.notified().await;
     }
 
-    /// The distance that this head has to keep after the one before, since when the server has been away, and how much had
-    /// been heard at the last attempt.
+    /// What the previous head passed on: the spacing to keep, since when the server has been unreachable, and the
+    /// generation of the subscription at the last attempt.
     pub(crate) fn inheritance(&self) -> (Spacing, Option<Time>, Option<u64>) {
         if self.alone_at_first {
             return (Spacing::default(), None, None);
@@ -116,33 +116,33 @@ impl Seat {
         self.with(|lane| (lane.line.spacing(), lane.away_since, lane.heard)).unwrap_or_default()
     }
 
-    /// Leaves word for the next head, who hears it when this seat becomes free.
+    /// Stores what the next head gets when this position becomes free.
     pub(crate) fn leave_word(&mut self, spacing: Spacing, away_since: Option<Time>, heard: Option<u64>) {
         self.word = Some(Word { spacing, away_since, heard });
     }
 
-    /// What this client knows of its rivals for the lock.
+    /// What this client knows of the contention for the lock.
     pub(crate) fn rivalry(&self) -> Rivalry {
         Rivalry::from_steps(self.engine.lanes.rivalry(&self.name).load(Ordering::Relaxed))
     }
 
-    /// What it has learned.
+    /// Stores what it has learned.
     pub(crate) fn note_rivalry(&self, rivalry: Rivalry) {
         self.engine.lanes.rivalry(&self.name).store(rivalry.steps(), Ordering::Relaxed);
     }
 
-    /// The line's subscription if there is one already.
-    pub(crate) fn hearing(&self) -> Option<watch::Receiver<Hearing>> {
-        self.with(|lane| lane.subscription.as_ref().map(|subscription| subscription.hearing.clone())).flatten()
+    /// The queue's subscription if there is one already.
+    pub(crate) fn hearing(&self) -> Option<watch::Receiver<SubscriptionState>> {
+        self.with(|lane| lane.subscription.as_ref().map(|subscription| subscription.state.clone())).flatten()
     }
 
-    /// Subscribes, once for the whole line. Only the head does.
-    pub(crate) fn subscribe(&self, store: &dyn Store) -> watch::Receiver<Hearing> {
+    /// Subscribes, once for the whole queue. Only the head does.
+    pub(crate) fn subscribe(&self, store: &dyn Store) -> watch::Receiver<SubscriptionState> {
         if let Some(hearing) = self.hearing() {
             return hearing;
         }
         let subscription = store.subscribe(self.name.0, &self.name.1);
-        let hearing = subscription.hearing.clone();
+        let hearing = subscription.state.clone();
         let replaced = self.with(|lane| lane.subscription.replace(subscription));
         drop(replaced); // outside the lock: its guard unsubscribes
         hearing

@@ -1,24 +1,25 @@
-//! Hands: runs the machine room's decisions against a store, on tokio and for blocking callers.
+//! The driver: runs the machines against a store, on tokio and for blocking callers.
 //!
 //! | file | does |
 //! |---|---|
 //! | `clock` | reads the clocks |
-//! | `engine` | one client's life in one process: store, schedule, lines, registry |
-//! | `acquiring` | drives one acquire, from either kind of caller |
-//! | `claiming` | the obligation to give back what an acquire may have taken |
-//! | `closing` | the end of a client |
-//! | `gauge` | counts the acquires that wait, and those that were cancelled |
+//! | `engine` | one client's life in one process: store, schedule, wait queues, registry |
+//! | `lock_spec` | what a caller wants of a lock: kind, name, options |
+//! | `acquire` | drives one acquire, from either kind of caller |
+//! | `undo_guard` | undoes what an acquire may have taken |
+//! | `close` | closing a client |
+//! | `gauge` | counts the waiting and the cancelled acquires |
 //! | `hold` | one granted hold, shared by its handles and the watchdog |
-//! | `giving` | extend, release, hand over |
-//! | `again` | a release that is asked for once more |
-//! | `adopting` | attach: going on with a hold given away by another process |
-//! | `entering`, `reentering` | re-entry of reentrant locks |
-//! | `recounting` | the server's hold count, when it may differ |
-//! | `lanes` | the local lines of waiters and their subscriptions |
-//! | `patrol` | the background tasks: renewal and clean-up |
+//! | `release` | what a holder does: release, extend, detach |
+//! | `release_retry` | repeating a release |
+//! | `attach` | taking over a hold that another process detached |
+//! | `enter`, `reentry` | re-entry of reentrant locks |
+//! | `count_sync` | synchronises the server's hold count with the registry |
+//! | `wait_queues` | the local wait queues and their subscriptions |
+//! | `background` | the background tasks: renewal and cleanup |
 //! | `process`, `birthmark` | which process this is: a forked child leaves alone what it inherited |
 //! | `callbacks` | the one thread that runs the user's callbacks |
-//! | `tally` | counters and histograms |
+//! | `metrics` | counters and histograms |
 
 pub(crate) mod acquiring;
 pub(crate) mod adopting;

@@ -1,5 +1,5 @@
-//! The two background tasks of a client: one renews and watches deadlines, one cleans up. Both sleep until the machine
-//! room has something for them.
+//! The two background tasks of a client: one renews leases and watches their deadlines, one cleans up. Both sleep until
+//! their schedule has something due.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,7 +10,7 @@ use crate::driver::engine::Engine;
 use crate::driver::{clock, lock, sleep_until};
 use crate::machine::{Alarm, Answer, DutyId, LossReason, Op, Outcome, Renewal, Reply, Round, Time};
 
-/// Wakes a sleeping task, but only when there is something earlier than what it sleeps for.
+/// Wakes a sleeping task, but only for an earlier deadline than the one it sleeps for.
 pub(crate) struct Bell {
     sleeping_until: AtomicU64,
     rung: Notify,
@@ -24,7 +24,7 @@ impl Bell {
     /// Something is due at `time`. Called while the schedule's mutex is held or after it changed.
     pub(crate) fn ring_for(&self, time: Time) {
         if time.as_nanos() < self.sleeping_until.load(Ordering::Acquire) {
-            // until the task looks, nobody else needs to ring for a later time
+            // until the task runs, no other caller needs to wake it for a later time
             self.sleeping_until.fetch_min(time.as_nanos(), Ordering::AcqRel);
             self.rung.notify_one();
         }
@@ -35,11 +35,11 @@ impl Bell {
         self.rung.notify_one();
     }
 
-    /// The task, for which there is something to do at `time`, goes to sleep; returns until when. Called while the
-    /// schedule's mutex is held.
+    /// The task goes to sleep until something is due at `time`; returns until when. Called while the schedule's mutex
+    /// is held.
     ///
-    /// What it was woken for may be over by the time it looks: a lock that is taken and given back in a loop. Then it
-    /// still sleeps until that moment only, so that the next turn of the loop, due a little later, has no need to ring.
+    /// The reason for a wake-up may be gone when the task runs: a lock that is taken and released in a loop. Then it
+    /// still sleeps until that time only, so that the next turn of the loop, due a little later, need not wake it.
     fn goes_to_sleep(&self, now: Time, time: Time) -> Time {
         let rung_for = Time::from_nanos(self.sleeping_until.load(Ordering::Acquire));
         let until = if rung_for > now { time.min(rung_for) } else { time };
@@ -73,12 +73,12 @@ pub(crate) async fn renew(engine: Weak<Engine>, bell: Arc<Bell>) {
     }
 }
 
-/// Carries out what the watchdog wants.
+/// Carries out the watchdog's alarms.
 pub(crate) fn act(engine: &Arc<Engine>, alarms: Vec<Alarm>) {
     for alarm in alarms {
         match alarm {
             Alarm::Renew(round) => {
-                // rounds go in parallel: a slow one never delays the others, nor does a slow node of a cluster
+                // rounds run in parallel: a slow one never delays the others, nor does a slow node of a cluster
                 for round in round.split(|key| engine.store.shard(key)) {
                     let engine = engine.clone();
                     engine.runtime.clone().spawn(async move { renew_round(engine, round).await });
@@ -101,7 +101,7 @@ async fn renew_round(engine: Arc<Engine>, round: Round) {
         alarms
     };
     act(&engine, alarms);
-    // after what was confirmed: that is safe from a jump which this very reply tells of
+    // after the confirmed renewals: they are not affected by a clock jump that this very reply shows
     engine.observe_clock(&answer);
 }
 
@@ -121,7 +121,7 @@ fn count_renewals(engine: &Engine, round: &Round, answer: &Answer) {
     engine.tally.renewals_missed.fetch_add(missed as u64, Ordering::Relaxed);
 }
 
-/// Stands for the task that cleans up. If it ends with its runtime, what is owed must not keep the engine for ever.
+/// Marks the cleanup task as ended when dropped: if it ends with its runtime, the queue must not keep the engine alive.
 pub(crate) struct Cleaner(pub(crate) Weak<Engine>);
 
 impl Drop for Cleaner {
@@ -134,7 +134,7 @@ impl Drop for Cleaner {
     }
 }
 
-/// Cleans up, until the engine is gone (which it is not while anything is owed).
+/// Cleans up, until the engine is gone (which it is not while the queue has entries).
 pub(crate) async fn clean(cleaner: Cleaner, bell: Arc<Bell>) {
     loop {
         let wake_at = {
@@ -158,7 +158,7 @@ pub(crate) async fn clean(cleaner: Cleaner, bell: Arc<Bell>) {
 
 fn finish_cleaning(engine: &Engine) {
     let mut cleaning = lock(&engine.cleaning);
-    // only `close` listens
+    // only `close` waits for this
     let done = engine.is_closed() && cleaning.janitor.is_answered();
     let kept = cleaning.let_go();
     drop(cleaning);

@@ -1,8 +1,8 @@
-//! Which process is this? A forked child must not touch what it inherited.
+//! Marks values with the process that made them: a forked child must not touch what it inherited.
 
 use super::birthmark;
 
-/// The stamp of the process that made something.
+/// The process that made a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
@@ -12,19 +12,19 @@ impl Stamp {
         Stamp(birthmark::of_this_process())
     }
 
-    /// Whether this is still the process that made the stamp.
+    /// Whether this is still that process.
     pub(crate) fn is_here(self) -> bool {
         self == Stamp::here()
     }
 
     /// The process id of that process.
     pub(crate) fn pid(self) -> u32 {
-        // the lower half of every birthmark
+        // the lower half of the process number
         self.0 as u32
     }
 }
 
-/// Something that is dropped in the process that made it, and leaked in a forked child.
+/// A value that is dropped in the process that made it, and leaked in a forked child.
 #[derive(Debug)]
 pub(crate) struct Inherited<T> {
     value: Option<T>,
@@ -32,7 +32,7 @@ pub(crate) struct Inherited<T> {
 }
 
 impl<T> Inherited<T> {
-    /// Belongs to the process of this stamp.
+    /// Belongs to this process.
     pub(crate) fn new(value: T, stamp: Stamp) -> Inherited<T> {
         Inherited { value: Some(value), stamp }
     }

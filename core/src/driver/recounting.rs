@@ -1,5 +1,5 @@
-//! The hold count on the server, when it may differ from the registry's: after an answer that never came, and when a
-//! handle is dropped. It is set in the background, to whatever the registry says, until the two agree.
+//! Synchronises the server's hold count with the registry's, in the background, after an answer that never arrived or a
+//! dropped handle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::machine::{Op, Outcome, Owner, Reply};
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Sees to it that the server's count of this hold becomes the registry's, as long as it is held.
+/// Sets the server's count of this hold to the registry's, as long as it is held.
 pub(crate) fn recount(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     let Some(owner) = hold.owner.clone() else { return };
     if engine.is_closed() || !hold.begin_recount() {
@@ -22,7 +22,7 @@ pub(crate) fn recount(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     engine.runtime.spawn(async move { agree(&worker, &hold, &owner).await });
 }
 
-/// What the registry says now; `None` while the owner is in the middle of something, which tells the server itself.
+/// The registry's count; `None` while a call of the owner is in progress, which tells the server itself.
 fn settled_count(engine: &Engine, hold: &Hold, owner: &Owner) -> Option<u64> {
     lock(&engine.registry).settled_count(hold.key(), owner, hold.id)
 }
@@ -47,7 +47,7 @@ async fn agree(engine: &Engine, hold: &Hold, owner: &Owner) {
                     return;
                 }
             }
-            // the next renewal finds the same, and tells it
+            // the next renewal finds the same, and reports it
             Outcome::Applied(_) => break,
             Outcome::NotApplied(failure) if !failure.transient => break,
             Outcome::NotApplied(_) | Outcome::Indeterminate(_) => {

@@ -1,5 +1,4 @@
-//! One re-entry of a hold that its owner has already: the server is asked to set the new count, as often as the caller's
-//! wait allows.
+//! One re-entry of a hold: the server is asked to set the new count, as often as the caller's wait allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,26 +15,26 @@ use crate::error::Error;
 use crate::lock::Description;
 use crate::machine::{Acquire, Answer, Jitter, LossReason, Op, Outcome, Owner, Patience, Reply, Step, Time, Verdict};
 
-/// A re-entry under way. Dropped before its answer, it has not happened.
+/// A re-entry in progress. Dropped before its answer, it has not happened.
 pub(crate) struct Reentering {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
     owner: Owner,
     count: u64,
-    /// Says when to ask again and when to give up, as for any acquire.
+    /// When to ask again and when to give up, as for any acquire.
     pace: Acquire,
     jitter: Jitter,
-    /// The registry knows how it ended.
+    /// The registry was told how it ended.
     told: bool,
     /// The server may have set the count, or may still do so.
     doubtful: bool,
 }
 
-/// What an answer, or a look at the hold, means.
+/// The result of a re-entry.
 pub(crate) enum Turn {
-    /// Inside.
+    /// Entered.
     Inside(Arc<Hold>),
-    /// The hold was given back meanwhile: start over.
+    /// The hold was released meanwhile: start again.
     Anew,
 }
 
@@ -65,7 +64,7 @@ impl Reentering {
         Reentering { engine, hold, owner, count, pace, jitter, told: false, doubtful: false }
     }
 
-    /// How long the server may be asked.
+    /// Limits how long the server may be asked.
     pub(crate) fn within(mut self, wait: Option<Duration>) -> Reentering {
         let options = &self.engine.options;
         let patience = Patience {
@@ -84,7 +83,7 @@ impl Reentering {
         Op::SetCount { claim: self.hold.claim.clone(), count: self.count, ttl_ms }
     }
 
-    /// Whether the hold was given back (dropped, handed over) since: then nobody is inside any more.
+    /// Whether the hold was released (dropped, detached) since: then no call is inside any more.
     fn is_given_back(&self) -> bool {
         lock(&self.engine.registry).count(self.hold.key(), &self.owner, self.hold.id) == 0
     }
@@ -117,7 +116,7 @@ impl Reentering {
                     return Err(lost(&self.hold, &what.name));
                 }
                 self.told = true;
-                // the registry's word is the last one: whoever leaves from here on sees this one inside
+                // the registry decides: a later leave counts this entry
                 let inside = lock(&self.engine.registry).entered(self.hold.key(), &self.owner, self.hold.id, confirmed);
                 self.engine.registry_changed.notify_waiters();
                 if !inside {
@@ -142,7 +141,7 @@ impl Reentering {
         }
     }
 
-    /// To the end, on the runtime.
+    /// Runs to the end, on the runtime.
     pub(crate) async fn run(&mut self, what: &Description) -> Result<Turn, Error> {
         loop {
             match self.next(what)? {
@@ -151,7 +150,7 @@ impl Reentering {
                     let engine = self.engine.clone();
                     let closing = engine.closing.notified();
                     if !engine.is_closed() {
-                        // boxed: it is rare, and every acquire would be large for it
+                        // boxed: it is rare, and would make the future of every acquire larger
                         let mut over = Box::pin(sleep_until(until));
                         tokio::select! {
                             () = &mut over => {}
@@ -171,7 +170,7 @@ impl Reentering {
         }
     }
 
-    /// As far as the calling thread can take it: `None` when there is nothing to do but wait.
+    /// Runs as far as the calling thread can: `None` when it has to wait.
     pub(crate) fn run_on_thread(
         &mut self,
         what: &Description,

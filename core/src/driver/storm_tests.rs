@@ -1,4 +1,4 @@
-//! A storm: many tasks of two clients take, enter, extend, hand over, give back and walk away at random moments. Two
+//! A storm: many tasks of two clients take, enter, extend, hand over, release and walk away at random moments. Two
 //! never hold at once, nobody waits for ever, and when it is over nothing is left.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

@@ -62,7 +62,7 @@ pub struct Stats {
     pub cancelled: u64,
     /// Acquires that failed for another reason.
     pub failed: u64,
-    /// Leases given back by their holder.
+    /// Leases released by their holder.
     pub released: u64,
     /// Leases lost: also those that their release found gone before the deadline, and those that were held when the client
     /// was closed. One that was dropped counts as released first.
@@ -71,7 +71,7 @@ pub struct Stats {
     pub renewals: u64,
     /// Renewal rounds of a lease that were missed.
     pub renewals_missed: u64,
-    /// Clean-ups that are not finished yet.
+    /// Cleanups that are not finished yet.
     pub cleaning: u64,
     /// Connections made after the first one.
     pub reconnects: u64,
@@ -84,7 +84,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Whether there is something that closing the client would give back or end: a lease, a waiting acquire, clean-up.
+    /// Whether there is something that closing the client would release or end: a lease, a waiting acquire, cleanup.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {

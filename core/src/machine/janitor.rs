@@ -1,7 +1,7 @@
-//! The janitor: gives back what ended without a lease, with its own token, until the server has confirmed it.
+//! The cleanup queue: undoes what ended without a lease, with its own token, until the server has confirmed it.
 //!
-//! An undo must not overtake the acquire that it undoes. Down the same ordered connection one answer is enough;
-//! otherwise it is repeated, backing off, until one ttl after the first undo that the server answered.
+//! An undo must not overtake the acquire that it undoes. On the same ordered connection one answer is enough; otherwise
+//! it is repeated, backing off, until one ttl after the first undo that the server answered.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 /// How long an undo is tried on a server that never answers, beyond twice its ttl.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is to be given back.
+/// An undo to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Duty {
     /// Key, kind and token.
@@ -28,14 +28,14 @@ pub struct Duty {
     pub doubt: Doubt,
     /// The nodes on which it may be, if the store has several.
     pub nodes: Nodes,
-    /// It never was a hold: nobody has to be told.
+    /// It never was a hold: its release is not announced.
     pub quiet: bool,
-    /// Until then the key stays, nobody's, when it is given back.
+    /// The key stays, held by nobody, until then.
     pub stays_until: Time,
 }
 
 impl Duty {
-    /// A duty on every node, of which others are told.
+    /// An undo on every node, which is announced.
     pub fn new(claim: Claim, server_ttl: Duration, doubt: Doubt) -> Duty {
         Duty { claim, server_ttl, doubt, nodes: Nodes::ALL, quiet: false, stays_until: Time::ZERO }
     }
@@ -52,7 +52,7 @@ impl Duty {
     }
 }
 
-/// What gives a hold back at `now` whose key has to stay until then.
+/// The operation that releases a hold at `now` whose key has to stay until then.
 pub fn giving_back(now: Time, claim: Claim, stays_until: Time) -> Op {
     match rest_ms(now, stays_until) {
         Some(rest_ms) => Op::Retain { claim, nodes: Nodes::ALL, rest_ms },
@@ -73,7 +73,7 @@ pub enum Doubt {
     Confirmed,
     /// Requests went out on this ordered connection only: an undo answered on the same one settles it.
     Ordered(u64),
-    /// Copies may still be on their way on some other connection.
+    /// Requests may still arrive on another connection.
     AtLarge,
 }
 
@@ -90,7 +90,7 @@ struct Open {
     answered: bool,
 }
 
-/// The list of open duties. Pure: the driver holds it behind a mutex and sleeps until [`Janitor::wake_at`].
+/// The open undos. Pure: the driver holds it behind a mutex and sleeps until [`CleanupQueue::wake_at`].
 #[derive(Debug)]
 pub struct Janitor {
     open: HashMap<DutyId, Open>,
@@ -115,18 +115,18 @@ impl Janitor {
         self.open.is_empty()
     }
 
-    /// Whether every duty was answered once. What is open then is asked for again only in case that a copy of the acquire
-    /// is still under way.
+    /// Whether every undo was answered once. After that it is repeated only in case that a request of the acquire
+    /// arrives late.
     pub fn is_answered(&self) -> bool {
         self.open.values().all(|open| open.answered)
     }
 
-    /// Makes room for one more duty, so that taking it over later cannot fail for want of memory.
+    /// Reserves memory for one more undo, so that [`CleanupQueue::take`] cannot fail.
     pub fn reserve(&mut self) {
         self.open.reserve(1);
     }
 
-    /// Takes a duty over; it is due at once.
+    /// Adds an undo; it is due at once.
     pub fn take(&mut self, now: Time, duty: Duty) -> DutyId {
         let id = self.next_id;
         self.next_id += 1;
@@ -143,7 +143,7 @@ impl Janitor {
         id
     }
 
-    /// When [`Janitor::poll`] has something to do; [`Time::MAX`] for never.
+    /// When [`CleanupQueue::poll`] has something to do; [`Time::MAX`] for never.
     pub fn wake_at(&self) -> Time {
         self.timers.first().map_or(Time::MAX, |(time, _)| *time)
     }
@@ -157,7 +157,7 @@ impl Janitor {
             }
             self.timers.pop_first();
             if let Some(open) = self.open.get_mut(&id) {
-                // what may come late is asked for once more at the very end
+                // an acquire may arrive late, so the undo is sent once more at the very end
                 let last_word = open.answered && open.duty.doubt != Doubt::Confirmed;
                 if now >= open.until && open.tries > 0 && !last_word {
                     self.open.remove(&id);
@@ -171,7 +171,7 @@ impl Janitor {
         sends
     }
 
-    /// A release was answered, or was not. True when the duty is done.
+    /// An undo was answered, or failed. True when it is done.
     pub fn answered(&mut self, now: Time, id: DutyId, answer: &Answer) -> bool {
         let Some(open) = self.open.get_mut(&id) else { return true };
         open.in_flight = false;
@@ -192,7 +192,7 @@ impl Janitor {
                 }
                 settled
             }
-            // what the server is short of (a disk, replicas) may come back before the key ends; other refusals are final
+            // what the server lacks (a disk, replicas) may come back before the key ends; other refusals are final
             Outcome::NotApplied(failure) => !failure.transient && failure.kind != ErrorKind::ServerRefused,
             Outcome::Indeterminate(failure) => {
                 // what a majority confirmed, the others may carry out late
@@ -210,8 +210,8 @@ impl Janitor {
         false
     }
 
-    /// Of several nodes some answered. The others become the duty that goes on; what is in doubt goes on with those that
-    /// answered too, as a duty of its own.
+    /// Some of several nodes answered. The undo continues on the others; where late requests are possible, it continues
+    /// on those that answered too, as a separate entry.
     fn answered_by_some(&mut self, now: Time, id: DutyId, owed: Nodes, at_large: bool, settled: bool) -> bool {
         let Some(open) = self.open.get_mut(&id) else { return true };
         let (tries, duty) = (open.tries, open.duty.clone());
@@ -247,7 +247,7 @@ impl Janitor {
         over
     }
 
-    /// Whether anything is owed for this claim.
+    /// Whether an undo of this claim is open.
     pub fn owes(&self, claim: &Claim) -> bool {
         self.open.values().any(|open| open.duty.claim == *claim)
     }

@@ -26,7 +26,7 @@ pub enum LossReason {
     MaxHold,
     /// The server's clock jumped, so that the key may have expired early.
     ClockAnomaly,
-    /// The client was closed while the lease was held, and gave it back.
+    /// The client was closed while the lease was held, and released it.
     Closed,
 }
 
@@ -58,19 +58,19 @@ impl LossReason {
     }
 }
 
-/// Where a lease stands.
+/// The phase of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Phase {
     /// The claim is made, nothing is granted.
     Acquiring = 0,
-    /// Granted, and believed until the deadline.
+    /// Granted, and valid until the deadline.
     Held = 1,
-    /// The holder gave it back; the server's answer is awaited.
+    /// The holder released it; the server's answer is awaited.
     Releasing = 2,
-    /// Given back, and the server found it.
+    /// Released, and the server found it.
     Released = 3,
-    /// Given back, and the server no longer knew it when its deadline had passed.
+    /// Released, and the server no longer knew it when its deadline had passed.
     Expired = 4,
     /// Ended without the holder giving it back.
     Lost = 5,
@@ -96,7 +96,7 @@ const REASON_BITS: u64 = 0b111;
 /// The low bits of the nanoseconds make room for phase and reason: rounding down is the safe side.
 const LOW_BITS: u64 = PHASE_BITS | REASON_BITS << REASON_SHIFT;
 
-/// What the atomic word says.
+/// The unpacked atomic word.
 #[derive(Clone, Copy, Debug)]
 struct State {
     phase: Phase,
@@ -129,14 +129,14 @@ pub struct LeaseCell {
     word: AtomicU64,
 }
 
-/// What a holder who wants to give a lease back has to do.
+/// What a release requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Giving {
     /// It was held until now: send the compare-and-delete.
     Held,
     /// It was lost before, and its key not cleaned up yet: send the compare-and-delete, report `AlreadyExpired`.
     Lost,
-    /// It was given back or handed away before: send nothing.
+    /// It was released or detached before: send nothing.
     Gone,
 }
 
@@ -222,7 +222,7 @@ impl LeaseCell {
         self.lose_if(reason, |_| true)
     }
 
-    /// `Held -> Releasing`; from here on nothing believes in the lease. A lost lease is given back once, too.
+    /// `Held -> Releasing`; from here on the lease does not count as held. A lost lease is released once, too.
     pub fn begin_release(&self, now: Time) -> Giving {
         self.lapse(now);
         let mut giving = Giving::Gone;
@@ -238,11 +238,11 @@ impl LeaseCell {
         giving
     }
 
-    /// `Releasing -> Released | Expired`, as the server says in an answer that came at `heard_at`. It must be the answer
-    /// to the only request that can have removed the hold.
+    /// `Releasing -> Released | Expired`, according to an answer that arrived at `heard_at`. It must be the answer to
+    /// the only request that can have removed the hold.
     ///
-    /// A hold that is not found before its deadline was taken from its holder, who believed in it until now:
-    /// `Releasing -> LostAndReleased`. True for the one caller that did this.
+    /// A hold that is not found before its deadline was taken from its holder: `Releasing -> LostAndReleased`. True for
+    /// the one caller that did this.
     pub fn finish_release(&self, found: bool, heard_at: Time) -> bool {
         let mut lost = false;
         let ended = self.swap(|old| {

@@ -1,22 +1,22 @@
-//! The machine room: every decision of the library, and no I/O. For simulators, stores and tests; **no promise of
-//! stability**. What users need of it stands at the root of the crate.
+//! The machines: every decision of the library, and no I/O. For simulators, stores and tests; **no promise of stability**.
+//! What users need of it is exported at the root of the crate.
 //!
 //! Each file is one noun. Time and randomness are arguments; what is to be done comes out as data. The same code runs
 //! in production (run by the driver, the private other half), in the simulator and in the model checker.
 //!
 //! | file | decides |
 //! |---|---|
-//! | `acquire` | one acquire from the call to the grant or the end of patience |
+//! | `acquire` | one acquire from the call to the grant or the end of its limits |
 //! | `step` | what such an acquire wants done next, and how it can end |
-//! | `patience` | how long to wait, and for what |
+//! | `limits` | the time limits of an acquire |
 //! | `lease` | phase and deadline of one hold, in one atomic word |
 //! | `reentry` | who re-enters, and the count |
 //! | `watchdog` | when to renew, retry, warn and give up |
-//! | `janitor` | giving back what ended without a lease |
-//! | `queue` | the local line of waiters |
-//! | `spacing` | how far apart the attempts of those are who wait |
-//! | `rivalry` | who asks at once when many hear that a lock is free |
-//! | `quorum` | Redlock: what the answers of several servers amount to |
+//! | `cleanup` | undoing what ended without a lease |
+//! | `wait_queue` | the local queue of waiters |
+//! | `spacing` | the distance between the attempts of waiters |
+//! | `contention` | backoff when many clients are woken by one release |
+//! | `quorum` | Redlock: the result of the answers of several servers |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
 //! | `token`, `naming` | the proof of a hold in its text form; keys and channels |

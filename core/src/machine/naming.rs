@@ -28,7 +28,7 @@ pub const FENCE_FIELD: &str = "onelock_fence";
 pub const INFO_FIELD: &str = "onelock_info";
 /// How every value written by this library begins.
 pub const VALUE_PREFIX: &str = "onelock1:";
-/// The value of a mutex, and the `onelock_info` of a reentrant lock, that was given back before its shortest time was over:
+/// The value of a mutex, and the `onelock_info` of a reentrant lock, that was released before its shortest time was over:
 /// nobody's. No token has this form.
 pub const RELEASED_VALUE: &str = "onelock1:released";
 /// How long a fencing counter lives at least after its last grant: seven days.

@@ -1,4 +1,4 @@
-//! What the machine room asks of a store, and what a store answers: operations, not bytes.
+//! The operations of a store and its replies.
 //!
 //! Every operation is conditional on a token and idempotent: sending it twice is as good as sending it once.
 
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::machine::outcome::Failure;
 use crate::machine::quorum::Nodes;
 
-/// A key as it stands on the server: the client's prefix, then the lock's name. Any bytes.
+/// A key on the server: the client's prefix, then the lock's name. Any bytes.
 pub type Key = Arc<[u8]>;
 
 /// The two shapes a lock has on a server.
@@ -30,15 +30,15 @@ impl Kind {
     }
 }
 
-/// Who wants or holds what: the kind, the key, and the proof of the hold.
+/// One claim to a lock: its kind, its key, and the token that proves the hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Claim {
     /// The shape of the lock.
     pub kind: Kind,
-    /// Where it stands.
+    /// The key.
     pub key: Key,
-    /// The proof, as it stands on the server: the string value (mutex) or the hash field (reentrant lock).
-    /// Made from fresh random bits for every acquisition, before the first byte is sent.
+    /// The token: the string value (mutex) or the hash field (reentrant lock). Made from fresh random bits for every
+    /// acquisition, before the first byte is sent.
     pub token: Arc<str>,
 }
 
@@ -84,17 +84,17 @@ pub enum Op {
         /// Server-side time to live in milliseconds.
         ttl_ms: u64,
     },
-    /// Compare and delete, then tell the waiters.
+    /// Compare and delete, then announce the release.
     Release {
         /// The hold.
         claim: Claim,
     },
-    /// Give a hold back before its shortest time is over: the key stays for the rest of it, nobody's, and the waiters are
-    /// told, who then learn how long that is.
+    /// Release a hold before its minimum time is over: the key stays for the rest of it, held by nobody, and the
+    /// release is announced, so that waiters learn how long that is.
     Retain {
         /// The hold.
         claim: Claim,
-        /// The nodes to ask; all of them, or those that still owe an answer.
+        /// The nodes to ask; all of them, or those without an answer yet.
         nodes: Nodes,
         /// For how long the key stays, in milliseconds; at least 1.
         rest_ms: u64,
@@ -104,7 +104,8 @@ pub enum Op {
         /// The key.
         key: Key,
     },
-    /// Delete a lock of either kind whoever holds it, then tell the waiters. What is not recognisably a lock is left alone.
+    /// Delete a lock of either kind whoever holds it, then announce the release. What is not recognisably a lock is
+    /// left alone.
     ForceRelease {
         /// The key.
         key: Key,
@@ -115,13 +116,13 @@ pub enum Op {
     Undo {
         /// The hold.
         claim: Claim,
-        /// The nodes that still owe an answer.
+        /// The nodes without an answer yet.
         nodes: Nodes,
-        /// Tell nobody: it never was a hold, and who waits for the lock waits for somebody else.
+        /// Without an announcement: it never was a hold, and waiters wait for another holder.
         quiet: bool,
     },
-    /// [`Op::Acquire`], asked of one node of several: the fencing counter goes up to what the client proposes, which is
-    /// the same for all nodes, and a refusal tells holders apart.
+    /// [`Op::Acquire`] on one node of several: the fencing counter goes up to the client's proposal, which is the same
+    /// for all nodes, and a refusal identifies the holder.
     Vote {
         /// Key, kind and token.
         claim: Claim,
@@ -183,8 +184,8 @@ pub enum Reply {
         /// It was held by this token before: a resent request.
         again: bool,
     },
-    /// To [`Op::Acquire`] and [`Op::Attach`]: granted, but not confirmed by as many servers as was asked for. Not to be believed: the token is
-    /// dead and has to be given back; the failure says what was missing.
+    /// To [`Op::Acquire`] and [`Op::Attach`]: granted, but confirmed by too few servers. Not valid: the token must be
+    /// released and not used again; the failure says what was missing.
     Unconfirmed(Failure),
     /// To [`Op::Attach`]: neither the old token nor the new one holds it.
     Gone,
@@ -201,17 +202,18 @@ pub enum Reply {
         ttl_left_ms: Option<u64>,
         /// As in [`Reply::Denied`].
         announces: bool,
-        /// Tells holders apart: equal for one and the same.
+        /// Identifies the holder: equal for one and the same.
         holder: u64,
     },
-    /// To [`Op::Acquire`] and [`Op::Attach`], from a store of several nodes: no majority granted it, though some may have.
-    /// The token is dead, and has to be given back on all nodes. (That of an attach as soon as it is not asked for again.)
+    /// To [`Op::Acquire`] and [`Op::Attach`], from a store of several nodes: no majority granted it, though some may
+    /// have. The token must be released on all nodes and not used again. (That of an attach once it is not repeated any
+    /// more.)
     Split {
-        /// In how many milliseconds enough nodes may be free; `None` when that cannot be said.
+        /// In how many milliseconds enough nodes may be free; `None` when that is not known.
         ttl_left_ms: Option<u64>,
         /// Whether the holder announces its release.
         announces: bool,
-        /// Nobody has a majority: several were at it at once.
+        /// Nobody has a majority: several clients tried at once.
         tie: bool,
         /// A node may still carry the request out later.
         at_large: bool,
@@ -220,8 +222,7 @@ pub enum Reply {
     },
     /// To [`Op::Acquire`], [`Op::Vote`] and [`Op::ForceRelease`]: the key holds something else; it was left untouched.
     WrongKind {
-        /// What stands there, in a word: a server type such as `list`, or `hash` / `string` that is of the
-        /// other kind or no lock.
+        /// What the key holds: a server type such as `list`, or `hash` / `string` that is of the other kind or no lock.
         found: String,
     },
     /// To [`Op::Renew`]: one verdict per hold, in order.
@@ -236,12 +237,12 @@ pub enum Reply {
         found: bool,
         /// The nodes on which it may still be.
         owed: Nodes,
-        /// Something that brings it back there may still be under way.
+        /// A request that brings it back there may still arrive.
         at_large: bool,
     },
     /// To [`Op::WriteBack`]: the fencing counter as it is now, or `None` if the hold was not there.
     Written(Option<u64>),
-    /// To [`Op::Inspect`]: what stands there, if anything.
+    /// To [`Op::Inspect`]: what the key holds, if anything.
     Inspected(Option<Standing>),
     /// To [`Op::ForceRelease`]: whether there was a lock to delete.
     Forced(bool),
@@ -254,7 +255,7 @@ pub enum Renewal {
     Renewed,
     /// Gone, somebody else's, or of another type. The lease is lost.
     NotMine,
-    /// This one key could not be asked; the text says why. Deadline unchanged, try it alone.
+    /// This one key was not renewed; the text says why. Deadline unchanged, try it alone.
     Failed(String),
 }
 
@@ -263,7 +264,7 @@ pub enum Renewal {
 pub struct Standing {
     /// The shape, or the server's type name when it is no lock of ours.
     pub kind: Result<Kind, String>,
-    /// Who holds it: the string value, or the first owner field of the hash. Raw bytes.
+    /// The holder: the string value, or the first owner field of the hash. Raw bytes.
     pub holder: Vec<u8>,
     /// The hold count; 1 for a mutex.
     pub count: u64,

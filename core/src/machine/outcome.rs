@@ -1,4 +1,4 @@
-//! The three ways a request to a server can end, and why it failed. Never fold the third into the other two.
+//! The three outcomes of a request, and why it failed. Never treat the third as one of the others.
 
 use crate::error::ErrorKind;
 use crate::machine::Time;
@@ -30,11 +30,11 @@ impl<T> Outcome<T> {
 pub struct Failure {
     /// The row of the error table that the caller will see if nothing better happens.
     pub kind: ErrorKind,
-    /// Whether the same request may succeed soon without anybody changing anything (server away, loading, busy).
+    /// Whether the same request may succeed soon without any change (server away, loading, busy).
     pub transient: bool,
     /// One sentence for people: what the server or the network said. Never holds a secret.
     pub detail: String,
-    /// What each node of a store that has several said; else empty.
+    /// What each node of a store with several reported; otherwise empty.
     pub nodes: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ impl Failure {
         Failure { kind, transient: true, detail: detail.into(), nodes: Vec::new() }
     }
 
-    /// A failure that somebody has to do something about.
+    /// A failure that lasts until somebody changes something.
     pub fn lasting(kind: ErrorKind, detail: impl Into<String>) -> Failure {
         Failure { kind, transient: false, detail: detail.into(), nodes: Vec::new() }
     }

@@ -1,16 +1,16 @@
-//! The local queue: per client and lock all waiters stand in one line, and only its head talks to the server.
+//! The local wait queue: per client and lock all waiters queue, and only the head talks to the server.
 //!
-//! So a release costs one attempt per waiting process, not per waiting task. Generic over what a place in the line
-//! carries: the driver keeps a waker in it, the simulator a task number.
+//! So a release costs one attempt per waiting process, not per waiting task. Generic over the waiter: the driver stores
+//! a waker, the simulator a task number.
 
 use std::collections::VecDeque;
 
 use crate::machine::Spacing;
 
-/// A place in a line.
+/// Identifies a waiter in its queue.
 pub type Ticket = u64;
 
-/// One line of waiters.
+/// The waiters of one lock.
 #[derive(Clone, Debug)]
 pub struct Line<W> {
     waiting: VecDeque<(Ticket, W)>,
@@ -25,7 +25,7 @@ impl<W> Default for Line<W> {
 }
 
 impl<W> Line<W> {
-    /// Joins the end. The first in line is the head at once.
+    /// Joins the end. The first waiter is the head at once.
     pub fn join(&mut self, waiter: W) -> Ticket {
         let ticket = self.next;
         self.next += 1;
@@ -33,13 +33,13 @@ impl<W> Line<W> {
         ticket
     }
 
-    /// Whether this ticket is the head.
+    /// Whether this waiter is the head.
     pub fn is_head(&self, ticket: Ticket) -> bool {
         self.waiting.front().is_some_and(|(first, _)| *first == ticket)
     }
 
-    /// Leaves the line, wherever it stood. When the head left, the new head is returned: tell it to try at once, since
-    /// its predecessor may have eaten the wake-up.
+    /// Leaves the queue from any position. When the head left, the new head is returned: let it try at once, since its
+    /// predecessor may have consumed the wake-up.
     pub fn leave(&mut self, ticket: Ticket) -> Option<&W> {
         let index = self.waiting.iter().position(|(other, _)| *other == ticket)?;
         self.waiting.remove(index);
@@ -51,17 +51,17 @@ impl<W> Line<W> {
         self.waiting.len()
     }
 
-    /// Whether nobody waits; the line can be forgotten.
+    /// Whether nobody waits; the queue can be dropped.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Everybody in line, head first.
+    /// All waiters, head first.
     pub fn waiters(&self) -> impl Iterator<Item = &W> {
         self.waiting.iter().map(|(_, waiter)| waiter)
     }
 
-    /// The head leaves word how far the next one has to keep its distance.
+    /// Stores the spacing that the next head has to keep.
     pub fn keep(&mut self, spacing: Spacing) {
         self.spacing = spacing;
     }

@@ -1,5 +1,5 @@
-//! Re-entry: which hold belongs to which owner, and how often it was entered. The count lives here; the server is told
-//! the absolute number, never an increment, so that a repeated request is harmless.
+//! Re-entry: which hold belongs to which owner, and how often it was entered. The count lives here; the server gets the
+//! absolute number, never an increment, so that a repeated request is harmless.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -42,12 +42,12 @@ impl Owner {
     }
 }
 
-/// What an owner who wants to enter has to do.
+/// What an owner's entry requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Enter<H> {
-    /// Nobody of this name holds it: acquire, then report [`Registry::granted`] or [`Registry::abandoned`].
+    /// The owner does not hold it: acquire, then report [`Registry::granted`] or [`Registry::abandoned`].
     First,
-    /// It is held: tell the server this count, then report [`Registry::entered`].
+    /// It is held: send this count to the server, then report [`Registry::entered`].
     Again {
         /// The hold.
         hold: H,
@@ -63,7 +63,7 @@ pub enum Enter<H> {
 /// What leaving a hold takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leave {
-    /// Others of the same owner are still inside: the server is told this count.
+    /// The owner still holds it: send this count to the server.
     Inner {
         /// The absolute count to set.
         count: u64,
@@ -134,7 +134,7 @@ impl<H: Clone> Registry<H> {
         true
     }
 
-    /// Somebody wants to leave and can tell the server. [`Leave::Inner`] is followed by [`Registry::left`].
+    /// An owner leaves and can tell the server. [`Leave::Inner`] is followed by [`Registry::left`].
     pub fn leave(&mut self, key: &Key, owner: &Owner, id: u64) -> Leave {
         match self.held(key, owner, id) {
             Some(Slot::Held { busy: true, .. }) => Leave::Wait,
@@ -154,7 +154,7 @@ impl<H: Clone> Registry<H> {
         }
     }
 
-    /// Somebody leaves without telling the server (a dropped handle). True when it was the last one.
+    /// An owner leaves without telling the server (a dropped handle). True when it was the last one.
     pub fn leave_silently(&mut self, key: &Key, owner: &Owner, id: u64) -> bool {
         match self.held(key, owner, id) {
             Some(Slot::Held { count, .. }) if *count > 1 => {
@@ -173,7 +173,7 @@ impl<H: Clone> Registry<H> {
         }
     }
 
-    /// The same while nobody of the owner is in the middle of something; `None` otherwise.
+    /// The same while no call of the owner is in progress; `None` otherwise.
     pub fn settled_count(&self, key: &Key, owner: &Owner, id: u64) -> Option<u64> {
         match self.slots.get(&(key.clone(), owner.clone())) {
             Some(Slot::Held { id: held, busy: true, .. }) if *held == id => None,

@@ -25,7 +25,7 @@ pub struct Terms {
     pub drift_factor: f64,
     /// A grant with less than this left when it arrives is not a grant.
     pub min_validity: Duration,
-    /// How long the key stays at least after the hold began, however early it is given back.
+    /// How long the key stays at least after the hold began, however early it is released.
     pub min_hold: Duration,
     /// After this long renewal stops and the lease is lost, however healthy; `None` for no limit.
     pub max_hold: Option<Duration>,
@@ -61,12 +61,12 @@ impl Terms {
         sent_at + ttl.saturating_sub(self.drift(ttl))
     }
 
-    /// When the request was sent that a deadline comes from; a moment before it at most.
+    /// When the request of a deadline was sent, or a moment before it.
     pub fn sent_at(&self, deadline: Time, ttl: Duration) -> Time {
         deadline - ttl.saturating_sub(self.drift(ttl))
     }
 
-    /// Until when the key of a hold that began at `granted_at` has to stay, however early it is given back. The server's
+    /// Until when the key of a hold that began at `granted_at` has to stay, however early it is released. The server's
     /// clock may be fast, so it stays a little longer.
     pub fn stays_until(&self, granted_at: Time) -> Time {
         granted_at + self.min_hold.mul_f64(1.0 + self.drift_factor)
@@ -78,8 +78,8 @@ impl Terms {
         u64::try_from(span.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
     }
 
-    /// The length of lease to ask for when the holder may believe in it for `left` more at most (`max_hold`): not much
-    /// longer than that, or a hung holder's key would stand for the rest. Its deadline is not before the end of `left`.
+    /// The length of lease to request when the holder may use it for `left` more at most (`max_hold`): not much longer
+    /// than that, or a hung holder's key would stay for the rest. Its deadline is not before the end of `left`.
     pub fn bounded(&self, ttl: Duration, left: Duration) -> Duration {
         let left = left.max(SHORTEST_BOUND).max(self.min_hold) + self.min_validity;
         let needed = (left + DRIFT_FLOOR).div_f64(1.0 - self.drift_factor.min(0.5)) + Duration::from_millis(1);

@@ -39,7 +39,7 @@ pub enum Alarm {
     Renew(Round),
     /// A renewal round was missed; the lease is still valid.
     Jeopardy(LeaseId),
-    /// The lease is lost. Said once per lease; it is gone from the schedule.
+    /// The lease is lost. Reported once per lease, which leaves the schedule.
     Lost(LeaseId, LossReason),
 }
 
@@ -91,9 +91,9 @@ struct Entry {
     /// Renew it in a call of its own: it was refused in a batch.
     alone: bool,
     failures: u32,
-    /// The request that the present deadline comes from.
+    /// The request of the present deadline.
     confirmed: Confirmed,
-    /// Where it stands in `timers`.
+    /// Its entry in `timers`.
     timer: Time,
 }
 
@@ -186,7 +186,7 @@ impl Watchdog {
         timer
     }
 
-    /// Forgets a lease: released, handed away or dropped. Before the release is sent.
+    /// Removes a lease: released, detached or dropped. Before the release is sent.
     pub fn disarm(&mut self, id: LeaseId) {
         if let Some(entry) = self.entries.remove(&id) {
             self.timers.remove(&(entry.timer, id));
@@ -313,7 +313,7 @@ impl Watchdog {
         alarms
     }
 
-    /// The server's clock jumped forward by `jump`, as this answer tells: what was confirmed before may expire that much
+    /// The server's clock jumped forward by `jump`, as this answer shows: earlier confirmations may expire that much
     /// earlier. Leases that may be gone already are lost; the others are renewed at once, or end early if they are not
     /// renewed.
     pub fn clock_jumped(&mut self, now: Time, answer: &Answer, jump: Duration) -> Vec<Alarm> {
@@ -360,7 +360,7 @@ impl Watchdog {
 enum Standing {
     GoesOn,
     Lost(LossReason),
-    /// Released or handed away: nothing to tell.
+    /// Released or detached: nothing to report.
     Over,
 }
 

@@ -1,4 +1,4 @@
-//! Work that was begun on an event loop's thread.
+//! A task that was started on an event loop's thread.
 
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -11,38 +11,39 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use super::{CURRENT, Inner, STEPPING};
+use super::{CURRENT_LOOP, CURRENT_TASK, LoopState};
 use crate::{Error, runtime};
 
-/// The reply to a request that nobody wants any more is looked for in place of the loop, first after this time ...
-const FIRST_LOOK: Duration = Duration::from_millis(1);
+/// When a task is cancelled, the reply to its request is polled for in place of the loop, first after this time ...
+const FIRST_POLL: Duration = Duration::from_millis(1);
 /// ... and later at least this often.
-const LAST_LOOKS: Duration = Duration::from_millis(50);
+const POLL_INTERVAL_MAX: Duration = Duration::from_millis(50);
 
-type Going = Pin<Box<dyn Future<Output = ()> + Send>>;
+type TaskWork = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-enum State {
-    /// The loop's thread is at it; whether it was woken meanwhile.
-    Stepping { woken: bool },
-    /// It waits, and nobody runs it.
-    Parked(Going),
-    /// It goes on before the loop's thread leaves the port.
-    Queued(Going),
-    /// It is a task of the runtime.
+enum TaskState {
+    /// The loop's thread polls it; whether it was woken meanwhile.
+    Polling { woken: bool },
+    /// It waits to be woken.
+    Waiting(TaskWork),
+    /// It is polled before the loop's thread returns to the loop.
+    Queued(TaskWork),
+    /// It runs on the background runtime.
     Spawned(AbortHandle),
     /// It has ended.
-    Ended,
+    Done,
 }
 
-/// Work that was begun on an event loop's thread, from [`Port::start`](crate::port::Port::start). It goes on without this handle.
+/// A task that was started on an event loop's thread, by [`EventLoop::start`](crate::port::EventLoop::start). It
+/// continues without this handle.
 pub struct Task {
     runtime: Handle,
-    port: Option<Arc<Inner>>,
-    state: Mutex<State>,
-    /// A request of it is on its way over a connection of the loop, whoever runs it meanwhile.
-    pub(super) asking: AtomicBool,
-    /// Nobody wants it any more: it ends when the request under way has come back.
-    unwanted: AtomicBool,
+    event_loop: Option<Arc<LoopState>>,
+    state: Mutex<TaskState>,
+    /// It has a request in flight on a connection of the loop, wherever it runs now.
+    pub(super) request_in_flight: AtomicBool,
+    /// It was cancelled: it ends when the reply to its request has arrived.
+    cancelled: AtomicBool,
 }
 
 impl std::fmt::Debug for Task {
@@ -51,41 +52,41 @@ impl std::fmt::Debug for Task {
     }
 }
 
-/// Begins `work` on this thread, which need not be that of a loop, up to where it has to wait; it ends on the background
-/// runtime. Fails when there is none (`SystemLimit`).
+/// Starts `work` on this thread, which need not be that of a loop, and runs it until it has to wait; it continues on
+/// the background runtime. Fails when there is none (`SystemLimit`).
 pub fn begin(work: impl Future<Output = ()> + Send + 'static) -> Result<Arc<Task>, Error> {
     let task = Task::new(None, work)?;
-    task.step();
+    task.poll();
     Ok(task)
 }
 
-/// Whether this thread is at work that nobody wants any more: what comes of it is to be dropped where it would be handed
-/// to whoever waits, and so undone. A binding asks this before it queues a result, and takes back what it has queued after
-/// [`Task::abort`].
-pub fn is_unwanted() -> bool {
-    STEPPING.with_borrow(|task| task.as_ref().is_some_and(|task| task.unwanted.load(Ordering::Acquire)))
+/// Whether the task on this thread was cancelled: its result is to be dropped where it would be delivered, and so
+/// undone. A binding asks this before it queues a result, and removes what it has queued after [`Task::abort`].
+pub fn is_cancelled() -> bool {
+    CURRENT_TASK.with_borrow(|task| task.as_ref().is_some_and(|task| task.cancelled.load(Ordering::Acquire)))
 }
 
 impl Task {
     pub(super) fn new(
-        port: Option<Arc<Inner>>,
+        event_loop: Option<Arc<LoopState>>,
         work: impl Future<Output = ()> + Send + 'static,
     ) -> Result<Arc<Task>, Error> {
-        let state = Mutex::new(State::Parked(Box::pin(work)));
-        let (runtime, asking, unwanted) = (runtime::handle()?, AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Arc::new(Task { runtime, port, state, asking, unwanted }))
+        let state = Mutex::new(TaskState::Waiting(Box::pin(work)));
+        let (runtime, request_in_flight, cancelled) =
+            (runtime::handle()?, AtomicBool::new(false), AtomicBool::new(false));
+        Ok(Arc::new(Task { runtime, event_loop, state, request_in_flight, cancelled }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // nothing panics while it is locked
+    fn lock(&self) -> MutexGuard<'_, TaskState> {
+        // no code panics while it is locked
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes it as far as it comes on this thread.
-    pub(super) fn step(self: &Arc<Self>) {
+    /// Polls it once on this thread.
+    pub(super) fn poll(self: &Arc<Self>) {
         let mut state = self.lock();
-        let mut going = match mem::replace(&mut *state, State::Stepping { woken: false }) {
-            State::Parked(going) | State::Queued(going) => going,
+        let mut work = match mem::replace(&mut *state, TaskState::Polling { woken: false }) {
+            TaskState::Waiting(work) | TaskState::Queued(work) => work,
             other => {
                 *state = other;
                 return;
@@ -93,114 +94,114 @@ impl Task {
         };
         drop(state);
         let context = self.runtime.enter();
-        let stepping = STEPPING.replace(Some(self.clone()));
-        let stepped = going.as_mut().poll(&mut Context::from_waker(&Waker::from(self.clone())));
-        STEPPING.set(stepping);
+        let current = CURRENT_TASK.replace(Some(self.clone()));
+        let polled = work.as_mut().poll(&mut Context::from_waker(&Waker::from(self.clone())));
+        CURRENT_TASK.set(current);
         let mut state = self.lock();
-        match (stepped, &*state) {
-            (Poll::Ready(()), _) => *state = State::Ended,
-            (Poll::Pending, State::Stepping { .. }) if self.is_over() => {
-                *state = State::Ended;
+        match (polled, &*state) {
+            (Poll::Ready(()), _) => *state = TaskState::Done,
+            (Poll::Pending, TaskState::Polling { .. }) if self.should_stop() => {
+                *state = TaskState::Done;
                 drop(state);
-                drop(going);
+                drop(work);
             }
-            (Poll::Pending, State::Stepping { woken: false }) => *state = State::Parked(going),
-            (Poll::Pending, State::Stepping { woken: true }) => *state = self.spawn(going),
-            // ended by somebody else meanwhile
+            (Poll::Pending, TaskState::Polling { woken: false }) => *state = TaskState::Waiting(work),
+            (Poll::Pending, TaskState::Polling { woken: true }) => *state = self.spawn(work),
+            // aborted meanwhile
             (Poll::Pending, _) => {
                 drop(state);
-                drop(going);
+                drop(work);
             }
         }
         drop(context);
     }
 
-    /// Whether it is not to go on: nobody wants it, and no request is under way whose reply says what is to be undone.
-    fn is_over(&self) -> bool {
-        self.unwanted.load(Ordering::Acquire) && !self.asking.load(Ordering::Acquire)
+    /// Whether it must not continue: it was cancelled, and no request is in flight whose reply tells what to undo.
+    fn should_stop(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire) && !self.request_in_flight.load(Ordering::Acquire)
     }
 
-    fn spawn(self: &Arc<Self>, mut going: Going) -> State {
+    fn spawn(self: &Arc<Self>, mut work: TaskWork) -> TaskState {
         let task = self.clone();
         let poll = move |context: &mut Context<'_>| {
-            let stepping = STEPPING.replace(Some(task.clone()));
-            let polled = going.as_mut().poll(context);
-            STEPPING.set(stepping);
+            let current = CURRENT_TASK.replace(Some(task.clone()));
+            let polled = work.as_mut().poll(context);
+            CURRENT_TASK.set(current);
             if polled.is_pending() {
-                // under the lock: `abort` either sees that no request is under way any more, or is seen here
+                // under the lock: `abort` either sees that no request is in flight any more, or is seen here
                 let _state = task.lock();
-                if task.is_over() {
+                if task.should_stop() {
                     return Poll::Ready(());
                 }
             }
             polled
         };
-        State::Spawned(self.runtime.spawn(poll_fn(poll)).abort_handle())
+        TaskState::Spawned(self.runtime.spawn(poll_fn(poll)).abort_handle())
     }
 
-    /// Ends it wherever it is: what it has done is undone as whenever its future is dropped. If a request of it is under way
-    /// on a connection of the loop, it ends when that has been answered, for then it is known what there is to undo; the
-    /// loop need not come by for that.
+    /// Cancels it: what it has done is undone as whenever a future is dropped. If it has a request in flight on a
+    /// connection of the loop, it ends after the reply, which tells what to undo; that does not depend on the loop.
     pub fn abort(self: &Arc<Self>) {
-        let first = !self.unwanted.swap(true, Ordering::AcqRel);
+        let first = !self.cancelled.swap(true, Ordering::AcqRel);
         let mut state = self.lock();
-        if matches!(*state, State::Parked(_) | State::Queued(_) | State::Spawned(_)) && !self.is_over() {
+        if matches!(*state, TaskState::Waiting(_) | TaskState::Queued(_) | TaskState::Spawned(_)) && !self.should_stop()
+        {
             drop(state);
             if first {
-                self.look_for_the_reply();
+                self.poll_for_reply();
             }
             return;
         }
-        let ended = mem::replace(&mut *state, State::Ended);
-        // what is dropped may wake this very task
+        let ended = mem::replace(&mut *state, TaskState::Done);
+        // dropping the future may wake this very task
         drop(state);
         match ended {
-            State::Spawned(task) => task.abort(),
-            State::Parked(going) | State::Queued(going) => {
+            TaskState::Spawned(task) => task.abort(),
+            TaskState::Waiting(work) | TaskState::Queued(work) => {
                 let _context = self.runtime.enter();
-                drop(going);
+                drop(work);
             }
-            State::Stepping { .. } | State::Ended => {}
+            TaskState::Polling { .. } | TaskState::Done => {}
         }
     }
 
-    /// Waits for the reply without the loop, which may be blocked for as long as it likes: what there is to undo must not
-    /// stay held, and be renewed, meanwhile.
-    fn look_for_the_reply(self: &Arc<Self>) {
-        let Some(port) = self.port.clone() else { return };
+    /// Polls for the reply without the loop, which may be blocked: what has to be undone must not stay held, and be
+    /// renewed, meanwhile.
+    fn poll_for_reply(self: &Arc<Self>) {
+        let Some(event_loop) = self.event_loop.clone() else { return };
         let task = self.clone();
         self.runtime.spawn(async move {
-            let mut pause = FIRST_LOOK;
-            while task.asking.load(Ordering::Acquire) {
+            let mut pause = FIRST_POLL;
+            while task.request_in_flight.load(Ordering::Acquire) {
                 tokio::time::sleep(pause).await;
-                port.relieve();
-                pause = (pause * 2).min(LAST_LOOKS);
+                event_loop.read_available();
+                pause = (pause * 2).min(POLL_INTERVAL_MAX);
             }
         });
     }
 
-    /// The port of this task, if this thread is at it.
-    fn port_here(&self) -> Option<&Inner> {
-        let port = self.port.as_ref()?;
-        CURRENT
-            .with_borrow(|current| current.as_ref().is_some_and(|current| Arc::ptr_eq(current, port)))
-            .then_some(port)
+    /// The event loop of this task, if it runs on this thread.
+    fn current_loop(&self) -> Option<&LoopState> {
+        let event_loop = self.event_loop.as_ref()?;
+        CURRENT_LOOP
+            .with_borrow(|current| current.as_ref().is_some_and(|current| Arc::ptr_eq(current, event_loop)))
+            .then_some(event_loop)
     }
 }
 
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         let mut state = self.lock();
-        *state = match mem::replace(&mut *state, State::Ended) {
-            State::Stepping { .. } => State::Stepping { woken: true },
-            State::Parked(going) => match self.port_here() {
-                // the loop's own thread, which is about to look
-                Some(port) => {
-                    port.going_on().push_back(self.clone());
-                    State::Queued(going)
+        *state = match mem::replace(&mut *state, TaskState::Done) {
+            TaskState::Polling { .. } => TaskState::Polling { woken: true },
+            TaskState::Waiting(work) => match self.current_loop() {
+                // on the loop's own thread, which polls its run queue next
+                Some(event_loop) => {
+                    event_loop.run_queue().push_back(self.clone());
+                    TaskState::Queued(work)
                 }
-                // from here on it has the runtime's waker
-                None => self.spawn(going),
+                // from here on the runtime wakes it
+                None => self.spawn(work),
             },
             other => other,
         };
@@ -213,9 +214,10 @@ mod tests {
     use std::sync::mpsc::{RecvTimeoutError, channel};
 
     use super::*;
-    use crate::port::{Asking, Port};
+    use crate::port::{EventLoop, InFlightMark};
 
-    /// A request over a connection of the loop: it is asked for until its reply has come, and then there is more to do.
+    /// A request over a connection of the loop: it counts as in flight until its reply has arrived, and then there is
+    /// more to do.
     #[derive(Default)]
     struct Request {
         waker: Option<Waker>,
@@ -227,28 +229,28 @@ mod tests {
     fn what_a_request_came_to_is_heard_though_its_work_was_woken_by_something_else_before_it_was_aborted() {
         let request = Arc::new(Mutex::new(Request::default()));
         let (heard, replies) = channel();
-        let (theirs, mut asking) = (request.clone(), None);
+        let (theirs, mut request_in_flight) = (request.clone(), None);
         let work = poll_fn(move |context| {
             let mut request = theirs.lock().unwrap();
             if request.polls == 0 {
-                asking = Some(Asking::begin());
+                request_in_flight = Some(InFlightMark::begin());
             }
             request.polls += 1;
             request.waker = Some(context.waker().clone());
-            if request.replied && asking.take().is_some() {
+            if request.replied && request_in_flight.take().is_some() {
                 heard.send(()).unwrap();
             }
             Poll::<()>::Pending
         });
-        let port = Port::new();
-        let task = port.start(work).unwrap();
+        let event_loop = EventLoop::new();
+        let task = event_loop.start(work).unwrap();
         let wake = || request.lock().unwrap().waker.take().unwrap().wake();
         let polled = |times| {
             while request.lock().unwrap().polls < times {
                 std::thread::yield_now();
             }
         };
-        // not by the loop: it goes on as a task of the runtime
+        // not on the loop: it continues as a task of the runtime
         wake();
         polled(2);
         task.abort();
@@ -260,7 +262,7 @@ mod tests {
         request.lock().unwrap().replied = true;
         wake();
         assert_eq!(replies.recv_timeout(Duration::from_secs(20)), Ok(()));
-        // and that is all that it does
+        // and it does nothing else
         assert_eq!(replies.recv_timeout(Duration::from_secs(20)), Err(RecvTimeoutError::Disconnected));
     }
 }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 
-use onelock::port::{Port, Socket, Task, is_unwanted};
+use onelock::port::{EventLoop, Socket, Task, is_cancelled};
 use onelock::{Client, Lease, Release};
 use onelock_tests::proxy::Cut;
 use onelock_tests::scripts;
@@ -21,13 +21,13 @@ use onelock_tests::wait::{wait_for, wait_until};
 
 /// The smallest event loop there is: it asks every socket in turn.
 struct Loop {
-    port: Port,
+    port: EventLoop,
     sockets: Vec<Socket>,
 }
 
 impl Loop {
     fn new() -> Loop {
-        Loop { port: Port::new(), sockets: Vec::new() }
+        Loop { port: EventLoop::new(), sockets: Vec::new() }
     }
 
     fn begin<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> (Arc<Task>, Receiver<T>) {
@@ -40,7 +40,7 @@ impl Loop {
 
     fn turn(&mut self) {
         self.port.flush();
-        self.sockets.extend(self.port.fresh());
+        self.sockets.extend(self.port.new_sockets());
         self.sockets.retain(|socket| self.port.ready(socket));
     }
 
@@ -182,13 +182,13 @@ fn what_comes_of_work_that_nobody_wants_knows_it() {
     let (sender, receiver) = channel();
     let lock = client.lock("a");
     let task = event_loop.port.start(async move {
-        assert!(!is_unwanted());
+        assert!(!is_cancelled());
         let lease = lock.acquire().await;
-        sender.send((lease.is_ok(), is_unwanted())).unwrap();
+        sender.send((lease.is_ok(), is_cancelled())).unwrap();
     });
     task.unwrap().abort();
     assert_eq!(receiver.recv_timeout(SOON).unwrap(), (true, true));
-    assert!(!is_unwanted(), "elsewhere there is no such work");
+    assert!(!is_cancelled(), "elsewhere there is no such work");
 }
 
 #[test]

@@ -32,10 +32,10 @@ fn the_first_is_sent_at_once_and_the_rest_when_the_loop_has_gone_round() {
     let held = stage.proxy.on(scripts::acquire()).once().hold_reply();
     let calls: Vec<_> = names(5).iter().map(|name| event_loop.begin(acquire(&client, name)).1).collect();
     held.wait_hits(1);
-    assert!(event_loop.port.is_owing());
+    assert!(event_loop.port.needs_flush());
     assert_eq!(asked(&stage), 1, "the others wait for the loop");
     event_loop.turn();
-    assert!(!event_loop.port.is_owing());
+    assert!(!event_loop.port.needs_flush());
     stage.proxy.wait_requests(&scripts::acquire(), 5);
     held.release();
     let leases: Vec<_> = calls.iter().map(|call| event_loop.wait(call)).collect();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use onelock::backend::redis::{RedisOptions, RedisStore};
-use onelock::backend::{Hearing, Store, Subscription};
+use onelock::backend::{Store, Subscription, SubscriptionState};
 use onelock::machine::{Kind, Outcome, Reply};
 use onelock_tests::servers::{Server, all_flavors};
 use onelock_tests::wait::eventually;
@@ -20,12 +20,16 @@ fn listen(store: &RedisStore) -> Subscription {
 }
 
 /// Waits until the state is as wanted.
-async fn until(subscription: &mut Subscription, what: &str, wanted: impl Fn(&Hearing) -> bool) -> Hearing {
-    let hearing = timeout(LONG, subscription.hearing.wait_for(wanted)).await;
+async fn until(
+    subscription: &mut Subscription,
+    what: &str,
+    wanted: impl Fn(&SubscriptionState) -> bool,
+) -> SubscriptionState {
+    let hearing = timeout(LONG, subscription.state.wait_for(wanted)).await;
     *hearing.unwrap_or_else(|_| panic!("waited for {what}")).unwrap()
 }
 
-async fn subscribed(subscription: &mut Subscription) -> Hearing {
+async fn subscribed(subscription: &mut Subscription) -> SubscriptionState {
     until(subscription, "the subscription", |hearing| hearing.subscribed).await
 }
 
@@ -59,18 +63,19 @@ async fn a_release_is_heard() {
                 let store = RedisStore::new(&server.url_with("", tail), RedisOptions::default()).unwrap();
                 let mut subscription = store.subscribe(kind, &key("a"));
                 let before = subscribed(&mut subscription).await;
-                assert!(before.hints > 0 && !before.refused);
+                assert!(before.generation > 0 && !before.refused);
                 let token = if kind == Kind::Mutex { TOKEN } else { "ffffffff-ffff-4fff-bfff-ffffffffffff:1" };
                 let mine = claim(kind, "a", token);
                 let _ = store.call(acquire(&mine), now() + LONG).await;
-                assert_eq!(subscription.hearing.borrow().hints, before.hints);
+                assert_eq!(subscription.state.borrow().generation, before.generation);
                 let _ = store.call(release(&mine), now() + LONG).await;
-                until(&mut subscription, "the release", |hearing| hearing.hints == before.hints + 1).await;
+                until(&mut subscription, "the release", |hearing| hearing.generation == before.generation + 1).await;
                 let _ = store.call(acquire(&mine), now() + LONG).await;
                 let _ = store
                     .call(onelock::machine::Op::ForceRelease { key: key("a"), foreign: false }, now() + LONG)
                     .await;
-                until(&mut subscription, "the forced release", |hearing| hearing.hints == before.hints + 2).await;
+                until(&mut subscription, "the forced release", |hearing| hearing.generation == before.generation + 2)
+                    .await;
             }
         }
     }
@@ -86,10 +91,10 @@ async fn one_subscription_serves_all_and_ends_with_the_last() {
             subscribed(&mut first).await;
             subscribed(&mut second).await;
             assert_eq!(listeners(&server, CHANNEL), 1);
-            let before = second.hearing.borrow().hints;
+            let before = second.state.borrow().generation;
             drop(first);
             server.cmd(&["PUBLISH", CHANNEL, "0"]);
-            until(&mut second, "the message", |hearing| hearing.hints > before).await;
+            until(&mut second, "the message", |hearing| hearing.generation > before).await;
             drop(second);
             nobody_listens(&server).await;
             // and again
@@ -115,9 +120,9 @@ async fn comings_and_goings_in_any_order_end_right() {
             let mut two = listen(&store);
             if round % 2 == 0 {
                 subscribed(&mut two).await;
-                let before = two.hearing.borrow().hints;
+                let before = two.state.borrow().generation;
                 assert_eq!(server.int(&["PUBLISH", CHANNEL, "0"]), 1, "round {round}");
-                until(&mut two, "the message", |hearing| hearing.hints > before).await;
+                until(&mut two, "the message", |hearing| hearing.generation > before).await;
             }
         }
         nobody_listens(&server).await;
@@ -136,11 +141,13 @@ async fn a_subscription_survives_its_connection() {
             server.cmd(&["CLIENT", "KILL", "TYPE", "pubsub"]);
             server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             // lost and made again: two reasons to look
-            until(&mut subscription, "the new one", |hearing| hearing.subscribed && hearing.hints >= before.hints + 2)
-                .await;
-            let before = subscription.hearing.borrow().hints;
+            until(&mut subscription, "the new one", |hearing| {
+                hearing.subscribed && hearing.generation >= before.generation + 2
+            })
+            .await;
+            let before = subscription.state.borrow().generation;
             server.cmd(&["PUBLISH", CHANNEL, "0"]);
-            until(&mut subscription, "the message", |hearing| hearing.hints > before).await;
+            until(&mut subscription, "the message", |hearing| hearing.generation > before).await;
         }
     }
 }
@@ -193,7 +200,7 @@ async fn messages_come_between_replies() {
     // each cycle publishes to this very connection, in the midst of its own replies
     for round in 1..=200 {
         cycle(&store).await;
-        until(&mut subscription, "the message", |hearing| hearing.hints >= before.hints + round).await;
+        until(&mut subscription, "the message", |hearing| hearing.generation >= before.generation + round).await;
     }
     assert_eq!(store.connection(), 1);
 }

@@ -1,4 +1,4 @@
-//! Addresses of several independent servers.
+//! The addresses of several independent servers.
 
 use std::time::Duration;
 
@@ -9,32 +9,35 @@ use crate::machine::quorum::NODES_MAX;
 
 const EXAMPLE: &str = "redlock://h1:6379,h2:6379,h3:6379";
 
-/// The servers of a quorum, and what their address says about it.
+/// The servers of a Redlock store, and the options in their address.
 #[derive(Clone, Debug)]
-pub struct Nodes {
+pub struct RedlockNodes {
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) node_timeout: Option<Duration>,
     pub(super) quarantine: Option<Duration>,
 }
 
-impl Nodes {
+impl RedlockNodes {
     /// Reads `redlock://[user[:password]@]h1[:port],h2[:port],h3[:port][/db]`, one to nine servers that are spoken to in the
     /// same way; or several complete addresses (`redis://`, `rediss://`, `unix://` ...) separated by spaces.
     ///
     /// In the query of `redlock://`: `tls=true`, `node_timeout_ms`, `quarantine_ms`, and what the address of one server
     /// takes.
-    pub fn parse(address: &str, options: &RedisOptions) -> Result<Nodes, Error> {
+    pub fn parse(address: &str, options: &RedisOptions) -> Result<RedlockNodes, Error> {
         let Some(rest) = address.trim().strip_prefix("redlock://") else {
-            return Nodes::list(address.split_whitespace(), options);
+            return RedlockNodes::list(address.split_whitespace(), options);
         };
-        let mut nodes = Nodes::none();
-        nodes.one_for_all(rest, options)?;
+        let mut nodes = RedlockNodes::none();
+        nodes.parse_shared(rest, options)?;
         nodes.checked()
     }
 
-    /// Takes complete addresses of servers, one for each.
-    pub fn list<U: AsRef<str>>(addresses: impl IntoIterator<Item = U>, options: &RedisOptions) -> Result<Nodes, Error> {
-        let mut nodes = Nodes::none();
+    /// Takes one complete address for each server.
+    pub fn list<U: AsRef<str>>(
+        addresses: impl IntoIterator<Item = U>,
+        options: &RedisOptions,
+    ) -> Result<RedlockNodes, Error> {
+        let mut nodes = RedlockNodes::none();
         for address in addresses {
             let address = address.as_ref().trim();
             if address.is_empty() {
@@ -48,11 +51,11 @@ impl Nodes {
         nodes.checked()
     }
 
-    fn none() -> Nodes {
-        Nodes { endpoints: Vec::new(), node_timeout: None, quarantine: None }
+    fn none() -> RedlockNodes {
+        RedlockNodes { endpoints: Vec::new(), node_timeout: None, quarantine: None }
     }
 
-    fn one_for_all(&mut self, rest: &str, options: &RedisOptions) -> Result<(), Error> {
+    fn parse_shared(&mut self, rest: &str, options: &RedisOptions) -> Result<(), Error> {
         if is_unescaped(rest) {
             return Err(wrong(UNESCAPED));
         }
@@ -84,14 +87,14 @@ impl Nodes {
         Ok(())
     }
 
-    fn checked(self) -> Result<Nodes, Error> {
+    fn checked(self) -> Result<RedlockNodes, Error> {
         let number = self.endpoints.len();
         if number == 0 || number > NODES_MAX {
             return Err(wrong(&format!("it names {number} servers; there may be 1 to {NODES_MAX}")));
         }
         let names: Vec<String> = self.endpoints.iter().map(Endpoint::to_string).collect();
         for (place, name) in names.iter().enumerate() {
-            // one server that votes twice is no majority of anything
+            // a server that votes twice forms no majority
             if names[..place].contains(name) {
                 return Err(wrong(&format!("{name} stands in it twice; each must be a server of its own")));
             }
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     fn names(address: &str) -> Vec<String> {
-        let nodes = Nodes::parse(address, &RedisOptions::default()).unwrap();
+        let nodes = RedlockNodes::parse(address, &RedisOptions::default()).unwrap();
         nodes.endpoints.iter().map(Endpoint::to_string).collect()
     }
 
@@ -130,14 +133,15 @@ mod tests {
             ["redis://a:6379", "rediss://b:6379", "unix:///run/c"]
         );
         let nodes =
-            Nodes::parse("redlock://u:p@a?node_timeout_ms=50&quarantine_ms=0&db=2", &RedisOptions::default()).unwrap();
+            RedlockNodes::parse("redlock://u:p@a?node_timeout_ms=50&quarantine_ms=0&db=2", &RedisOptions::default())
+                .unwrap();
         assert_eq!((nodes.node_timeout, nodes.quarantine), (Some(Duration::from_millis(50)), Some(Duration::ZERO)));
         assert!(nodes.endpoints[0].has_credentials() && nodes.endpoints[0].db == 2);
     }
 
     #[test]
     fn a_list_is_taken_entry_by_entry() {
-        let list = |addresses: &[&str]| Nodes::list(addresses, &RedisOptions::default());
+        let list = |addresses: &[&str]| RedlockNodes::list(addresses, &RedisOptions::default());
         let names: Vec<String> =
             list(&["redis://a ", "rediss://b"]).unwrap().endpoints.iter().map(Endpoint::to_string).collect();
         assert_eq!(names, ["redis://a:6379", "rediss://b:6379"]);
@@ -167,7 +171,7 @@ mod tests {
             ("redlock://:sec/ret@a,b,c", "written %2F"),
             ("redis://a redlock://b", "no scheme of one server"),
         ] {
-            let text = Nodes::parse(address, &RedisOptions::default()).unwrap_err().to_string();
+            let text = RedlockNodes::parse(address, &RedisOptions::default()).unwrap_err().to_string();
             assert!(text.contains(word) && !text.contains("secret"), "{address}: {text}");
         }
     }

@@ -1,20 +1,20 @@
-//! What all servers of a quorum together say about themselves.
+//! What all servers together report about themselves.
 
 use futures_util::future::join_all;
 
-use super::Inner;
+use super::RedlockState;
 use crate::backend::Facts;
 use crate::backend::finding::{ABSENT, EVEN, finding};
 use crate::backend::redis::facts;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
 
-/// Asks every server; a majority has to answer. The tokens are as strong as the weakest server's.
-pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
-    let looks = join_all(inner.nodes.iter().map(|node| facts::look(node, until))).await;
+/// Queries every server; a majority has to answer. The tokens are as strong as the weakest server's.
+pub(super) async fn query(inner: &RedlockState, until: Time) -> Result<Facts, Failure> {
+    let looks = join_all(inner.nodes.iter().map(|node| facts::query(node, until))).await;
     let number = inner.nodes.len();
     let majority = number / 2 + 1;
-    let name = |node: usize| inner.nodes[node].shared.name.as_str();
+    let name = |node: usize| inner.nodes[node].context.name.as_str();
     let failures: Vec<&Failure> = looks.iter().filter_map(|look| look.as_ref().err()).collect();
     if number - failures.len() < majority {
         return Err(failure(&failures, majority, number));
@@ -35,7 +35,7 @@ pub(super) async fn look(inner: &Inner, until: Time) -> Result<Facts, Failure> {
                 warnings.extend(facts.warnings.iter().map(|warning| format!("{}: {warning}", name(node))));
             }
             Err(failure) => {
-                // what it would have said is not known
+                // its own report is not known
                 grade = grade.min(Grade::ClockBounded);
                 let detail = failure.detail.strip_prefix(&format!("{}: ", name(node))).unwrap_or(&failure.detail);
                 warnings.push(finding(ABSENT, &format!("{}: cannot be asked: {detail}", name(node))));

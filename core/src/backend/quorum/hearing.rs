@@ -1,4 +1,5 @@
-//! One subscription made of several: a release is announced on every node that had the hold, and the first word counts.
+//! One subscription made of several: a release is announced on every node that had the hold, and the first message
+//! counts.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -6,34 +7,34 @@ use std::task::Poll;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::backend::{Hearing, Subscription};
+use crate::backend::{Subscription, SubscriptionState};
 
-/// What the listener keeps alive: the task that listens, which keeps the parts.
-struct Guard(AbortHandle);
+/// The task that merges the subscriptions, which it owns.
+struct MergeGuard(AbortHandle);
 
-impl Drop for Guard {
+impl Drop for MergeGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Whatever is heard on any of them is heard here. Confirmed once a majority is: any two majorities have a node in common,
-/// so no release of a majority goes unheard.
-pub(super) fn merged(parts: Vec<Subscription>) -> Subscription {
-    let (sender, hearing) = watch::channel(sum(&parts));
+/// Merges subscriptions: a message on any of them counts. Confirmed once a majority is: any two majorities share a
+/// node, so no release of a majority is missed.
+pub(super) fn merge(parts: Vec<Subscription>) -> Subscription {
+    let (sender, state) = watch::channel(combined_state(&parts));
     let task = tokio::spawn(async move {
         let mut parts = parts;
         loop {
-            let now = sum(&parts);
+            let now = combined_state(&parts);
             sender.send_if_modified(|known| std::mem::replace(known, now) != now);
-            let mut changes: Vec<_> = parts.iter_mut().map(|part| Some(Box::pin(part.hearing.changed()))).collect();
+            let mut changes: Vec<_> = parts.iter_mut().map(|part| Some(Box::pin(part.state.changed()))).collect();
             let alive = poll_fn(|context| {
                 let mut pending = false;
                 for change in &mut changes {
                     let Some(waiting) = change else { continue };
                     match waiting.as_mut().poll(context) {
                         Poll::Ready(Ok(())) => return Poll::Ready(true),
-                        // nothing is heard of this one any more
+                        // this one gets no more messages
                         Poll::Ready(Err(_)) => *change = None,
                         Poll::Pending => pending = true,
                     }
@@ -41,22 +42,22 @@ pub(super) fn merged(parts: Vec<Subscription>) -> Subscription {
                 if pending { Poll::Pending } else { Poll::Ready(false) }
             });
             if !alive.await {
-                // the store is closed, and nothing is heard any more; who listens is woken by other means
+                // the store is closed, and no more messages arrive; its waiters are woken by other means
                 drop(changes);
                 std::future::pending::<()>().await;
             }
         }
     });
-    Subscription { hearing, guard: Box::new(Guard(task.abort_handle())) }
+    Subscription { state, guard: Box::new(MergeGuard(task.abort_handle())) }
 }
 
-fn sum(parts: &[Subscription]) -> Hearing {
-    let heard: Vec<Hearing> = parts.iter().map(|part| *part.hearing.borrow()).collect();
+fn combined_state(parts: &[Subscription]) -> SubscriptionState {
+    let heard: Vec<SubscriptionState> = parts.iter().map(|part| *part.state.borrow()).collect();
     let majority = parts.len() / 2 + 1;
-    Hearing {
+    SubscriptionState {
         subscribed: heard.iter().filter(|part| part.subscribed).count() >= majority,
         refused: heard.iter().filter(|part| part.refused).count() > parts.len() - majority,
-        hints: heard.iter().map(|part| part.hints).sum(),
+        generation: heard.iter().map(|part| part.generation).sum(),
     }
 }
 
@@ -67,14 +68,14 @@ mod tests {
 
     #[tokio::test]
     async fn one_that_has_ended_is_not_asked_again_while_others_go_on() {
-        let (gone, first) = watch::channel(Hearing::default());
-        let (lives, second) = watch::channel(Hearing::default());
-        let part = |hearing| Subscription { hearing, guard: Box::new(()) };
-        let mut merged = merged(vec![part(first), part(second)]);
+        let (gone, first) = watch::channel(SubscriptionState::default());
+        let (lives, second) = watch::channel(SubscriptionState::default());
+        let part = |state| Subscription { state, guard: Box::new(()) };
+        let mut merged = merge(vec![part(first), part(second)]);
         drop(gone);
         for hints in 1..4 {
-            lives.send_modify(|hearing| hearing.hints = hints);
-            merged.hearing.wait_for(|hearing| hearing.hints == hints).await.unwrap();
+            lives.send_modify(|state| state.generation = hints);
+            merged.state.wait_for(|state| state.generation == hints).await.unwrap();
         }
     }
 }

@@ -1,14 +1,14 @@
-//! Redlock: one store made of several independent servers. What their answers amount to is decided in
-//! [`machine::quorum`](crate::machine::quorum); here are the hands.
+//! Redlock: one store made of several independent servers. [`machine::quorum`](crate::machine::quorum) decides; this room
+//! does the I/O.
 //!
 //! | file | does |
 //! |---|---|
 //! | `address` | reads `redlock://h1,h2,h3` and lists of addresses |
-//! | `on_thread` | a blocking caller writes to all servers, then reads |
-//! | `late` | what a renewal still has to do when its caller goes on |
-//! | `openers` | the connections of blocking callers are made by a few threads |
-//! | `hearing` | one subscription made of several |
-//! | `facts` | what all servers together say about themselves |
+//! | `blocking` | a round from one thread, which writes to all servers and then reads |
+//! | `late_replies` | what remains of a renewal after its caller got the result |
+//! | `connectors` | a few threads that make the connections of all blocking calls |
+//! | `subscription` | one subscription made of several |
+//! | `server_info` | what all servers together report about themselves |
 
 mod address;
 mod facts;
@@ -23,14 +23,14 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-pub use address::Nodes;
+pub use address::RedlockNodes;
 
-use self::late::{Sent, Underway};
-use self::openers::Opener;
-use crate::backend::redis::member::Witness;
-use crate::backend::redis::node::{How, Node, not_sent};
+use self::late::{RoundInProgress, SentNodes};
+use self::openers::Connector;
+use crate::backend::redis::member::RunObserver;
+use crate::backend::redis::node::{Node, SendOptions, not_sent};
 use crate::backend::redis::request::Announce;
-use crate::backend::redis::shared::Common;
+use crate::backend::redis::shared::StoreState;
 use crate::backend::redis::socket::no_connection_in_time;
 use crate::backend::redis::{Endpoint, RedisOptions};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
@@ -38,35 +38,35 @@ use crate::driver::clock;
 use crate::machine::quorum::{Quorum, Rest, Round, Rules, Send as Request};
 use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
 
-/// How a store of several servers speaks to them.
+/// The options of a store of several servers.
 #[derive(Clone, Debug)]
-pub struct QuorumOptions {
-    /// How to speak to each of them.
+pub struct RedlockOptions {
+    /// The options of each server.
     pub redis: RedisOptions,
     /// How long one server may take for one request; far below the ttl.
     pub node_timeout: Duration,
-    /// Quarantine and what else is decided about a quorum.
+    /// The rules of the quorum, such as the quarantine.
     pub rules: Rules,
 }
 
-/// Locks on several independent servers, held by whoever holds a majority of them.
-pub struct QuorumStore {
-    inner: Arc<Inner>,
+/// Locks on several independent servers, held by the client that holds a majority of them.
+pub struct RedlockStore {
+    inner: Arc<RedlockState>,
 }
 
-struct Inner {
+struct RedlockState {
     nodes: Vec<Arc<Node>>,
-    openers: Vec<Arc<Opener>>,
+    connectors: Vec<Arc<Connector>>,
     quorum: Arc<Mutex<Quorum>>,
     node_timeout: Duration,
-    /// Each node counts its own; whether the store is closed is the same for all.
-    commons: Vec<Arc<Common>>,
+    /// Each node has its own counters; whether the store is closed is the same for all.
+    store_states: Vec<Arc<StoreState>>,
     address: String,
 }
 
-impl QuorumStore {
+impl RedlockStore {
     /// A store on these servers. No I/O happens.
-    pub fn at(nodes: Nodes, mut options: QuorumOptions) -> QuorumStore {
+    pub fn at(nodes: RedlockNodes, mut options: RedlockOptions) -> RedlockStore {
         if let Some(node_timeout) = nodes.node_timeout {
             options.node_timeout = node_timeout;
         }
@@ -76,23 +76,25 @@ impl QuorumStore {
         let names: Vec<String> = nodes.endpoints.iter().map(Endpoint::to_string).collect();
         let address = names.join(" ");
         let quorum = Arc::new(Mutex::new(Quorum::new(names, options.rules)));
-        let commons: Vec<_> = nodes.endpoints.iter().map(|_| Arc::new(Common::default())).collect();
-        let member = |(number, (mut endpoint, common)): (usize, (Endpoint, &Arc<Common>))| {
-            endpoint.witness = Some(witness(&quorum, number, endpoint.to_string()));
+        let store_states: Vec<_> = nodes.endpoints.iter().map(|_| Arc::new(StoreState::default())).collect();
+        let member = |(number, (mut endpoint, common)): (usize, (Endpoint, &Arc<StoreState>))| {
+            endpoint.run_observer = Some(run_observer(&quorum, number, endpoint.to_string()));
             Arc::new(Node::at(endpoint, options.redis.clone(), common.clone(), 0))
         };
-        let nodes: Vec<_> = nodes.endpoints.into_iter().zip(&commons).enumerate().map(member).collect();
-        let opener = |(number, node): (usize, &Arc<Node>)| Arc::new(Opener::new(number, node.clone()));
-        let openers = nodes.iter().enumerate().map(opener).collect();
+        let nodes: Vec<_> = nodes.endpoints.into_iter().zip(&store_states).enumerate().map(member).collect();
+        let connector = |(number, node): (usize, &Arc<Node>)| Arc::new(Connector::new(number, node.clone()));
+        let connectors = nodes.iter().enumerate().map(connector).collect();
         let node_timeout = options.node_timeout.min(options.redis.request_timeout);
-        QuorumStore { inner: Arc::new(Inner { nodes, openers, quorum, node_timeout, commons, address }) }
+        RedlockStore {
+            inner: Arc::new(RedlockState { nodes, connectors, quorum, node_timeout, store_states, address }),
+        }
     }
 }
 
 /// Tells the quorum which run of a server a connection goes to.
-fn witness(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> Witness {
+fn run_observer(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> RunObserver {
     let quorum = Arc::downgrade(quorum);
-    Witness::new(move |life| {
+    RunObserver::new(move |life| {
         let Some(quorum) = quorum.upgrade() else { return };
         let now = clock::now();
         let mut quorum = lock(&quorum);
@@ -112,20 +114,20 @@ fn witness(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> Witness {
 }
 
 /// How each server is asked.
-const IN_QUORUM: How = How { announce: Announce::Timed, asking: false };
+const SEND_OPTIONS: SendOptions = SendOptions { announce: Announce::Timed, asking: false };
 
 /// Every critical section is short and leaves its data whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inner {
+impl RedlockState {
     fn quorum(&self) -> MutexGuard<'_, Quorum> {
         lock(&self.quorum)
     }
 
     fn check_open(&self) -> Result<(), Failure> {
-        self.commons.first().map_or(Ok(()), |common| common.check_open())
+        self.store_states.first().map_or(Ok(()), |common| common.check_open())
     }
 
     /// The time by which a node must have answered.
@@ -139,50 +141,50 @@ impl Inner {
         matches!(op, Op::Renew { holds } if holds.iter().any(|(claim, _)| quorum.is_renewed(claim)))
     }
 
-    async fn call(self: Arc<Inner>, op: Op, until: Time) -> Answer {
+    async fn call(self: Arc<RedlockState>, op: Op, until: Time) -> Answer {
         let begun = clock::now();
         if let Err(failure) = self.check_open() {
             return not_sent(begun, failure).answer;
         }
         let (round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
-        let mut call = Underway { store: self.clone(), round };
+        let mut call = RoundInProgress { store: self.clone(), round };
         let round = &mut call.round;
-        // a renewal is listened to for longer than its caller waits
+        // a renewal reads answers for longer than its caller waits
         let patience = if matches!(op, Op::Renew { .. }) { Time::MAX } else { until };
-        let mut flights = FuturesUnordered::new();
-        let sent = Arc::new(Sent::default());
-        let launch = |round: &mut Round, flights: &mut FuturesUnordered<_>, request: Request| {
+        let mut requests = FuturesUnordered::new();
+        let sent = Arc::new(SentNodes::default());
+        let launch = |round: &mut Round, requests: &mut FuturesUnordered<_>, request: Request| {
             let until = self.limit(clock::now(), patience);
             for number in request.nodes.iter() {
-                round.sending(number, self.nodes[number].link.number());
+                round.sending(number, self.nodes[number].manager.number());
                 let (node, op, sent) = (self.nodes[number].clone(), request.op.clone(), sent.clone());
-                flights.push(async move {
+                requests.push(async move {
                     let begun = clock::now();
-                    if let Err(failure) = node.link.pipe(until).await {
+                    if let Err(failure) = node.manager.get(until).await {
                         return (number, not_sent(begun, failure).answer);
                     }
-                    if !sent.leaves(number) {
-                        return (number, not_sent(begun, no_connection_in_time(&node.shared.name)).answer);
+                    if !sent.try_mark(number) {
+                        return (number, not_sent(begun, no_connection_in_time(&node.context.name)).answer);
                     }
-                    (number, node.call(&op, IN_QUORUM, until).await.answer)
+                    (number, node.call(&op, SEND_OPTIONS, until).await.answer)
                 });
             }
         };
-        launch(round, &mut flights, request);
+        launch(round, &mut requests, request);
         loop {
             let rest = round.rest(&self.quorum());
             let moment = match rest {
                 Rest::Over => break,
-                // every node answers within its time, be it that it did not
+                // every node answers or fails within its time limit
                 Rest::Wait if patience == until => Time::MAX,
                 Rest::Wait => until,
                 Rest::Until(moment) => moment.min(until),
             };
             let next = if moment == Time::MAX {
-                flights.next().await
+                requests.next().await
             } else {
                 let left = moment.since(clock::now());
-                let Ok(next) = tokio::time::timeout(left, flights.next()).await else { break };
+                let Ok(next) = tokio::time::timeout(left, requests.next()).await else { break };
                 next
             };
             let Some((node, answer)) = next else { break };
@@ -191,27 +193,27 @@ impl Inner {
             }
             let more = round.answered(&mut self.quorum(), clock::now(), node, &answer);
             if let Some(request) = more {
-                launch(round, &mut flights, request);
+                launch(round, &mut requests, request);
             }
         }
         let now = clock::now();
         let was_sent = sent.close();
         for number in round.pending().iter().filter(|number| !was_sent(*number)) {
-            let name = &self.nodes[number].shared.name;
+            let name = &self.nodes[number].context.name;
             let told = not_sent(now, no_connection_in_time(name)).answer;
             round.answered(&mut self.quorum(), now, number, &told);
         }
         let answer = round.conclude(&mut self.quorum(), now);
-        late::seeds(&mut call, now).into_iter().for_each(late::Seed::plant);
-        // what is still under way has left, and is not listened to any more but for a renewal
+        late::repairs(&mut call, now).into_iter().for_each(late::Repair::spawn);
+        // requests in flight have been sent; only for a renewal are their answers still read
         if !call.round.late().is_empty() {
-            tokio::spawn(late::listen(call, flights));
+            tokio::spawn(late::read_late_replies(call, requests));
         }
         answer
     }
 }
 
-impl Store for QuorumStore {
+impl Store for RedlockStore {
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let inner = self.inner.clone();
         Box::pin(inner.call(op, until))
@@ -229,7 +231,7 @@ impl Store for QuorumStore {
             return (not_sent(clock::now(), failure).answer, None);
         }
         let (answer, call) = on_thread::call(&self.inner, op, until, interrupt);
-        (answer, late::left_over(call, op))
+        (answer, late::background_work(call, op))
     }
 
     fn over(&self, claim: &Claim) {
@@ -237,23 +239,23 @@ impl Store for QuorumStore {
     }
 
     fn connection(&self) -> u64 {
-        self.inner.nodes.iter().map(|node| node.link.number()).sum()
+        self.inner.nodes.iter().map(|node| node.manager.number()).sum()
     }
 
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
         let channel = naming::channel(kind, key);
         let subscriptions = self.inner.nodes.iter().map(|node| node.subscribe(channel.clone(), false)).collect();
-        hearing::merged(subscriptions)
+        hearing::merge(subscriptions)
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
         let inner = self.inner.clone();
-        Box::pin(async move { facts::look(&inner, until).await })
+        Box::pin(async move { facts::query(&inner, until).await })
     }
 
     fn stats(&self) -> StoreStats {
         let mut stats = StoreStats::default();
-        for common in &self.inner.commons {
+        for common in &self.inner.store_states {
             let node = common.stats();
             stats.commands_sent += node.commands_sent;
             stats.reconnects += node.reconnects;
@@ -270,9 +272,9 @@ impl Store for QuorumStore {
     }
 }
 
-impl Inner {
+impl RedlockState {
     fn close(&self) {
-        for common in &self.commons {
+        for common in &self.store_states {
             common.close();
         }
         for node in &self.nodes {
@@ -281,7 +283,7 @@ impl Inner {
     }
 }
 
-impl Drop for QuorumStore {
+impl Drop for RedlockStore {
     fn drop(&mut self) {
         self.inner.close();
     }

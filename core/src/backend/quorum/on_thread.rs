@@ -1,5 +1,5 @@
-//! A blocking caller drives a connection to each server itself: it writes to all of them, and then reads. Only a server to
-//! which there is no connection yet is waited for by another thread.
+//! A round on all servers from one thread, which writes to all of them and then reads. Connections that are missing are
+//! made by other threads.
 
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -7,162 +7,177 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::Inner;
-use super::late::Underway;
-use super::openers::{Opened, Ticket};
+use super::RedlockState;
+use super::late::RoundInProgress;
+use super::openers::{ConnectResult, ConnectTicket};
 use crate::backend::Interrupt;
-use crate::backend::redis::line::{Line, Patience};
-use crate::backend::redis::node::{Exchange, Node, is_worth_keeping, not_sent};
+use crate::backend::redis::line::{BlockingConnection, Deadline};
+use crate::backend::redis::node::{Node, RawExchange, is_worth_keeping, not_sent};
 use crate::backend::redis::refusal;
-use crate::backend::redis::request::{self, Announce, Form};
+use crate::backend::redis::request::{self, Announce, CommandForm};
 use crate::backend::redis::socket::no_connection_in_time;
 use crate::driver::clock;
 use crate::machine::quorum::{Rest, Round, Send as Request};
 use crate::machine::{Answer, Failure, Op, Outcome, Time};
 
-/// A caller looks up this often while it waits.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often a waiting caller's deadline and interrupt are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The same while a connection is being made by another thread.
-const LOOK_FOR_LINES: Duration = Duration::from_millis(1);
-/// One node during one call.
-enum Seat {
-    /// Nothing is asked of it at present; its connection, if the call has one already.
-    Idle(Option<Line>),
-    /// A connection is being made, unless another one comes free first.
-    Opening(Opening),
-    Flying(Flight),
+const CONNECT_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// The state of one node during a call.
+enum NodeState {
+    /// No request is in flight; its connection, if the call has one already.
+    Idle(Option<BlockingConnection>),
+    /// A connection is being made, unless an idle one is put back first.
+    Connecting(PendingConnect),
+    InFlight(InFlightRequest),
 }
 
-struct Opening {
+struct PendingConnect {
     bytes: Vec<u8>,
     until: Time,
-    _ticket: Ticket,
+    _ticket: ConnectTicket,
 }
 
-struct Flight {
-    line: Line,
+struct InFlightRequest {
+    connection: BlockingConnection,
     sent_at: Time,
     until: Time,
-    form: Form,
+    form: CommandForm,
 }
 
-/// One call under way.
-struct Crossing<'a> {
-    store: &'a Inner,
-    patience: Patience<'a>,
-    /// What is asked at present, of all nodes alike.
+/// One call in progress.
+struct BlockingRound<'a> {
+    store: &'a RedlockState,
+    deadline: Deadline<'a>,
+    /// The present request, the same for all nodes.
     op: Op,
-    seats: Vec<Seat>,
-    opened: (Sender<Opened>, Receiver<Opened>),
-    /// Until when new connections are waited for though nothing depends on them.
-    bonus: Option<Time>,
+    nodes: Vec<NodeState>,
+    connected: (Sender<ConnectResult>, Receiver<ConnectResult>),
+    /// Until when new connections are waited for, although the result does not need them.
+    extra_wait_until: Option<Time>,
 }
 
 /// One operation on all nodes, from a thread.
-pub(super) fn call(store: &Arc<Inner>, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Underway) {
+pub(super) fn call(
+    store: &Arc<RedlockState>,
+    op: &Op,
+    until: Time,
+    interrupt: &dyn Interrupt,
+) -> (Answer, RoundInProgress) {
     let begun = clock::now();
     let (round, request) = store.quorum().begin(begun, clock::wall_us(), op);
-    let mut call = Underway { store: store.clone(), round };
-    let round = &mut call.round;
-    let mut crossing = Crossing {
+    let mut progress = RoundInProgress { store: store.clone(), round };
+    let round = &mut progress.round;
+    let mut requests = BlockingRound {
         store,
-        patience: Patience { until, interrupt },
+        deadline: Deadline { until, interrupt },
         op: request.op.clone(),
-        seats: store.nodes.iter().map(|_| Seat::Idle(None)).collect(),
-        opened: mpsc::channel(),
-        bonus: None,
+        nodes: store.nodes.iter().map(|_| NodeState::Idle(None)).collect(),
+        connected: mpsc::channel(),
+        extra_wait_until: None,
     };
-    crossing.launch(round, request);
+    requests.send_all(round, request);
     loop {
         let rest = round.rest(&store.quorum());
         let now = clock::now();
         let wake = match rest {
-            Rest::Over => match crossing.patience_with_new_lines(begun, now) {
+            Rest::Over => match requests.wait_for_new_connections(begun, now) {
                 Some(moment) => moment,
                 None => break,
             },
             Rest::Until(moment) => moment,
             Rest::Wait => Time::MAX,
         };
-        if now >= wake || interrupt.interrupted() || !crossing.wait(round, now, wake) {
+        if now >= wake || interrupt.interrupted() || !requests.wait(round, now, wake) {
             break;
         }
     }
-    crossing.end(round);
+    requests.finish(round);
     let answer = round.conclude(&mut store.quorum(), clock::now());
-    (answer, call)
+    (answer, progress)
 }
 
-impl Crossing<'_> {
-    /// The lock is held by a majority, and connections to others are just being made: a hold on all nodes is worth as much
-    /// time again as it took so far.
-    fn patience_with_new_lines(&mut self, begun: Time, now: Time) -> Option<Time> {
-        let (opening, flying) = (self.is_opening(), self.is_flying());
-        if !matches!(self.op, Op::Vote { .. } | Op::Attach { .. }) || !(opening || (flying && self.bonus.is_some())) {
+impl BlockingRound<'_> {
+    /// The lock is held by a majority, and connections to other nodes are being made: as much time again as it took so
+    /// far is spent for a hold on all nodes.
+    fn wait_for_new_connections(&mut self, begun: Time, now: Time) -> Option<Time> {
+        let (opening, flying) = (self.is_connecting(), self.has_in_flight());
+        if !matches!(self.op, Op::Vote { .. } | Op::Attach { .. })
+            || !(opening || (flying && self.extra_wait_until.is_some()))
+        {
             return None;
         }
-        let limit = self.store.limit(begun, self.patience.until);
-        let moment = *self.bonus.get_or_insert((now + now.since(begun)).min(limit));
+        let limit = self.store.limit(begun, self.deadline.until);
+        let moment = *self.extra_wait_until.get_or_insert((now + now.since(begun)).min(limit));
         (now < moment).then_some(moment)
     }
 
-    fn is_opening(&self) -> bool {
-        self.seats.iter().any(|seat| matches!(seat, Seat::Opening(_)))
+    fn is_connecting(&self) -> bool {
+        self.nodes.iter().any(|state| matches!(state, NodeState::Connecting(_)))
     }
 
-    fn is_flying(&self) -> bool {
-        self.seats.iter().any(|seat| matches!(seat, Seat::Flying(_)))
+    fn has_in_flight(&self) -> bool {
+        self.nodes.iter().any(|state| matches!(state, NodeState::InFlight(_)))
     }
 
-    /// Writes to all the nodes that are asked.
-    fn launch(&mut self, round: &mut Round, request: Request) {
+    /// Sends the request to all its nodes.
+    fn send_all(&mut self, round: &mut Round, request: Request) {
         self.op = request.op;
-        let bytes = request::command(&self.op, Form::Sha, Announce::Timed).get_packed_command();
+        let bytes = request::command(&self.op, CommandForm::Sha, Announce::Timed).get_packed_command();
         let now = clock::now();
         let mut missing = Vec::new();
         for node in request.nodes.iter() {
-            let line = match std::mem::replace(&mut self.seats[node], Seat::Idle(None)) {
-                Seat::Idle(line) => line,
+            let connection = match std::mem::replace(&mut self.nodes[node], NodeState::Idle(None)) {
+                NodeState::Idle(connection) => connection,
                 busy => {
-                    self.seats[node] = busy;
+                    self.nodes[node] = busy;
                     continue;
                 }
             };
-            let line = line.or_else(|| self.store.nodes[node].lines.pooled(now));
-            match line {
-                Some(line) => self.post(round, node, line, &bytes, Form::Sha, true),
+            let connection = connection.or_else(|| self.store.nodes[node].pool.get_idle(now));
+            match connection {
+                Some(connection) => self.send_to(round, node, connection, &bytes, CommandForm::Sha, true),
                 None => missing.push(node),
             }
         }
-        let there = self.seats.iter().filter(|seat| matches!(seat, Seat::Flying(_))).count();
+        let there = self.nodes.iter().filter(|state| matches!(state, NodeState::InFlight(_))).count();
         let needed = there < self.store.quorum().majority();
         for node in missing {
-            self.open(round, node, &bytes, needed);
+            self.request_connection(round, node, &bytes, needed);
         }
     }
 
-    fn post(&mut self, round: &mut Round, node: usize, mut line: Line, bytes: &[u8], form: Form, reused: bool) {
+    fn send_to(
+        &mut self,
+        round: &mut Round,
+        node: usize,
+        mut connection: BlockingConnection,
+        bytes: &[u8],
+        form: CommandForm,
+        reused: bool,
+    ) {
         let place = &self.store.nodes[node];
         loop {
-            place.shared.common.count_command();
+            place.context.store_state.count_command();
             let sent_at = clock::now();
-            let until = self.store.limit(sent_at, self.patience.until);
-            match line.post(bytes, Patience { until, ..self.patience }) {
+            let until = self.store.limit(sent_at, self.deadline.until);
+            match connection.send(bytes, Deadline { until, ..self.deadline }) {
                 Ok(()) => {
-                    round.sending(node, line.number);
-                    self.seats[node] = Seat::Flying(Flight { line, sent_at, until, form });
+                    round.sending(node, connection.number);
+                    self.nodes[node] = NodeState::InFlight(InFlightRequest { connection, sent_at, until, form });
                     return;
                 }
                 Err(outcome) => {
-                    place.lines.lose(line);
-                    // closed by the server while it was idle: not a byte left, so another connection is as good
+                    place.pool.discard(connection);
+                    // closed by the server while it was idle: no byte was sent, so another connection can be used
                     if reused && matches!(outcome, Outcome::NotApplied(_)) {
-                        match place.lines.pooled(sent_at) {
+                        match place.pool.get_idle(sent_at) {
                             Some(other) => {
-                                line = other;
+                                connection = other;
                                 continue;
                             }
-                            None => return self.open(round, node, bytes, true),
+                            None => return self.request_connection(round, node, bytes, true),
                         }
                     }
                     return self.answered(round, node, sent_at, outcome);
@@ -171,13 +186,14 @@ impl Crossing<'_> {
         }
     }
 
-    /// Has a connection made, unless that failed a moment ago and the others will do.
-    fn open(&mut self, round: &mut Round, node: usize, bytes: &[u8], needed: bool) {
+    /// Requests a connection, unless an attempt failed a moment ago and the others suffice.
+    fn request_connection(&mut self, round: &mut Round, node: usize, bytes: &[u8], needed: bool) {
         let now = clock::now();
-        let until = self.store.limit(now, self.patience.until);
-        match self.store.openers[node].ask(needed, until, &self.opened.0) {
+        let until = self.store.limit(now, self.deadline.until);
+        match self.store.connectors[node].request(needed, until, &self.connected.0) {
             Ok(ticket) => {
-                self.seats[node] = Seat::Opening(Opening { bytes: bytes.to_vec(), until, _ticket: ticket });
+                self.nodes[node] =
+                    NodeState::Connecting(PendingConnect { bytes: bytes.to_vec(), until, _ticket: ticket });
             }
             Err(failure) => self.answered(round, node, now, Outcome::NotApplied(failure)),
         }
@@ -185,12 +201,13 @@ impl Crossing<'_> {
 
     /// Waits until something happens or `wake` has come. False when there is nothing to wait for.
     fn wait(&mut self, round: &mut Round, now: Time, wake: Time) -> bool {
-        let mut limit = wake.min(now + if self.is_opening() { LOOK_FOR_LINES } else { LOOK_EVERY });
+        let mut limit = wake.min(now + if self.is_connecting() { CONNECT_POLL_INTERVAL } else { POLL_INTERVAL });
         let mut waits = false;
-        for seat in &self.seats {
-            let until = match seat {
-                Seat::Idle(_) => continue,
-                Seat::Opening(Opening { until, .. }) | Seat::Flying(Flight { until, .. }) => *until,
+        for state in &self.nodes {
+            let until = match state {
+                NodeState::Idle(_) => continue,
+                NodeState::Connecting(PendingConnect { until, .. })
+                | NodeState::InFlight(InFlightRequest { until, .. }) => *until,
             };
             waits = true;
             limit = limit.min(until);
@@ -198,33 +215,33 @@ impl Crossing<'_> {
         if !waits {
             return false;
         }
-        let mut next = if self.is_flying() {
+        let mut next = if self.has_in_flight() {
             for node in self.ready(limit.since(now)) {
-                self.collect(round, node);
+                self.read_reply(round, node);
             }
-            self.opened.1.try_recv().ok()
+            self.connected.1.try_recv().ok()
         } else {
-            self.opened.1.recv_timeout(limit.since(now)).ok()
+            self.connected.1.recv_timeout(limit.since(now)).ok()
         };
-        while let Some((node, line)) = next {
-            self.line_came(round, node, line);
-            next = self.opened.1.try_recv().ok();
+        while let Some((node, connection)) = next {
+            self.on_connected(round, node, connection);
+            next = self.connected.1.try_recv().ok();
         }
-        self.take_free_lines(round);
+        self.use_idle_connections(round);
         self.expire(round);
         true
     }
 
-    /// The nodes whose connection has something to read, at once or after a while.
+    /// The nodes whose connection is readable, at once or within `limit`.
     #[cfg(unix)]
     fn ready(&self, limit: Duration) -> Vec<usize> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let flying: Vec<(usize, _)> = self
-            .seats
+            .nodes
             .iter()
             .enumerate()
-            .filter_map(|(node, seat)| match seat {
-                Seat::Flying(flight) => Some((node, flight.line.wire().socket())),
+            .filter_map(|(node, state)| match state {
+                NodeState::InFlight(flight) => Some((node, flight.connection.stream().socket())),
                 _ => None,
             })
             .collect();
@@ -237,84 +254,88 @@ impl Crossing<'_> {
         flying.iter().zip(heard).filter(|(_, heard)| *heard).map(|((node, _), _)| *node).collect()
     }
 
-    /// Every node in turn: a read blocks for a moment only.
+    /// All nodes in flight: a read blocks for a moment only.
     #[cfg(not(unix))]
     fn ready(&self, limit: Duration) -> Vec<usize> {
-        let flying = |(_, seat): &(usize, &Seat)| matches!(seat, Seat::Flying(_));
+        let flying = |(_, state): &(usize, &NodeState)| matches!(state, Seat::Flying(_));
         let _ = limit;
-        self.seats.iter().enumerate().filter(flying).map(|(node, _)| node).collect()
+        self.nodes.iter().enumerate().filter(flying).map(|(node, _)| node).collect()
     }
 
-    fn collect(&mut self, round: &mut Round, node: usize) {
-        let Seat::Flying(mut flight) = std::mem::replace(&mut self.seats[node], Seat::Idle(None)) else { return };
-        match flight.line.collect() {
-            None => self.seats[node] = Seat::Flying(flight),
-            Some(Outcome::Applied(value)) if flight.form == Form::Sha && refusal::is_unknown_script(&value) => {
-                let bytes = request::command(&self.op, Form::Text, Announce::Timed).get_packed_command();
-                self.post(round, node, flight.line, &bytes, Form::Text, false);
+    fn read_reply(&mut self, round: &mut Round, node: usize) {
+        let NodeState::InFlight(mut flight) = std::mem::replace(&mut self.nodes[node], NodeState::Idle(None)) else {
+            return;
+        };
+        match flight.connection.try_recv() {
+            None => self.nodes[node] = NodeState::InFlight(flight),
+            Some(Outcome::Applied(value)) if flight.form == CommandForm::Sha && refusal::is_unknown_script(&value) => {
+                let bytes = request::command(&self.op, CommandForm::Text, Announce::Timed).get_packed_command();
+                self.send_to(round, node, flight.connection, &bytes, CommandForm::Text, false);
             }
             Some(outcome) => {
                 let place = self.store.nodes[node].clone();
-                let told = read(&place, &self.op, flight.sent_at, outcome);
-                let fine = is_worth_keeping(&told.outcome) && !flight.line.is_spoilt();
+                let answer = read(&place, &self.op, flight.sent_at, outcome);
+                let fine = is_worth_keeping(&answer.outcome) && !flight.connection.is_poisoned();
                 if fine {
-                    self.seats[node] = Seat::Idle(Some(flight.line));
+                    self.nodes[node] = NodeState::Idle(Some(flight.connection));
                 } else {
-                    place.lines.lose(flight.line);
+                    place.pool.discard(flight.connection);
                 }
-                self.told(round, node, &told);
+                self.deliver(round, node, &answer);
             }
         }
     }
 
-    /// A connection that somebody gave back is as good as a new one.
-    fn take_free_lines(&mut self, round: &mut Round) {
-        for node in 0..self.seats.len() {
-            if matches!(self.seats[node], Seat::Opening(_))
-                && let Some(line) = self.store.nodes[node].lines.pooled(clock::now())
-                && let Seat::Opening(waiting) = std::mem::replace(&mut self.seats[node], Seat::Idle(None))
+    /// A connection that was put back into the pool is as good as a new one.
+    fn use_idle_connections(&mut self, round: &mut Round) {
+        for node in 0..self.nodes.len() {
+            if matches!(self.nodes[node], NodeState::Connecting(_))
+                && let Some(connection) = self.store.nodes[node].pool.get_idle(clock::now())
+                && let NodeState::Connecting(pending) = std::mem::replace(&mut self.nodes[node], NodeState::Idle(None))
             {
-                self.post(round, node, line, &waiting.bytes, Form::Sha, true);
+                self.send_to(round, node, connection, &pending.bytes, CommandForm::Sha, true);
             }
         }
     }
 
-    fn line_came(&mut self, round: &mut Round, node: usize, line: Result<Line, Failure>) {
-        let waiting = std::mem::replace(&mut self.seats[node], Seat::Idle(None));
-        match (line, waiting) {
-            (Ok(line), Seat::Opening(waiting)) => self.post(round, node, line, &waiting.bytes, Form::Sha, false),
-            (Ok(line), other) => {
-                self.seats[node] = other;
-                self.store.nodes[node].lines.give(line, clock::now());
+    fn on_connected(&mut self, round: &mut Round, node: usize, connection: Result<BlockingConnection, Failure>) {
+        let pending = std::mem::replace(&mut self.nodes[node], NodeState::Idle(None));
+        match (connection, pending) {
+            (Ok(connection), NodeState::Connecting(pending)) => {
+                self.send_to(round, node, connection, &pending.bytes, CommandForm::Sha, false);
             }
-            (Err(failure), Seat::Opening(_)) => {
+            (Ok(connection), other) => {
+                self.nodes[node] = other;
+                self.store.nodes[node].pool.put(connection, clock::now());
+            }
+            (Err(failure), NodeState::Connecting(_)) => {
                 self.answered(round, node, clock::now(), Outcome::NotApplied(failure));
             }
-            (Err(_), other) => self.seats[node] = other,
+            (Err(_), other) => self.nodes[node] = other,
         }
     }
 
-    /// Those whose time is up.
+    /// Fails the nodes whose time is up.
     fn expire(&mut self, round: &mut Round) {
         let now = clock::now();
-        for node in 0..self.seats.len() {
-            let over = match &self.seats[node] {
-                Seat::Idle(_) => false,
-                Seat::Opening(waiting) => now >= waiting.until,
-                Seat::Flying(flight) => now >= flight.until,
+        for node in 0..self.nodes.len() {
+            let over = match &self.nodes[node] {
+                NodeState::Idle(_) => false,
+                NodeState::Connecting(pending) => now >= pending.until,
+                NodeState::InFlight(flight) => now >= flight.until,
             };
             if !over {
                 continue;
             }
-            match std::mem::replace(&mut self.seats[node], Seat::Idle(None)) {
-                Seat::Idle(_) => {}
-                Seat::Opening(_) => {
-                    let failure = no_connection_in_time(&self.store.nodes[node].shared.name);
+            match std::mem::replace(&mut self.nodes[node], NodeState::Idle(None)) {
+                NodeState::Idle(_) => {}
+                NodeState::Connecting(_) => {
+                    let failure = no_connection_in_time(&self.store.nodes[node].context.name);
                     self.answered(round, node, now, Outcome::NotApplied(failure));
                 }
-                Seat::Flying(flight) => {
-                    let failure = flight.line.silence();
-                    self.store.nodes[node].lines.lose(flight.line);
+                NodeState::InFlight(flight) => {
+                    let failure = flight.connection.no_reply_failure();
+                    self.store.nodes[node].pool.discard(flight.connection);
                     self.answered(round, node, flight.sent_at, Outcome::Indeterminate(failure));
                 }
             }
@@ -322,50 +343,50 @@ impl Crossing<'_> {
     }
 
     fn answered(&mut self, round: &mut Round, node: usize, sent_at: Time, outcome: Outcome<Value>) {
-        let told = read(&self.store.nodes[node], &self.op, sent_at, outcome);
-        self.told(round, node, &told);
+        let answer = read(&self.store.nodes[node], &self.op, sent_at, outcome);
+        self.deliver(round, node, &answer);
     }
 
-    fn told(&mut self, round: &mut Round, node: usize, answer: &Answer) {
+    fn deliver(&mut self, round: &mut Round, node: usize, answer: &Answer) {
         let more = round.answered(&mut self.store.quorum(), answer.received_at, node, answer);
         if let Some(request) = more {
-            self.launch(round, request);
+            self.send_all(round, request);
         }
     }
 
-    /// Gives the connections back; replies that are still to come are passed over by whoever uses them next. Who was sent
-    /// nothing owes nothing.
-    fn end(mut self, round: &mut Round) {
+    /// Puts the connections back; outstanding replies are skipped by their next users. Nodes that were sent nothing
+    /// need no cleanup.
+    fn finish(mut self, round: &mut Round) {
         let now = clock::now();
-        for node in 0..self.seats.len() {
-            if matches!(self.seats[node], Seat::Opening(_)) {
-                self.seats[node] = Seat::Idle(None);
-                let told = not_sent(now, no_connection_in_time(&self.store.nodes[node].shared.name)).answer;
-                round.answered(&mut self.store.quorum(), now, node, &told);
+        for node in 0..self.nodes.len() {
+            if matches!(self.nodes[node], NodeState::Connecting(_)) {
+                self.nodes[node] = NodeState::Idle(None);
+                let answer = not_sent(now, no_connection_in_time(&self.store.nodes[node].context.name)).answer;
+                round.answered(&mut self.store.quorum(), now, node, &answer);
             }
         }
-        for (node, seat) in self.seats.into_iter().enumerate() {
-            let lines = &self.store.nodes[node].lines;
-            match seat {
-                Seat::Idle(Some(line)) => lines.give(line, now),
-                Seat::Flying(Flight { mut line, .. }) => {
-                    line.owe();
-                    lines.give(line, now);
+        for (node, state) in self.nodes.into_iter().enumerate() {
+            let pool = &self.store.nodes[node].pool;
+            match state {
+                NodeState::Idle(Some(connection)) => pool.put(connection, now),
+                NodeState::InFlight(InFlightRequest { mut connection, .. }) => {
+                    connection.skip_next_reply();
+                    pool.put(connection, now);
                 }
-                Seat::Idle(None) | Seat::Opening(_) => {}
+                NodeState::Idle(None) | NodeState::Connecting(_) => {}
             }
         }
-        while let Ok((node, Ok(line))) = self.opened.1.try_recv() {
-            self.store.nodes[node].lines.give(line, now);
+        while let Ok((node, Ok(connection))) = self.connected.1.try_recv() {
+            self.store.nodes[node].pool.put(connection, now);
         }
     }
 }
 
-/// What a raw reply says, with the time at which it was seen.
+/// The answer that a raw reply means, with the time at which it was read.
 fn read(node: &Node, op: &Op, sent_at: Time, outcome: Outcome<Value>) -> Answer {
     let now = clock::now();
     match outcome {
         Outcome::NotApplied(failure) => not_sent(now, failure).answer,
-        outcome => node.read(op, Exchange { sent_at, connection: 0, outcome, confirmations: None }, now).answer,
+        outcome => node.read(op, RawExchange { sent_at, connection: 0, outcome, confirmations: None }, now).answer,
     }
 }

@@ -1,5 +1,5 @@
-//! The work of a connection. A task does it, but a caller may take a step of it on its own thread: then its request leaves
-//! at once, instead of when another thread has woken up.
+//! A background task of which a caller may do a step on its own thread: its request is sent at once, instead of after a
+//! switch to another thread.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,130 +10,132 @@ use std::task::{Context, Poll, Wake, Waker};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A background task of a connection: it ends with this handle, and its end is noticed.
-pub(crate) struct Background {
-    shared: Arc<Shared>,
+pub(crate) struct AssistedTask {
+    state: Arc<AssistedState>,
     task: AbortHandle,
     gone: watch::Receiver<()>,
-    /// The task is as good as gone: it ends when the runtime gets to it.
+    /// Whether it was stopped: the task ends when the runtime polls it.
     stopped: AtomicBool,
 }
 
-/// What the task and its helpers have in common.
-struct Shared {
-    work: Mutex<Option<Work>>,
-    bell: Arc<Bell>,
+/// What the task and its callers share.
+struct AssistedState {
+    future: Mutex<Option<TaskFuture>>,
+    gate: Arc<GatedWaker>,
 }
 
-/// Wakes the task, unless a caller is about to do what it would be woken for.
+/// Wakes the task, unless a caller is about to poll the future itself.
 #[derive(Default)]
-struct Bell {
-    task: OnceLock<Waker>,
-    held: AtomicBool,
-    rung: AtomicBool,
+struct GatedWaker {
+    waker: OnceLock<Waker>,
+    closed: AtomicBool,
+    missed: AtomicBool,
 }
 
-impl Bell {
-    fn ring(&self) {
-        if let Some(task) = self.task.get() {
+impl GatedWaker {
+    fn wake_task(&self) {
+        if let Some(task) = self.waker.get() {
             task.wake_by_ref();
         }
     }
 
-    /// Keeps it from ringing; false when somebody else does, or when there is no task to ring for yet.
-    fn hold(&self) -> bool {
-        self.task.get().is_some() && self.held.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    /// Closes the gate; false when another caller has closed it, or when the task was not polled yet.
+    fn close(&self) -> bool {
+        self.waker.get().is_some()
+            && self.closed.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Lets it ring again, and makes up for what came meanwhile.
-    fn release(&self) {
-        self.held.store(false, Ordering::SeqCst);
-        if self.rung.swap(false, Ordering::SeqCst) {
-            self.ring();
+    /// Opens the gate, and wakes the task if a wake-up was missed.
+    fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+        if self.missed.swap(false, Ordering::SeqCst) {
+            self.wake_task();
         }
     }
 }
 
-impl Wake for Bell {
+impl Wake for GatedWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if self.held.load(Ordering::SeqCst) {
-            self.rung.store(true, Ordering::SeqCst);
-            // whoever holds it looks at `rung` after letting go; if that was before, it is for us to ring
-            if self.held.load(Ordering::SeqCst) || !self.rung.swap(false, Ordering::SeqCst) {
+        if self.closed.load(Ordering::SeqCst) {
+            self.missed.store(true, Ordering::SeqCst);
+            // the caller that closed the gate checks `missed` after opening it; if that was before, the task is woken
+            // here
+            if self.closed.load(Ordering::SeqCst) || !self.missed.swap(false, Ordering::SeqCst) {
                 return;
             }
         }
-        self.ring();
+        self.wake_task();
     }
 }
 
-impl Shared {
-    fn step(&self, work: &mut Option<Work>) -> Poll<()> {
-        let Some(future) = work else { return Poll::Ready(()) };
-        let waker = Waker::from(self.bell.clone());
-        let stepped = future.as_mut().poll(&mut Context::from_waker(&waker));
-        if stepped.is_ready() {
-            *work = None;
+impl AssistedState {
+    fn poll_once(&self, slot: &mut Option<TaskFuture>) -> Poll<()> {
+        let Some(future) = slot else { return Poll::Ready(()) };
+        let waker = Waker::from(self.gate.clone());
+        let polled = future.as_mut().poll(&mut Context::from_waker(&waker));
+        if polled.is_ready() {
+            *slot = None;
         }
-        stepped
+        polled
     }
 }
 
-/// The work ends with its task, however that ends: also with the runtime.
-struct Owned(Arc<Shared>);
+/// Drops the future with its task, also when the runtime ends.
+struct FutureOwner(Arc<AssistedState>);
 
-impl Drop for Owned {
+impl Drop for FutureOwner {
     fn drop(&mut self) {
-        let work = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(work);
+        let future = self.0.future.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(future);
     }
 }
 
-impl Background {
-    pub(crate) fn spawn(work: impl Future<Output = ()> + Send + 'static) -> Background {
+impl AssistedTask {
+    pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> AssistedTask {
         let (alive, gone) = watch::channel(());
-        let work = async move {
-            // dropped with the work
+        let future = async move {
+            // dropped with the future
             let _alive = alive;
-            work.await;
+            future.await;
         };
-        let shared = Arc::new(Shared { work: Mutex::new(Some(Box::pin(work))), bell: Arc::default() });
-        let owned = Owned(shared.clone());
+        let shared = Arc::new(AssistedState { future: Mutex::new(Some(Box::pin(future))), gate: Arc::default() });
+        let owner = FutureOwner(shared.clone());
         let task = tokio::spawn(std::future::poll_fn(move |context| {
-            let Owned(shared) = &owned;
-            let _ = shared.bell.task.set(context.waker().clone());
-            shared.step(&mut shared.work.lock().unwrap_or_else(PoisonError::into_inner))
+            let FutureOwner(shared) = &owner;
+            let _ = shared.gate.waker.set(context.waker().clone());
+            shared.poll_once(&mut shared.future.lock().unwrap_or_else(PoisonError::into_inner))
         }));
-        Background { shared, task: task.abort_handle(), gone, stopped: AtomicBool::new(false) }
+        AssistedTask { state: shared, task: task.abort_handle(), gone, stopped: AtomicBool::new(false) }
     }
 
-    /// Runs `hand_in`, which gives the task something to do, and does that on this thread if the task is not at it.
-    pub(crate) fn assisted<T>(&self, hand_in: impl FnOnce() -> T) -> T {
-        let bell = &self.shared.bell;
-        if !bell.hold() {
-            return hand_in();
+    /// Runs `submit`, which gives the task something to do, and polls the future on this thread unless the task does.
+    pub(crate) fn poll_inline<T>(&self, submit: impl FnOnce() -> T) -> T {
+        let gate = &self.state.gate;
+        if !gate.close() {
+            return submit();
         }
-        let held = Held(bell);
-        let result = hand_in();
-        match self.shared.work.try_lock() {
-            Ok(mut work) => {
-                // the step sees everything that was rung for until here
-                bell.rung.store(false, Ordering::SeqCst);
-                if self.shared.step(&mut work).is_ready() {
-                    // the task is to find out
-                    bell.rung.store(true, Ordering::SeqCst);
+        let guard = GateGuard(gate);
+        let result = submit();
+        match self.state.future.try_lock() {
+            Ok(mut future) => {
+                // this poll sees everything that was signalled until here
+                gate.missed.store(false, Ordering::SeqCst);
+                if self.state.poll_once(&mut future).is_ready() {
+                    // the task must notice the end
+                    gate.missed.store(true, Ordering::SeqCst);
                 }
             }
-            // the task is at it, or it panicked and will find out
-            Err(_) => bell.rung.store(true, Ordering::SeqCst),
+            // the task is polling, or it panicked and notices that
+            Err(_) => gate.missed.store(true, Ordering::SeqCst),
         }
-        drop(held);
+        drop(guard);
         result
     }
 
@@ -147,23 +149,23 @@ impl Background {
     }
 
     pub(crate) async fn gone(&self) {
-        // nothing is ever sent: this ends when the sender does
+        // no value is ever sent: this ends when the sender is dropped
         let _ = self.gone.clone().changed().await;
     }
 }
 
-impl Drop for Background {
+impl Drop for AssistedTask {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// Lets the bell ring again, also when something panics.
-struct Held<'a>(&'a Bell);
+/// Opens the gate again, also after a panic.
+struct GateGuard<'a>(&'a GatedWaker);
 
-impl Drop for Held<'_> {
+impl Drop for GateGuard<'_> {
     fn drop(&mut self) {
-        self.0.release();
+        self.0.open();
     }
 }
 
@@ -180,52 +182,52 @@ mod tests {
 
     type Errand = oneshot::Sender<ThreadId>;
 
-    /// Work that answers every errand with the thread that it ran on.
-    fn answering() -> (mpsc::UnboundedSender<Errand>, Background) {
+    /// A task that answers every message with the thread that it ran on.
+    fn answering() -> (mpsc::UnboundedSender<Errand>, AssistedTask) {
         let (sender, mut errands) = mpsc::unbounded_channel::<Errand>();
-        let background = Background::spawn(async move {
+        let task = AssistedTask::spawn(async move {
             while let Some(errand) = errands.recv().await {
                 let _ = errand.send(thread::current().id());
             }
         });
-        (sender, background)
+        (sender, task)
     }
 
-    async fn ready(background: &Background) {
-        while background.shared.bell.task.get().is_none() {
+    async fn ready(task: &AssistedTask) {
+        while task.state.gate.waker.get().is_none() {
             tokio::task::yield_now().await;
         }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn a_caller_does_its_own_errand_on_its_own_thread() {
-        let (sender, background) = answering();
-        ready(&background).await;
-        let background = Arc::new(background);
+        let (sender, task) = answering();
+        ready(&task).await;
+        let task = Arc::new(task);
         let ours = thread::spawn(move || {
             let (answer, mut answered) = oneshot::channel();
-            background.assisted(|| sender.send(answer)).unwrap();
+            task.poll_inline(|| sender.send(answer)).unwrap();
             (answered.try_recv().unwrap(), thread::current().id())
         });
         let (done_on, asked_on) = ours.join().unwrap();
         assert_eq!(done_on, asked_on);
     }
 
-    /// Whatever comes at the same time, nothing is left lying.
+    /// No message is lost, whatever happens concurrently.
     #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
     async fn no_errand_is_left_lying() {
         for _ in 0..20 {
-            let (sender, background) = answering();
-            let background = Arc::new(background);
+            let (sender, task) = answering();
+            let task = Arc::new(task);
             let callers = (0..4).map(|_| {
-                let (sender, background) = (sender.clone(), background.clone());
+                let (sender, task) = (sender.clone(), task.clone());
                 tokio::spawn(async move {
                     for round in 0..2000 {
                         let (answer, answered) = oneshot::channel();
                         if round % 3 == 0 {
                             sender.send(answer).unwrap();
                         } else {
-                            background.assisted(|| sender.send(answer)).unwrap();
+                            task.poll_inline(|| sender.send(answer)).unwrap();
                         }
                         timeout(Duration::from_secs(20), answered).await.expect("an errand was left lying").unwrap();
                     }
@@ -239,29 +241,29 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_is_noticed_however_it_comes() {
-        let (sender, background) = answering();
-        ready(&background).await;
-        assert!(!background.is_gone());
-        // by itself, in a step that a caller takes
-        background.assisted(|| drop(sender));
-        timeout(Duration::from_secs(20), background.gone()).await.unwrap();
-        assert!(background.is_gone());
-        background.assisted(|| ());
+        let (sender, task) = answering();
+        ready(&task).await;
+        assert!(!task.is_gone());
+        // by itself, in a step on the caller's thread
+        task.poll_inline(|| drop(sender));
+        timeout(Duration::from_secs(20), task.gone()).await.unwrap();
+        assert!(task.is_gone());
+        task.poll_inline(|| ());
 
-        let (sender, background) = answering();
-        ready(&background).await;
-        background.stop();
-        assert!(background.is_gone());
+        let (sender, task) = answering();
+        ready(&task).await;
+        task.stop();
+        assert!(task.is_gone());
         timeout(Duration::from_secs(20), sender.closed()).await.unwrap();
     }
 
     #[test]
     fn it_ends_with_its_runtime() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let (sender, background) = runtime.block_on(async { answering() });
+        let (sender, task) = runtime.block_on(async { answering() });
         drop(runtime);
-        assert!(background.is_gone());
+        assert!(task.is_gone());
         assert!(sender.is_closed());
-        background.assisted(|| ());
+        task.poll_inline(|| ());
     }
 }

@@ -1,5 +1,5 @@
-//! A connection that is read by the event loop of another language. Requests are sent together where they come together:
-//! the first at once, those that come while it is on its way when the loop has gone round, in one piece.
+//! A connection whose replies the event loop of another language reads. The first request is sent at once; those that
+//! come while it is in flight are sent together, once the loop has run its ready callbacks.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -10,235 +10,247 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::background::Background;
-use super::line::Line;
-use super::pace::Pace;
-use super::shared::Shared;
-use super::ticket::{Ending, Ticket, Waiting};
+use super::background::AssistedTask;
+use super::line::BlockingConnection;
+use super::pace::TimerTick;
+use super::shared::NodeContext;
+use super::ticket::{AbandonOnDrop, Completion, PendingRequest};
 use crate::driver::clock;
 use crate::machine::{Outcome, Time};
-use crate::port::{self, Asking, Moored};
+use crate::port::{self, InFlightMark, LoopSocket};
 
-/// So many requests at most are under way; others go over the shared connection.
-const ABOARD: usize = 512;
-/// A request that is longer has a way to itself, which the shared connection knows how to find. Every script fits.
-const LONG: usize = 8192;
-/// So many wait for the loop at most; then the server begins with them.
-const TOGETHER: usize = 16;
+/// At most so many requests are in flight; others go over the multiplexed connection.
+const MAX_IN_FLIGHT: usize = 512;
+/// A longer request goes over the multiplexed connection. Every script fits.
+const MAX_REQUEST_BYTES: usize = 8192;
+/// At most so many requests wait for the loop; then they are sent, so that the server can begin.
+const MAX_BATCH: usize = 16;
 
 /// A connection whose replies an event loop reads.
-pub(crate) struct Berth {
+pub(crate) struct EventLoopConnection {
     fd: i32,
-    /// Of the time when it was made; see [`Shared::epoch`].
+    /// The epoch in which it was made; see [`NodeContext::epoch`].
     pub(crate) epoch: u64,
-    /// Of its connection, among all of the process.
+    /// The number of the underlying connection, unique in the process.
     pub(crate) number: u64,
-    /// The number of the loop's port.
-    port: u64,
-    state: Mutex<State>,
-    pace: Arc<Pace>,
-    _pacemaker: Background,
+    /// The number of the event loop.
+    loop_id: u64,
+    state: Mutex<LoopConnectionState>,
+    tick: Arc<TimerTick>,
+    _ticker: AssistedTask,
 }
 
-struct State {
-    line: Line,
-    /// The loop watches it.
+struct LoopConnectionState {
+    connection: BlockingConnection,
+    /// Whether the loop watches it.
     watched: bool,
-    /// Not to be used again. It is closed when the loop has let go of it.
-    lost: bool,
-    /// Those whose replies are to come, in this order.
-    sent: VecDeque<Arc<Ticket>>,
-    /// What the socket did not take of these yet.
-    rest: Vec<u8>,
-    /// Those of which not a byte was sent.
-    queued: Vec<(Arc<Ticket>, Vec<u8>)>,
+    /// Not to be used again. The socket is closed when the loop has dropped it.
+    closed: bool,
+    /// Requests whose replies are still to come, in order.
+    in_flight: VecDeque<Arc<PendingRequest>>,
+    /// Bytes of these that the socket has not taken yet.
+    unwritten: Vec<u8>,
+    /// Requests of which no byte was sent.
+    queued: Vec<(Arc<PendingRequest>, Vec<u8>)>,
 }
 
-impl State {
+impl LoopConnectionState {
     fn is_idle(&self) -> bool {
-        self.sent.is_empty() && self.queued.is_empty()
+        self.in_flight.is_empty() && self.queued.is_empty()
     }
 
-    /// Not to be used again; the loop hears of it, and so do those that are to be woken.
-    fn lose(&mut self) -> Vec<Waker> {
-        self.lost = true;
-        let _ = self.line.wire().socket().shutdown(Shutdown::Both);
+    /// Closes it: the loop notices, and so do the callers, whose wakers are returned.
+    fn close(&mut self) -> Vec<Waker> {
+        self.closed = true;
+        let _ = self.connection.stream().socket().shutdown(Shutdown::Both);
         let now = clock::now();
-        let gone = || Ending::Came(Outcome::Indeterminate(self.line.gone()), now);
-        let mut woken: Vec<_> = self.sent.drain(..).filter_map(|ticket| ticket.end(gone())).collect();
-        woken.extend(self.queued.drain(..).filter_map(|(ticket, _)| ticket.end(Ending::Unsent)));
-        woken
+        let gone = || Completion::Received(Outcome::Indeterminate(self.connection.connection_lost_failure()), now);
+        let mut wakers: Vec<_> = self.in_flight.drain(..).filter_map(|request| request.complete(gone())).collect();
+        wakers.extend(self.queued.drain(..).filter_map(|(request, _)| request.complete(Completion::NotSent)));
+        wakers
     }
 
-    /// Sends what there is, as far as the socket takes it. Those to be woken if it takes nothing any more.
-    fn send(&mut self) -> Vec<Waker> {
-        let before = self.sent.len();
-        for (ticket, bytes) in mem::take(&mut self.queued) {
-            if ticket.depart() {
-                self.rest.extend_from_slice(&bytes);
-                self.sent.push_back(ticket);
+    /// Sends what is queued, as far as the socket takes it. Returns the wakers of the callers if it takes nothing any
+    /// more.
+    fn flush(&mut self) -> Vec<Waker> {
+        let before = self.in_flight.len();
+        for (request, bytes) in mem::take(&mut self.queued) {
+            if request.mark_sent() {
+                self.unwritten.extend_from_slice(&bytes);
+                self.in_flight.push_back(request);
             }
         }
-        if self.lost || (self.rest.is_empty() && self.line.is_flushed()) {
+        if self.closed || (self.unwritten.is_empty() && self.connection.is_flushed()) {
             return Vec::new();
         }
-        let Some(written) = self.line.write(&self.rest) else {
-            // of these not a byte has left
-            let unsent = self.sent.split_off(before);
-            let mut woken: Vec<_> = unsent.iter().filter_map(|ticket| ticket.end(Ending::Unsent)).collect();
-            woken.extend(self.lose());
-            return woken;
+        let Some(written) = self.connection.try_write(&self.unwritten) else {
+            // no byte of these was sent
+            let unsent = self.in_flight.split_off(before);
+            let mut wakers: Vec<_> =
+                unsent.iter().filter_map(|request| request.complete(Completion::NotSent)).collect();
+            wakers.extend(self.close());
+            return wakers;
         };
-        self.rest.drain(..written);
+        self.unwritten.drain(..written);
         Vec::new()
     }
 
-    /// Takes in the replies that are there. Those to be woken.
-    fn receive(&mut self) -> Vec<Waker> {
-        let mut woken = Vec::new();
-        while let Some(outcome) = self.line.read() {
+    /// Reads the replies that have arrived. Returns the wakers of their callers.
+    fn read_replies(&mut self) -> Vec<Waker> {
+        let mut wakers = Vec::new();
+        while let Some(outcome) = self.connection.poll_reply() {
             let in_order = matches!(outcome, Outcome::Applied(_));
             let now = clock::now();
-            let ticket = self.sent.pop_front();
-            let asked = ticket.is_some();
-            woken.extend(ticket.and_then(|ticket| ticket.end(Ending::Came(outcome, now))));
-            // closed, or said without being asked
+            let request = self.in_flight.pop_front();
+            let asked = request.is_some();
+            wakers.extend(request.and_then(|request| request.complete(Completion::Received(outcome, now))));
+            // closed, or an unsolicited reply
             if !in_order || !asked {
-                woken.extend(self.lose());
+                wakers.extend(self.close());
                 break;
             }
-            if self.sent.is_empty() {
-                self.line.rest(now);
-                if !self.line.is_clean() {
-                    woken.extend(self.lose());
+            if self.in_flight.is_empty() {
+                self.connection.mark_idle(now);
+                if !self.connection.is_drained() {
+                    wakers.extend(self.close());
                 }
                 break;
             }
         }
-        woken
+        wakers
     }
 }
 
-fn wake(woken: Vec<Waker>) {
-    for waker in woken {
+fn wake_all(wakers: Vec<Waker>) {
+    for waker in wakers {
         waker.wake();
     }
 }
 
-impl Berth {
-    /// For the loop with the port of this number.
-    pub(crate) fn new(mut line: Line, port: u64) -> std::io::Result<Arc<Berth>> {
-        let (fd, number, epoch) = (line.unblock()?, line.number, line.epoch);
-        line.rest(clock::now());
+impl EventLoopConnection {
+    /// For the event loop of this number.
+    pub(crate) fn new(
+        mut connection: BlockingConnection,
+        event_loop: u64,
+    ) -> std::io::Result<Arc<EventLoopConnection>> {
+        let (fd, number, epoch) = (connection.set_nonblocking()?, connection.number, connection.epoch);
+        connection.mark_idle(clock::now());
         let (sent, rest, queued) = (VecDeque::new(), Vec::new(), Vec::new());
-        let state = Mutex::new(State { line, watched: false, lost: false, sent, rest, queued });
-        let pace = Arc::new(Pace::default());
-        let pacing = pace.clone();
-        let pacemaker = Background::spawn(async move { pacing.keep().await });
-        Ok(Arc::new(Berth { fd, epoch, number, port, state, pace, _pacemaker: pacemaker }))
+        let state = Mutex::new(LoopConnectionState {
+            connection,
+            watched: false,
+            closed: false,
+            in_flight: sent,
+            unwritten: rest,
+            queued,
+        });
+        let tick = Arc::new(TimerTick::default());
+        let ticking = tick.clone();
+        let ticker = AssistedTask::spawn(async move { ticking.run().await });
+        Ok(Arc::new(EventLoopConnection { fd, epoch, number, loop_id: event_loop, state, tick, _ticker: ticker }))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LoopConnectionState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Not to be used again.
-    pub(crate) fn lose(&self) {
-        let woken = self.state().lose();
-        wake(woken);
+    /// Closes it for all callers.
+    pub(crate) fn close(&self) {
+        let wakers = self.state().close();
+        wake_all(wakers);
     }
 
-    /// Whether it takes another request. One that has become useless is lost.
-    pub(crate) fn has_room(&self, shared: &Shared) -> bool {
+    /// Whether it accepts another request. A connection that has become useless is closed.
+    pub(crate) fn accepts(&self, shared: &NodeContext) -> bool {
         let mut state = self.state();
-        if !state.watched || state.lost {
+        if !state.watched || state.closed {
             return false;
         }
         let (now, current) = (clock::now(), self.epoch == shared.epoch());
-        let useless = match state.sent.front() {
-            // the server keeps it open and says nothing, and who waited for this has gone
-            Some(oldest) => now.since(oldest.since) > shared.options.request_timeout,
-            None => state.queued.is_empty() && !(current && state.line.is_usable(now)),
+        let useless = match state.in_flight.front() {
+            // the server is silent, and the caller of this request has gone
+            Some(oldest) => now.since(oldest.submitted_at) > shared.options.request_timeout,
+            None => state.queued.is_empty() && !(current && state.connection.is_usable(now)),
         };
         if useless {
-            let woken = state.lose();
+            let wakers = state.close();
             drop(state);
-            wake(woken);
+            wake_all(wakers);
             return false;
         }
-        current && state.sent.len() + state.queued.len() < ABOARD
+        current && state.in_flight.len() + state.queued.len() < MAX_IN_FLIGHT
     }
 
-    /// Sends a request and waits for its reply until `until`: what came of it and when. `None` when it took nothing: then
-    /// not a byte left.
-    pub(crate) async fn exchange(
+    /// Sends a request and waits for its reply until `until`: the outcome and when it arrived. `None` when it was not
+    /// accepted: then no byte was sent.
+    pub(crate) async fn request(
         self: &Arc<Self>,
         bytes: Vec<u8>,
         sent_at: Time,
         until: Time,
         request_timeout: Duration,
     ) -> Option<(Outcome<Value>, Time)> {
-        let ticket = self.post(bytes, sent_at)?;
-        let (_waiting, _asking) = (Waiting(&ticket), Asking::begin());
-        let ending = match tokio::time::timeout(until.since(clock::now()), ticket.ended()).await {
-            Ok(ending) => ending,
-            Err(_) => self.overdue(&ticket, request_timeout),
+        let request = self.submit(bytes, sent_at)?;
+        let (_waiting, _asking) = (AbandonOnDrop(&request), InFlightMark::begin());
+        let completion = match tokio::time::timeout(until.since(clock::now()), request.completed()).await {
+            Ok(completion) => completion,
+            Err(_) => self.on_timeout(&request, request_timeout),
         };
-        match ending {
-            Ending::Came(outcome, at) => Some((outcome, at)),
-            Ending::Unsent => None,
+        match completion {
+            Completion::Received(outcome, at) => Some((outcome, at)),
+            Completion::NotSent => None,
         }
     }
 
-    /// The time is over; but the reply may have come without the loop having got round to reading it.
-    fn overdue(&self, ticket: &Ticket, request_timeout: Duration) -> Ending {
-        let woken = self.state().receive();
-        wake(woken);
+    /// Timed out: reads the socket once more, since the loop may be behind.
+    fn on_timeout(&self, request: &PendingRequest, request_timeout: Duration) -> Completion {
+        let wakers = self.state().read_replies();
+        wake_all(wakers);
         let now = clock::now();
         let (silence, gone) = {
-            let line = &self.state().line;
-            (line.silence(), ticket.leave())
+            let connection = &self.state().connection;
+            (connection.no_reply_failure(), request.abandon())
         };
         match gone {
-            Some(Ending::Came(outcome, _)) => Ending::Came(outcome, now),
-            Some(Ending::Unsent) => Ending::Came(Outcome::NotApplied(silence), now),
+            Some(Completion::Received(outcome, _)) => Completion::Received(outcome, now),
+            Some(Completion::NotSent) => Completion::Received(Outcome::NotApplied(silence), now),
             None => {
-                // one that is only in a hurry does not end it
-                if now.since(ticket.since) >= request_timeout {
-                    self.lose();
+                // a short time limit of one caller does not end the connection
+                if now.since(request.submitted_at) >= request_timeout {
+                    self.close();
                 }
-                Ending::Came(Outcome::Indeterminate(silence), now)
+                Completion::Received(Outcome::Indeterminate(silence), now)
             }
         }
     }
 
-    fn post(self: &Arc<Self>, bytes: Vec<u8>, sent_at: Time) -> Option<Arc<Ticket>> {
-        if bytes.len() > LONG {
+    fn submit(self: &Arc<Self>, bytes: Vec<u8>, sent_at: Time) -> Option<Arc<PendingRequest>> {
+        if bytes.len() > MAX_REQUEST_BYTES {
             return None;
         }
-        let ticket = Arc::new(Ticket::new(sent_at));
-        let port = port::current().filter(|port| port.number == self.port);
+        let request = Arc::new(PendingRequest::new(sent_at));
+        let event_loop = port::current().filter(|event_loop| event_loop.number == self.loop_id);
         let mut state = self.state();
-        if state.lost {
+        if state.closed {
             return None;
         }
-        self.pace.quicken();
-        let waits = port.is_some() && !state.is_idle() && state.queued.len() + 1 < TOGETHER;
-        state.queued.push((ticket.clone(), bytes));
+        self.tick.note_activity();
+        let waits = event_loop.is_some() && !state.is_idle() && state.queued.len() + 1 < MAX_BATCH;
+        state.queued.push((request.clone(), bytes));
         if waits {
             if state.queued.len() == 1 {
-                port?.owe(self.clone());
+                event_loop?.request_flush(self.clone());
             }
-            return Some(ticket);
+            return Some(request);
         }
-        let woken = state.send();
+        let wakers = state.flush();
         drop(state);
-        wake(woken);
-        Some(ticket)
+        wake_all(wakers);
+        Some(request)
     }
 }
 
-impl Moored for Berth {
+impl LoopSocket for EventLoopConnection {
     fn fd(&self) -> i32 {
         self.fd
     }
@@ -249,26 +261,26 @@ impl Moored for Berth {
 
     fn ready(&self) -> bool {
         let mut state = self.state();
-        if state.lost {
+        if state.closed {
             return false;
         }
-        let mut woken = state.receive();
-        woken.extend(state.send());
-        let goes_on = !state.lost;
+        let mut wakers = state.read_replies();
+        wakers.extend(state.flush());
+        let goes_on = !state.closed;
         drop(state);
-        wake(woken);
+        wake_all(wakers);
         goes_on
     }
 
     fn flush(&self) {
-        let woken = self.state().send();
-        wake(woken);
+        let wakers = self.state().flush();
+        wake_all(wakers);
     }
 
-    fn relieve(&self) {
+    fn read_available(&self) {
         let mut state = self.state();
-        let woken = if state.lost { Vec::new() } else { state.receive() };
+        let wakers = if state.closed { Vec::new() } else { state.read_replies() };
         drop(state);
-        wake(woken);
+        wake_all(wakers);
     }
 }

@@ -1,4 +1,5 @@
-//! Which connections of one server event loops read: one for each loop, made in the background when it is first wanted.
+//! The connections of one server that event loops read: one for each loop, made in the background when it is first
+//! needed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -6,105 +7,124 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use super::berth::Berth;
-use super::line::Patience;
-use super::lines::Lines;
-use super::shared::Shared;
+use super::berth::EventLoopConnection;
+use super::line::Deadline;
+use super::lines::ConnectionPool;
+use super::shared::NodeContext;
 use crate::backend::Uninterrupted;
 use crate::driver::clock;
 use crate::machine::Time;
 use crate::port;
 
-/// After a connection could not be made, or was lost, another one is not tried for so long.
-const PAUSE: Duration = Duration::from_secs(1);
+/// After a connection failed or was lost, the next attempt is made after this time.
+const RECONNECT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The connections of one server that event loops read.
 #[derive(Default)]
-pub(crate) struct Berths(Mutex<Vec<Slot>>);
+pub(crate) struct EventLoopPool(Mutex<Vec<LoopSlot>>);
 
-/// What there is for one loop.
-struct Slot {
-    port: u64,
-    /// Kept by the loop.
-    berth: Weak<Berth>,
-    opening: bool,
-    /// Not tried before.
-    again_at: Time,
+/// The connection of one loop.
+struct LoopSlot {
+    loop_id: u64,
+    /// Owned by the loop.
+    connection: Weak<EventLoopConnection>,
+    connecting: bool,
+    /// No attempt before this time.
+    retry_at: Time,
 }
 
-impl Berths {
-    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+impl EventLoopPool {
+    fn slots(&self) -> MutexGuard<'_, Vec<LoopSlot>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of the loop whose work this thread is at, if it takes another request. If there is none at all, one
-    /// is made in the background, for later.
-    pub(crate) fn of_this_loop(self: &Arc<Self>, shared: &Arc<Shared>, lines: &Arc<Lines>) -> Option<Arc<Berth>> {
-        let port = port::current()?;
-        shared.common.check_open().ok()?;
+    /// The connection of the event loop that runs on this thread, if it accepts another request. If there is none, one
+    /// is made in the background for later requests.
+    pub(crate) fn for_current_loop(
+        self: &Arc<Self>,
+        shared: &Arc<NodeContext>,
+        pool: &Arc<ConnectionPool>,
+    ) -> Option<Arc<EventLoopConnection>> {
+        let event_loop = port::current()?;
+        shared.store_state.check_open().ok()?;
         let mut slots = self.slots();
-        let slot = if let Some(place) = slots.iter().position(|slot| slot.port == port.number) {
+        let slot = if let Some(place) = slots.iter().position(|slot| slot.loop_id == event_loop.number) {
             &mut slots[place]
         } else {
-            slots.retain(|slot| slot.opening || slot.berth.strong_count() > 0);
-            slots.push(Slot { port: port.number, berth: Weak::new(), opening: false, again_at: Time::ZERO });
+            slots.retain(|slot| slot.connecting || slot.connection.strong_count() > 0);
+            slots.push(LoopSlot {
+                loop_id: event_loop.number,
+                connection: Weak::new(),
+                connecting: false,
+                retry_at: Time::ZERO,
+            });
             slots.last_mut()?
         };
-        if let Some(berth) = slot.berth.upgrade() {
-            return berth.has_room(shared).then_some(berth);
+        if let Some(connection) = slot.connection.upgrade() {
+            return connection.accepts(shared).then_some(connection);
         }
         let now = clock::now();
-        if slot.opening || now < slot.again_at || !cfg!(unix) {
+        if slot.connecting || now < slot.retry_at || !cfg!(unix) {
             return None;
         }
-        if slot.again_at != Time::ZERO {
-            lines.mourn();
+        if slot.retry_at != Time::ZERO {
+            pool.note_broken();
         }
-        slot.opening = true;
-        slot.again_at = now + PAUSE;
+        slot.connecting = true;
+        slot.retry_at = now + RECONNECT_PAUSE;
         drop(slots);
-        self.open(port, shared.clone(), lines.clone());
+        self.connect_in_background(event_loop, shared.clone(), pool.clone());
         None
     }
 
-    /// On a thread of its own: connecting blocks.
-    fn open(self: &Arc<Self>, port: Arc<port::Inner>, shared: Arc<Shared>, lines: Arc<Lines>) {
+    /// On a separate thread, since connecting blocks.
+    fn connect_in_background(
+        self: &Arc<Self>,
+        event_loop: Arc<port::LoopState>,
+        shared: Arc<NodeContext>,
+        pool: Arc<ConnectionPool>,
+    ) {
         let until = clock::now() + shared.options.connect_timeout;
-        let (berths, number, runtime) = (self.clone(), port.number, Handle::try_current());
+        let (pool_of_loops, number, runtime) = (self.clone(), event_loop.number, Handle::try_current());
         let work = move || {
-            // why not is said by whoever needs a connection
-            let line = lines.open(Patience { until, interrupt: &Uninterrupted });
-            let berth = line.ok().zip(runtime.ok()).and_then(|(line, runtime)| {
+            // the next caller that needs a connection reports the failure
+            let connection = pool.open(Deadline { until, interrupt: &Uninterrupted });
+            let connection = connection.ok().zip(runtime.ok()).and_then(|(connection, runtime)| {
                 let _context = runtime.enter();
-                Berth::new(line, number).ok()
+                EventLoopConnection::new(connection, number).ok()
             });
-            berths.opened(&port, &shared, berth);
+            pool_of_loops.on_connected(&event_loop, &shared, connection);
         };
         if thread::Builder::new().name("onelock-berth".to_owned()).spawn(work).is_err() {
-            self.forget(number);
+            self.remove(number);
         }
     }
 
-    fn opened(&self, port: &port::Inner, shared: &Shared, berth: Option<Arc<Berth>>) {
+    fn on_connected(
+        &self,
+        event_loop: &port::LoopState,
+        shared: &NodeContext,
+        connection: Option<Arc<EventLoopConnection>>,
+    ) {
         let mut slots = self.slots();
-        let Some(slot) = slots.iter_mut().find(|slot| slot.port == port.number) else { return };
-        slot.opening = false;
-        // asked under the lock, so that `close` misses none
-        if let Some(berth) = berth.filter(|_| shared.common.check_open().is_ok()) {
-            slot.berth = Arc::downgrade(&berth);
-            port.moor(berth);
+        let Some(slot) = slots.iter_mut().find(|slot| slot.loop_id == event_loop.number) else { return };
+        slot.connecting = false;
+        // checked under the lock, so that `close` misses none
+        if let Some(connection) = connection.filter(|_| shared.store_state.check_open().is_ok()) {
+            slot.connection = Arc::downgrade(&connection);
+            event_loop.register(connection);
         }
     }
 
-    fn forget(&self, port: u64) {
-        self.slots().retain(|slot| slot.port != port);
+    fn remove(&self, event_loop: u64) {
+        self.slots().retain(|slot| slot.loop_id != event_loop);
     }
 
-    /// Ends them all. `Common` must be closed before, so that no new ones are used.
+    /// Closes them all. The store must be closed before, so that no new ones are used.
     pub(crate) fn close(&self) {
-        let berths: Vec<_> = self.slots().iter().filter_map(|slot| slot.berth.upgrade()).collect();
-        for berth in berths {
-            berth.lose();
+        let pool_of_loops: Vec<_> = self.slots().iter().filter_map(|slot| slot.connection.upgrade()).collect();
+        for connection in pool_of_loops {
+            connection.close();
         }
     }
 }

@@ -1,10 +1,10 @@
-//! A connection that several threads share ("leader and followers"). Whoever sends takes along what others have ready; of
-//! those who wait for a reply, one drives: it reads for all, and hands the wheel on when it has its own, or has to ask its
-//! caller something. So requests and replies that are near each other in time travel together, which spares the server
-//! system calls, and every thread a way over another one.
+//! A blocking connection that several threads share, by leader and followers. The thread that sends flushes everything
+//! that is queued; one of the threads that wait reads replies for all, and passes the reader on after its own reply, or
+//! before it asks its caller whether to go on. Requests and replies that are close in time travel together, which saves
+//! the server system calls and each thread a switch to another thread.
 //!
-//! A caller that gives up leaves its request behind: it may still be carried out, as on any connection, and what comes of
-//! it is for the janitor to undo.
+//! A caller that gives up leaves its request behind: it may still be carried out, as on any connection, and the cleanup
+//! queue undoes the result.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -15,194 +15,209 @@ use std::time::Duration;
 use redis::Value;
 
 use super::endpoint::Endpoint;
-use super::line::{Line, Patience, SLICE};
-use super::shared::Shared;
+use super::line::{BlockingConnection, Deadline, POLL_INTERVAL};
+use super::shared::NodeContext;
 use super::socket::broken;
-use super::wire::Wire;
+use super::wire::BlockingStream;
 use crate::driver::clock;
 use crate::machine::{Failure, Outcome, Time};
 
-/// With more replies still to come, the server is away or overwhelmed.
-const SEATS: usize = 64;
-/// Longer requests might fill the socket, and everybody would wait for the one who sends.
-const LONGEST: usize = 8192;
+/// With more replies outstanding, the server is away or overloaded.
+const MAX_IN_FLIGHT: usize = 64;
+/// A longer request might fill the socket buffer, and every other caller would wait for its sender.
+const MAX_REQUEST_BYTES: usize = 8192;
 
-/// When letting others go first takes longer than this, the machine is busy with other things, and nobody does so again
-/// for a while. With two programs that never rest on two processors that makes the difference of 17 to 8 thousand cycles
-/// a second (14 without sharing); where nothing else runs, 28 to 20.
-const LONG: Duration = Duration::from_millis(2);
-const IMPATIENCE: Duration = Duration::from_millis(200);
+/// When yielding to other threads takes longer than this, the machine is busy with other work, and no caller yields for
+/// [`YIELD_PAUSE`]. Measured with two busy programs on two processors: 17 instead of 8 thousand cycles a second (14
+/// without sharing); on an idle machine 28 instead of 20.
+const YIELD_TOO_SLOW: Duration = Duration::from_millis(2);
+const YIELD_PAUSE: Duration = Duration::from_millis(200);
 
-/// The connection.
-pub(crate) struct Car {
-    /// Of its line, among all of the process.
+/// The shared connection.
+pub(crate) struct SharedConnection {
+    /// The number of the underlying connection, unique in the process.
     pub(crate) number: u64,
-    shared: Arc<Shared>,
+    shared: Arc<NodeContext>,
     endpoint: Arc<Endpoint>,
-    /// Of the time when it was made; see [`Shared::epoch`].
+    /// The epoch in which it was made; see [`NodeContext::epoch`].
     pub(crate) epoch: u64,
-    /// For those who send, while another one reads.
-    exit: Wire,
-    cabin: Mutex<Cabin>,
+    /// Used by senders while another thread reads.
+    writer: BlockingStream,
+    state: Mutex<SharedState>,
 }
 
-struct Cabin {
-    /// Requests that whoever is sending takes along. Empty when nobody is, as long as it runs.
-    luggage: Vec<u8>,
-    /// Whether somebody is sending.
-    loading: bool,
-    /// Until then nobody lets others go first: see [`LONG`].
-    impatient_until: Time,
-    /// Unless somebody drives.
-    line: Option<Line>,
+struct SharedState {
+    /// Requests that the flushing thread sends next. Empty when no thread flushes, as long as the connection accepts
+    /// requests.
+    write_buffer: Vec<u8>,
+    /// Whether a thread is flushing.
+    flushing: bool,
+    /// Until then no caller yields: see [`YIELD_TOO_SLOW`].
+    no_yield_until: Time,
+    /// `None` while a thread reads.
+    reader: Option<BlockingConnection>,
     /// In the order of their requests.
-    passengers: VecDeque<Arc<Passenger>>,
-    /// Whether it takes more of them.
-    runs: bool,
+    waiters: VecDeque<Arc<ReplyWaiter>>,
+    /// Whether it accepts more requests.
+    accepting: bool,
 }
 
-/// One who waits for a reply.
-struct Passenger {
-    since: Time,
-    stage: Mutex<Stage>,
-    bell: Condvar,
+/// A caller that waits for its reply.
+struct ReplyWaiter {
+    sent_at: Time,
+    state: Mutex<WaiterState>,
+    changed: Condvar,
 }
 
-enum Stage {
-    Waits,
-    /// Waits, and is just asking whether its caller wants to go on. That may take long (the lock of an interpreter), so it
-    /// cannot read for the others.
-    Asks,
-    /// Is to read for all.
-    Drives(Line),
-    Ended(Outcome<Value>),
-    /// The reply is nobody's.
-    Left,
+enum WaiterState {
+    Waiting,
+    /// Waits, and is asking whether its caller wants to go on. That may take long (an interpreter lock), so it cannot
+    /// read for the others.
+    CheckingInterrupt,
+    /// Must read for all.
+    Reading(BlockingConnection),
+    Done(Outcome<Value>),
+    /// The caller gave up: its reply is discarded.
+    Abandoned,
 }
 
-impl Car {
-    /// Made of a connection and another way to it.
-    pub(crate) fn of(line: Line, exit: Wire, shared: &Arc<Shared>) -> Car {
-        let (endpoint, epoch, number) = (line.endpoint().clone(), line.epoch, line.number);
-        let cabin = Mutex::new(Cabin {
-            luggage: Vec::new(),
-            loading: false,
-            impatient_until: Time::ZERO,
-            line: Some(line),
-            passengers: VecDeque::new(),
-            runs: true,
+impl SharedConnection {
+    /// Shares `reader`, with a second handle for writing.
+    pub(crate) fn new(
+        reader: BlockingConnection,
+        writer: BlockingStream,
+        shared: &Arc<NodeContext>,
+    ) -> SharedConnection {
+        let (endpoint, epoch, number) = (reader.endpoint().clone(), reader.epoch, reader.number);
+        let state = Mutex::new(SharedState {
+            write_buffer: Vec::new(),
+            flushing: false,
+            no_yield_until: Time::ZERO,
+            reader: Some(reader),
+            waiters: VecDeque::new(),
+            accepting: true,
         });
-        Car { number, shared: shared.clone(), endpoint, epoch, exit, cabin }
+        SharedConnection { number, shared: shared.clone(), endpoint, epoch, writer, state }
     }
 
-    /// Whether it takes more requests. Only a connection that has been idle for a while is asked.
-    pub(crate) fn runs(&self, now: Time) -> bool {
-        let mut cabin = self.cabin();
-        if let Some(line) = &cabin.line
-            && cabin.passengers.is_empty()
-            && !line.is_usable(now)
+    /// Whether it accepts more requests. The socket is checked only after the connection was idle for a while.
+    pub(crate) fn accepts(&self, now: Time) -> bool {
+        let mut state = self.state();
+        if let Some(reader) = &state.reader
+            && state.waiters.is_empty()
+            && !reader.is_usable(now)
         {
-            cabin.runs = false;
+            state.accepting = false;
         }
-        cabin.runs && self.epoch == self.shared.epoch()
+        state.accepting && self.epoch == self.shared.epoch()
     }
 
-    /// Sends a request and waits for its reply. `None` when it is not taken: then not a byte left.
-    pub(crate) fn request(&self, bytes: &[u8], sent_at: Time, patience: Patience<'_>) -> Option<Outcome<Value>> {
-        let me = Arc::new(Passenger { since: sent_at, stage: Mutex::new(Stage::Waits), bell: Condvar::new() });
-        let mut cabin = self.cabin();
-        if !cabin.runs || cabin.passengers.len() >= SEATS || bytes.len() > LONGEST {
+    /// Sends a request and waits for its reply. `None` when it is not accepted: then no byte was sent.
+    pub(crate) fn request(&self, bytes: &[u8], sent_at: Time, deadline: Deadline<'_>) -> Option<Outcome<Value>> {
+        let me = Arc::new(ReplyWaiter { sent_at, state: Mutex::new(WaiterState::Waiting), changed: Condvar::new() });
+        let mut state = self.state();
+        if !state.accepting || state.waiters.len() >= MAX_IN_FLIGHT || bytes.len() > MAX_REQUEST_BYTES {
             return None;
         }
-        self.shared.common.count_command();
-        cabin.passengers.push_back(me.clone());
-        cabin.luggage.extend_from_slice(bytes);
-        if !mem::replace(&mut cabin.loading, true) {
-            cabin = self.let_others_come(cabin, sent_at);
-            cabin = self.send(cabin);
+        self.shared.store_state.count_command();
+        state.waiters.push_back(me.clone());
+        state.write_buffer.extend_from_slice(bytes);
+        if !mem::replace(&mut state.flushing, true) {
+            state = self.yield_to_others(state, sent_at);
+            state = self.flush(state);
         }
-        // the reply may have come already
-        let line = if me.is_waiting() { cabin.line.take() } else { None };
-        drop(cabin);
-        Some(self.travel(line, &me, patience))
+        // the reply may have arrived already
+        let reader = if me.is_waiting() { state.reader.take() } else { None };
+        drop(state);
+        Some(self.wait_for_reply(reader, &me, deadline))
     }
 
-    /// Lets other threads go first, since they may have requests to take along.
-    fn let_others_come<'a>(&'a self, cabin: MutexGuard<'a, Cabin>, now: Time) -> MutexGuard<'a, Cabin> {
-        if now < cabin.impatient_until {
-            return cabin;
+    /// Yields to other threads, which may add requests to this batch.
+    fn yield_to_others<'a>(&'a self, state: MutexGuard<'a, SharedState>, now: Time) -> MutexGuard<'a, SharedState> {
+        if now < state.no_yield_until {
+            return state;
         }
-        drop(cabin);
+        drop(state);
         thread::yield_now();
         let after = clock::now();
-        let mut cabin = self.cabin();
-        if after.since(now) > LONG {
-            cabin.impatient_until = after + IMPATIENCE;
+        let mut state = self.state();
+        if after.since(now) > YIELD_TOO_SLOW {
+            state.no_yield_until = after + YIELD_PAUSE;
         }
-        cabin
+        state
     }
 
-    /// Sends what there is, and what others add meanwhile.
-    fn send<'a>(&'a self, mut cabin: MutexGuard<'a, Cabin>) -> MutexGuard<'a, Cabin> {
-        let mut load = Vec::new();
-        while !cabin.luggage.is_empty() {
-            load.clear();
-            mem::swap(&mut load, &mut cabin.luggage);
-            drop(cabin);
-            let sent = self.exit.send(&load, SLICE);
-            cabin = self.cabin();
+    /// Sends what is queued, and what other callers add meanwhile.
+    fn flush<'a>(&'a self, mut state: MutexGuard<'a, SharedState>) -> MutexGuard<'a, SharedState> {
+        let mut batch = Vec::new();
+        while !state.write_buffer.is_empty() {
+            batch.clear();
+            mem::swap(&mut batch, &mut state.write_buffer);
+            drop(state);
+            let sent = self.writer.write_all_within(&batch, POLL_INTERVAL);
+            state = self.state();
             if sent.is_err() {
-                // behind half a request there can be no other; whoever reads hears of it
-                cabin.runs = false;
-                self.exit.hang_up();
+                // nothing may follow half a request; the reading thread finds the end of the connection
+                state.accepting = false;
+                self.writer.shutdown();
                 break;
             }
         }
-        cabin.loading = false;
-        cabin
+        state.flushing = false;
+        state
     }
 
-    /// Until the reply is there: with the wheel in hand it reads for all, without it waits for whoever does.
-    fn travel(&self, mut wheel: Option<Line>, me: &Arc<Passenger>, patience: Patience<'_>) -> Outcome<Value> {
-        let mut left = patience.until.since(me.since);
+    /// Waits until the reply has arrived: as the reader for all, or until the reader delivers it.
+    fn wait_for_reply(
+        &self,
+        mut own_reader: Option<BlockingConnection>,
+        me: &Arc<ReplyWaiter>,
+        deadline: Deadline<'_>,
+    ) -> Outcome<Value> {
+        let mut left = deadline.until.since(me.sent_at);
         loop {
-            if let Some(line) = wheel.take() {
-                if let Some(outcome) = self.drive(line, me, patience) {
+            if let Some(reader) = own_reader.take() {
+                if let Some(outcome) = self.read_for_all(reader, me, deadline) {
                     return outcome;
                 }
             } else {
-                match me.wait(left.min(SLICE)) {
-                    Stage::Ended(outcome) => return outcome,
-                    Stage::Drives(line) => wheel = Some(line),
-                    Stage::Waits | Stage::Asks | Stage::Left => {}
+                match me.wait(left.min(POLL_INTERVAL)) {
+                    WaiterState::Done(outcome) => return outcome,
+                    WaiterState::Reading(reader) => own_reader = Some(reader),
+                    WaiterState::Waiting | WaiterState::CheckingInterrupt | WaiterState::Abandoned => {}
                 }
-                if wheel.is_some() || !me.change(&Stage::Waits, Stage::Asks) {
+                if own_reader.is_some() || !me.transition(&WaiterState::Waiting, WaiterState::CheckingInterrupt) {
                     continue;
                 }
             }
-            // may take long, so nobody depends on this thread meanwhile
-            left = match patience.check() {
+            // may take long, so no other caller depends on this thread meanwhile
+            left = match deadline.check() {
                 Ok(left) => left,
-                Err(why) => return self.leave(me, why),
+                Err(why) => return self.abandon(me, why),
             };
-            let mut cabin = self.cabin();
-            // whoever passed the wheel on meanwhile has passed this one by
-            if me.change(&Stage::Asks, Stage::Waits) {
-                wheel = cabin.line.take();
+            let mut state = self.state();
+            // a reader that was passed on meanwhile has skipped this waiter
+            if me.transition(&WaiterState::CheckingInterrupt, WaiterState::Waiting) {
+                own_reader = state.reader.take();
             }
         }
     }
 
-    /// Reads for all, until the own reply is there. `None` when nothing came for a while: then somebody else has the wheel,
-    /// and this one is about to ask its caller.
-    fn drive(&self, mut line: Line, me: &Arc<Passenger>, patience: Patience<'_>) -> Option<Outcome<Value>> {
+    /// Reads for all until the own reply has arrived. `None` when nothing arrived for a while: the reader was passed
+    /// on, and the caller is asked next.
+    fn read_for_all(
+        &self,
+        mut reader: BlockingConnection,
+        me: &Arc<ReplyWaiter>,
+        deadline: Deadline<'_>,
+    ) -> Option<Outcome<Value>> {
         loop {
-            // replies to others are no reason to stay on
-            let left = patience.until.since(clock::now());
-            let mut next = if left.is_zero() { None } else { line.await_reply(left) };
+            // replies to others do not extend the own time limit
+            let left = deadline.until.since(clock::now());
+            let mut next = if left.is_zero() { None } else { reader.recv_within(left) };
             if next.is_none() {
-                me.change(&Stage::Waits, Stage::Asks);
-                self.hand_over(line);
+                me.transition(&WaiterState::Waiting, WaiterState::CheckingInterrupt);
+                self.pass_reader(reader);
                 return None;
             }
             let (mut replies, mut lost) = (Vec::new(), None);
@@ -214,81 +229,81 @@ impl Car {
                         break;
                     }
                 }
-                next = line.reply_at_hand();
+                next = reader.buffered_reply();
             }
-            let own = self.hand_out(replies, me);
+            let own = self.distribute(replies, me);
             if let Some(failure) = lost {
-                self.crash(&failure);
+                self.fail_all(&failure);
                 return Some(own.map_or(Outcome::Indeterminate(failure), Outcome::Applied));
             }
             if let Some(reply) = own {
-                self.hand_over(line);
+                self.pass_reader(reader);
                 return Some(Outcome::Applied(reply));
             }
         }
     }
 
-    /// Gives each the reply to its request; the own one is returned.
-    fn hand_out(&self, replies: Vec<Value>, me: &Arc<Passenger>) -> Option<Value> {
+    /// Delivers each reply to its waiter; returns the own one.
+    fn distribute(&self, replies: Vec<Value>, me: &Arc<ReplyWaiter>) -> Option<Value> {
         let mut own = None;
         let whose: Vec<_> = {
-            let mut cabin = self.cabin();
-            let count = replies.len().min(cabin.passengers.len());
-            // one too many would be taken for the next request's
-            cabin.runs &= count == replies.len();
-            cabin.passengers.drain(..count).collect()
+            let mut state = self.state();
+            let count = replies.len().min(state.waiters.len());
+            // a surplus reply would be taken for the next request's
+            state.accepting &= count == replies.len();
+            state.waiters.drain(..count).collect()
         };
-        for (passenger, reply) in whose.into_iter().zip(replies) {
-            if Arc::ptr_eq(&passenger, me) {
+        for (waiter, reply) in whose.into_iter().zip(replies) {
+            if Arc::ptr_eq(&waiter, me) {
                 own = Some(reply);
             } else {
-                passenger.end(Outcome::Applied(reply));
+                waiter.complete(Outcome::Applied(reply));
             }
         }
         own
     }
 
-    /// To the next one who waits; to nobody, if nobody does.
-    fn hand_over(&self, mut line: Line) {
-        let mut cabin = self.cabin();
-        let Cabin { passengers, .. } = &mut *cabin;
-        for passenger in passengers.iter() {
-            match passenger.take_wheel(line) {
+    /// Passes the reader to the next waiter, or stores it when there is none.
+    fn pass_reader(&self, mut reader: BlockingConnection) {
+        let mut state = self.state();
+        let SharedState { waiters, .. } = &mut *state;
+        for waiter in waiters.iter() {
+            match waiter.make_reader(reader) {
                 None => return,
-                Some(still) => line = still,
+                Some(still) => reader = still,
             }
         }
-        line.rest(clock::now());
-        cabin.line = Some(line);
+        reader.mark_idle(clock::now());
+        state.reader = Some(reader);
     }
 
-    /// Gives up waiting; with the wheel in hand, somebody else gets it.
-    fn leave(&self, me: &Arc<Passenger>, why: &str) -> Outcome<Value> {
-        let stage = mem::replace(&mut *me.stage(), Stage::Left);
-        match stage {
-            Stage::Ended(outcome) => return outcome,
-            Stage::Drives(line) => self.hand_over(line),
-            Stage::Waits | Stage::Asks | Stage::Left => {}
+    /// Stops waiting; if it had the reader, another waiter gets it.
+    fn abandon(&self, me: &Arc<ReplyWaiter>, why: &str) -> Outcome<Value> {
+        let state = mem::replace(&mut *me.state(), WaiterState::Abandoned);
+        match state {
+            WaiterState::Done(outcome) => return outcome,
+            WaiterState::Reading(reader) => self.pass_reader(reader),
+            WaiterState::Waiting | WaiterState::CheckingInterrupt | WaiterState::Abandoned => {}
         }
         let now = clock::now();
-        let mut cabin = self.cabin();
-        if cabin.passengers.front().is_some_and(|oldest| now.since(oldest.since) >= self.shared.options.request_timeout)
+        let mut state = self.state();
+        if state.waiters.front().is_some_and(|oldest| now.since(oldest.sent_at) >= self.shared.options.request_timeout)
         {
-            // nobody who comes later is to wait for it
-            cabin.runs = false;
+            // no later caller may wait behind it
+            state.accepting = false;
         }
         Outcome::Indeterminate(self.failure(why))
     }
 
-    /// The connection is lost, with all replies that were still to come.
-    fn crash(&self, failure: &Failure) {
-        let passengers = {
-            let mut cabin = self.cabin();
-            cabin.runs = false;
-            mem::take(&mut cabin.passengers)
+    /// The connection is lost, with all outstanding replies.
+    fn fail_all(&self, failure: &Failure) {
+        let waiters = {
+            let mut state = self.state();
+            state.accepting = false;
+            mem::take(&mut state.waiters)
         };
-        for passenger in passengers {
-            passenger.end(Outcome::Indeterminate(failure.clone()));
+        for waiter in waiters {
+            waiter.complete(Outcome::Indeterminate(failure.clone()));
         }
     }
 
@@ -296,61 +311,65 @@ impl Car {
         broken(&*self.endpoint, why)
     }
 
-    fn cabin(&self) -> MutexGuard<'_, Cabin> {
-        self.cabin.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SharedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Passenger {
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+impl ReplyWaiter {
+    fn state(&self) -> MutexGuard<'_, WaiterState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_waiting(&self) -> bool {
-        matches!(*self.stage(), Stage::Waits)
+        matches!(*self.state(), WaiterState::Waiting)
     }
 
-    /// From one stage to the next; false if it is at another one.
-    fn change(&self, from: &Stage, to: Stage) -> bool {
-        let mut stage = self.stage();
-        let right = mem::discriminant(&*stage) == mem::discriminant(from);
+    /// Changes from one state to another; false if it is in a third one.
+    fn transition(&self, from: &WaiterState, to: WaiterState) -> bool {
+        let mut state = self.state();
+        let right = mem::discriminant(&*state) == mem::discriminant(from);
         if right {
-            *stage = to;
+            *state = to;
         }
         right
     }
 
-    /// Until there is news, for `limit` at most; takes it.
-    fn wait(&self, limit: Duration) -> Stage {
-        let mut stage = self.stage();
-        if matches!(*stage, Stage::Waits) {
-            stage = self.bell.wait_timeout(stage, limit).unwrap_or_else(PoisonError::into_inner).0;
+    /// Waits for a state other than `Waiting`, `limit` at most, and takes it.
+    fn wait(&self, limit: Duration) -> WaiterState {
+        let mut state = self.state();
+        if matches!(*state, WaiterState::Waiting) {
+            state = self.changed.wait_timeout(state, limit).unwrap_or_else(PoisonError::into_inner).0;
         }
-        if matches!(*stage, Stage::Waits) { Stage::Waits } else { mem::replace(&mut *stage, Stage::Waits) }
+        if matches!(*state, WaiterState::Waiting) {
+            WaiterState::Waiting
+        } else {
+            mem::replace(&mut *state, WaiterState::Waiting)
+        }
     }
 
-    fn end(&self, outcome: Outcome<Value>) {
-        self.tell(Stage::Ended(outcome));
+    fn complete(&self, outcome: Outcome<Value>) {
+        self.notify(WaiterState::Done(outcome));
     }
 
-    /// The wheel comes back from one who has left.
-    fn take_wheel(&self, line: Line) -> Option<Line> {
-        match self.tell(Stage::Drives(line)) {
-            Some(Stage::Drives(line)) => Some(line),
+    /// Makes this waiter the reader; returns the reader if it no longer waits.
+    fn make_reader(&self, reader: BlockingConnection) -> Option<BlockingConnection> {
+        match self.notify(WaiterState::Reading(reader)) {
+            Some(WaiterState::Reading(reader)) => Some(reader),
             _ => None,
         }
     }
 
-    /// News for one who waits; they come back from one who does not, or cannot do what they ask for.
-    fn tell(&self, news: Stage) -> Option<Stage> {
-        let mut stage = self.stage();
-        match (&*stage, &news) {
-            (Stage::Waits, _) | (Stage::Asks, Stage::Ended(_)) => {}
-            _ => return Some(news),
+    /// Sets a new state if the waiter can take it; returns the state otherwise.
+    fn notify(&self, next: WaiterState) -> Option<WaiterState> {
+        let mut state = self.state();
+        match (&*state, &next) {
+            (WaiterState::Waiting, _) | (WaiterState::CheckingInterrupt, WaiterState::Done(_)) => {}
+            _ => return Some(next),
         }
-        *stage = news;
-        drop(stage);
-        self.bell.notify_one();
+        *state = next;
+        drop(state);
+        self.changed.notify_one();
         None
     }
 }

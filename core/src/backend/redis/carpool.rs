@@ -1,78 +1,83 @@
-//! Many threads at once share a few connections, without anybody in the background: see [`Car`].
+//! A few connections that many threads share, without a background thread: see [`SharedConnection`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::car::Car;
-use super::line::Patience;
-use super::lines::Lines;
-use super::shared::Shared;
+use super::car::SharedConnection;
+use super::line::Deadline;
+use super::lines::ConnectionPool;
+use super::shared::NodeContext;
 use crate::machine::{Failure, Time};
 
-/// With fewer, replies wait for each other; with more, fewer of them travel together. Measured with 16 and 32 threads on
-/// two processors.
-const CARS: usize = 3;
+/// With fewer, replies wait for each other; with more, fewer of them travel together. Measured with 16 and 32 threads
+/// on two processors.
+const CONNECTIONS: usize = 3;
 
 /// The shared connections of one server.
-pub(crate) struct Carpool {
-    shared: Arc<Shared>,
-    lines: Arc<Lines>,
-    cars: [Mutex<Option<Arc<Car>>>; CARS],
+pub(crate) struct SharedPool {
+    shared: Arc<NodeContext>,
+    pool: Arc<ConnectionPool>,
+    connections: [Mutex<Option<Arc<SharedConnection>>>; CONNECTIONS],
 }
 
-static THREADS: AtomicUsize = AtomicUsize::new(0);
+static THREAD_COUNT: AtomicUsize = AtomicUsize::new(0);
 thread_local! {
-    /// Counts the threads, so that they spread evenly. Each keeps to one car: those who left together come back together.
-    static NUMBER: usize = THREADS.fetch_add(1, Ordering::Relaxed);
+    /// Numbers the threads, so that they spread evenly. Each thread keeps to one connection: requests sent together are
+    /// answered together.
+    static THREAD_NUMBER: usize = THREAD_COUNT.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Carpool {
-    pub(crate) fn new(shared: Arc<Shared>, lines: Arc<Lines>) -> Carpool {
-        Carpool { shared, lines, cars: Default::default() }
+impl SharedPool {
+    pub(crate) fn new(shared: Arc<NodeContext>, lines: Arc<ConnectionPool>) -> SharedPool {
+        SharedPool { shared, pool: lines, connections: Default::default() }
     }
 
-    /// The car of this thread, made of a pooled connection or of a new one when there is none; `None` when connections
-    /// to this server cannot be shared.
-    pub(crate) fn car(&self, now: Time, patience: Patience<'_>) -> Result<Option<Arc<Car>>, Failure> {
+    /// The connection of this thread: the shared one, or a new one made of an idle or a fresh connection. `None` when
+    /// connections to this server cannot be shared.
+    pub(crate) fn get(&self, now: Time, deadline: Deadline<'_>) -> Result<Option<Arc<SharedConnection>>, Failure> {
         // a thread that is ending has no number any more
-        let place = NUMBER.try_with(|number| *number).unwrap_or_default() % CARS;
-        if let Some(car) = self.running(&mut self.place(place), now) {
-            return Ok(Some(car));
+        let index = THREAD_NUMBER.try_with(|number| *number).unwrap_or_default() % CONNECTIONS;
+        if let Some(connection) = self.live(&mut self.slot(index), now) {
+            return Ok(Some(connection));
         }
-        let line = self.lines.pooled(now).map_or_else(|| self.lines.open(patience), Ok)?;
-        let mut here = self.place(place);
-        // another thread may have made one meanwhile; asked under the lock, so that `close` misses none
-        let made = self.running(&mut here, now);
-        let exit = if made.is_none() && self.shared.common.check_open().is_ok() { line.wire().twin() } else { None };
-        let Some(exit) = exit else {
-            drop(here);
-            self.lines.give(line, now);
-            return Ok(made);
+        let connection = self.pool.get_idle(now).map_or_else(|| self.pool.open(deadline), Ok)?;
+        let mut slot = self.slot(index);
+        // another thread may have made one meanwhile; checked under the lock, so that `close` misses none
+        let existing = self.live(&mut slot, now);
+        let writer = if existing.is_none() && self.shared.store_state.check_open().is_ok() {
+            connection.stream().try_clone()
+        } else {
+            None
         };
-        let car = Arc::new(Car::of(line, exit, &self.shared));
-        *here = Some(car.clone());
-        Ok(Some(car))
+        let Some(writer) = writer else {
+            drop(slot);
+            self.pool.put(connection, now);
+            return Ok(existing);
+        };
+        let connection = Arc::new(SharedConnection::new(connection, writer, &self.shared));
+        *slot = Some(connection.clone());
+        Ok(Some(connection))
     }
 
-    /// The car in this place. One that takes no more callers is removed.
-    fn running(&self, here: &mut Option<Arc<Car>>, now: Time) -> Option<Arc<Car>> {
-        let car = here.take()?;
-        if car.runs(now) {
-            *here = Some(car.clone());
-            return Some(car);
+    /// The connection in this slot. One that accepts no more requests is removed.
+    fn live(&self, slot: &mut Option<Arc<SharedConnection>>, now: Time) -> Option<Arc<SharedConnection>> {
+        let connection = slot.take()?;
+        if connection.accepts(now) {
+            *slot = Some(connection.clone());
+            return Some(connection);
         }
-        self.lines.mourn();
+        self.pool.note_broken();
         None
     }
 
-    /// Takes no more callers. Who waits for a reply still gets it.
+    /// Accepts no more requests. Outstanding replies are still delivered.
     pub(crate) fn close(&self) {
-        for place in 0..CARS {
-            *self.place(place) = None;
+        for index in 0..CONNECTIONS {
+            *self.slot(index) = None;
         }
     }
 
-    fn place(&self, place: usize) -> MutexGuard<'_, Option<Arc<Car>>> {
-        self.cars[place].lock().unwrap_or_else(PoisonError::into_inner)
+    fn slot(&self, index: usize) -> MutexGuard<'_, Option<Arc<SharedConnection>>> {
+        self.connections[index].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

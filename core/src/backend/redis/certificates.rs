@@ -1,5 +1,5 @@
-//! The TLS configuration of a store's connections, as its files are now: certificates are rotated, and a file that is missing
-//! today may be there tomorrow.
+//! The TLS configurations of a store, reloaded when their files change: certificates are rotated, and a missing file
+//! may appear later.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,44 +12,45 @@ use super::tls;
 use crate::driver::clock;
 use crate::machine::{Failure, Time};
 
-/// The authorities of the system are read again for a new connection after so long: nobody tells when they change.
-const SYSTEM_AGE: Duration = Duration::from_secs(300);
+/// The certificate authorities of the system are read again for a new connection after this time: nothing tells when
+/// they change.
+const SYSTEM_STORE_MAX_AGE: Duration = Duration::from_secs(300);
 
-/// What was read last, whether or not that was of use.
+/// The configuration that was loaded last.
 #[derive(Default)]
-pub(crate) struct Certificates(Mutex<Option<Known>>);
+pub(crate) struct TlsConfigs(Mutex<Option<LoadedConfig>>);
 
-struct Known {
+struct LoadedConfig {
     files: TlsFiles,
-    /// As the files were just before they were read.
-    stamps: Stamps,
+    /// The state of the files just before they were read.
+    stamps: FileStamps,
     read_at: Time,
     config: Arc<ClientConfig>,
 }
 
-/// What tells a file from its successor; `None` for one that can't be had.
+/// Identifies a version of a file; `None` for one that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
+struct FileStamp {
     modified: Option<SystemTime>,
     length: u64,
     number: (u64, i64, i64),
 }
 
-type Stamps = [Option<Stamp>; 3];
+type FileStamps = [Option<FileStamp>; 3];
 
-impl Certificates {
+impl TlsConfigs {
     /// The configuration for a new connection. Reads the files if they have changed since they were read; if that fails
-    /// in the middle of a rotation, what was read before serves once more.
+    /// in the middle of a rotation, the earlier configuration is used once more.
     pub(crate) fn config(&self, files: &TlsFiles) -> Result<Arc<ClientConfig>, Failure> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (stamps, now) = (stamps(files), clock::now());
         let of_these = known.as_ref().filter(|known| known.files == *files);
-        if let Some(known) = of_these.filter(|known| known.stamps == stamps && known.is_young(now)) {
+        if let Some(known) = of_these.filter(|known| known.stamps == stamps && known.is_fresh(now)) {
             return Ok(known.config.clone());
         }
         match tls::config(files) {
             Ok(config) => {
-                *known = Some(Known { files: files.clone(), stamps, read_at: now, config: config.clone() });
+                *known = Some(LoadedConfig { files: files.clone(), stamps, read_at: now, config: config.clone() });
                 Ok(config)
             }
             Err(failure) => match of_these {
@@ -66,19 +67,19 @@ impl Certificates {
     }
 }
 
-impl Known {
-    fn is_young(&self, now: Time) -> bool {
-        self.files.ca_file.is_some() || self.files.insecure || now.since(self.read_at) < SYSTEM_AGE
+impl LoadedConfig {
+    fn is_fresh(&self, now: Time) -> bool {
+        self.files.ca_file.is_some() || self.files.insecure || now.since(self.read_at) < SYSTEM_STORE_MAX_AGE
     }
 }
 
-fn stamps(files: &TlsFiles) -> Stamps {
+fn stamps(files: &TlsFiles) -> FileStamps {
     [&files.ca_file, &files.cert_file, &files.key_file].map(|path| path.as_deref().and_then(stamp))
 }
 
-fn stamp(path: &Path) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<FileStamp> {
     let file = std::fs::metadata(path).ok()?;
-    Some(Stamp { modified: file.modified().ok(), length: file.len(), number: number(&file) })
+    Some(FileStamp { modified: file.modified().ok(), length: file.len(), number: number(&file) })
 }
 
 /// A file put in the place of another has a number of its own; and what is written at the same moment and as long as
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_failed_is_tried_again_and_what_has_not_changed_is_not_read_again() {
-        let certificates = Certificates::default();
+        let certificates = TlsConfigs::default();
         let files = TlsFiles { ca_file: Some("/no/such/file".into()), ..TlsFiles::default() };
         assert!(certificates.config(&files).is_err());
         assert!(certificates.0.lock().unwrap().is_none(), "a failure was remembered");

@@ -1,40 +1,40 @@
-//! How many blocking callers are at a node at the same time, and whether they are many.
+//! Counts the blocking callers of one node, and says when there are enough to share connections.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The callers inside at present.
-pub(crate) struct Crowd {
-    inside: AtomicUsize,
-    /// From so many on they are many; until half of them have gone.
-    many: usize,
-    crowded: AtomicBool,
+/// The callers that are active now.
+pub(crate) struct ConcurrencyGauge {
+    active: AtomicUsize,
+    /// From this many on they share, until half of them have gone.
+    threshold: usize,
+    above_threshold: AtomicBool,
 }
 
-/// One of them, until dropped.
-pub(crate) struct Caller<'a> {
-    crowd: &'a Crowd,
-    /// Whether there are many.
-    pub(crate) crowded: bool,
+/// One active caller, until dropped.
+pub(crate) struct ActiveCaller<'a> {
+    gauge: &'a ConcurrencyGauge,
+    /// Whether enough callers are active to share connections.
+    pub(crate) above_threshold: bool,
 }
 
-impl Crowd {
-    pub(crate) fn new(many: usize) -> Crowd {
-        Crowd { inside: AtomicUsize::new(0), many, crowded: AtomicBool::new(false) }
+impl ConcurrencyGauge {
+    pub(crate) fn new(threshold: usize) -> ConcurrencyGauge {
+        ConcurrencyGauge { active: AtomicUsize::new(0), threshold, above_threshold: AtomicBool::new(false) }
     }
 
-    pub(crate) fn join(&self) -> Caller<'_> {
-        let size = self.inside.fetch_add(1, Ordering::Relaxed) + 1;
-        let before = self.crowded.load(Ordering::Relaxed);
-        let crowded = size >= if before { self.many.div_ceil(2) } else { self.many };
-        if crowded != before {
-            self.crowded.store(crowded, Ordering::Relaxed);
+    pub(crate) fn enter(&self) -> ActiveCaller<'_> {
+        let active = self.active.fetch_add(1, Ordering::Relaxed) + 1;
+        let before = self.above_threshold.load(Ordering::Relaxed);
+        let above_threshold = active >= if before { self.threshold.div_ceil(2) } else { self.threshold };
+        if above_threshold != before {
+            self.above_threshold.store(above_threshold, Ordering::Relaxed);
         }
-        Caller { crowd: self, crowded }
+        ActiveCaller { gauge: self, above_threshold }
     }
 }
 
-impl Drop for Caller<'_> {
+impl Drop for ActiveCaller<'_> {
     fn drop(&mut self) {
-        self.crowd.inside.fetch_sub(1, Ordering::Relaxed);
+        self.gauge.active.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -1,4 +1,4 @@
-//! Making an async connection: resolve, connect, encrypt, shake hands. Nothing of a caller's is sent here.
+//! Connecting for async callers: resolve, connect, encrypt, shake hands. No request of a caller is sent here.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -17,68 +17,74 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::endpoint::{Endpoint, Place};
-use super::handshake::{Handshake, Step, Terms};
-use super::replies::{Arrived, NoReply, Replies};
-use super::shared::{Common, Shared};
-use super::socket::{NO_RESP, Tries, broken, literal, no_connection_in_time, no_thread, not_connected, reason, tune};
+use super::endpoint::{ConnectionAddr, Endpoint};
+use super::handshake::{Handshake, HandshakeResult, HandshakeStep};
+use super::replies::{DecodeError, ReceivedBytes, ReplyDecoder};
+use super::shared::{NodeContext, StoreState};
+use super::socket::{
+    AddressAttempts, NO_RESP, broken, literal, no_connection_in_time, no_thread, not_connected, reason, tune,
+};
 use super::{RedisOptions, login, tls};
 use crate::backend::Credentials;
 use crate::driver::clock;
 use crate::machine::Failure;
 
-/// Anything that bytes go through.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+/// Any async byte stream.
+pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for S {}
 
-/// A connection after its handshake, with nothing left to read.
-pub(crate) struct Dialled {
+/// A connected stream after its handshake, with no unread reply.
+pub(crate) struct ConnectedStream {
     pub(crate) endpoint: Arc<Endpoint>,
-    pub(crate) stream: Box<dyn Stream>,
-    pub(crate) terms: Terms,
+    pub(crate) stream: Box<dyn AsyncStream>,
+    pub(crate) result: HandshakeResult,
 }
 
-/// Makes a connection to the node's server within the store's connect limit, finding the server included.
-pub(crate) async fn dial(shared: &Shared) -> Result<Dialled, Failure> {
-    // a closed store connects no more, whoever asks
-    shared.common.check_open()?;
+/// Connects to the node's server within the store's connect limit, locating the server included.
+pub(crate) async fn connect(shared: &NodeContext) -> Result<ConnectedStream, Failure> {
+    // a closed store makes no connection for any caller
+    shared.store_state.check_open()?;
     let (limit, epoch) = (shared.options.connect_timeout, shared.epoch());
     let until = clock::now() + limit;
     let made = timeout(limit, async {
         let endpoint = shared.locate().await?;
-        open(&shared.common, &shared.options, endpoint, until.since(clock::now())).await
+        connect_to(&shared.store_state, &shared.options, endpoint, until.since(clock::now())).await
     });
     let made = made.await.unwrap_or_else(|_| Err(no_connection_in_time(&shared.name)));
-    if made.as_ref().is_err_and(|failure| !login::is_at_fault(failure)) {
-        shared.missed(epoch);
+    if made.as_ref().is_err_and(|failure| !login::is_provider_failure(failure)) {
+        shared.mark_stale(epoch);
     }
     made
 }
 
-/// Makes a connection to this very server. The caller watches the clock; `limit` is what each of its addresses shares.
-pub(crate) async fn open(
-    common: &Common,
+/// Connects to this very server. The caller watches the clock; `limit` is shared by the server's addresses.
+pub(crate) async fn connect_to(
+    common: &StoreState,
     options: &RedisOptions,
     endpoint: Arc<Endpoint>,
     limit: Duration,
-) -> Result<Dialled, Failure> {
+) -> Result<ConnectedStream, Failure> {
     let until = clock::now() + limit;
-    let stream = connect(common, &endpoint, limit).await?;
-    let credentials = login::ask(options, &endpoint, until).await?;
-    introduce(endpoint, options.client_name.as_deref(), credentials, stream).await
+    let stream = connect_stream(common, &endpoint, limit).await?;
+    let credentials = login::credentials(options, &endpoint, until).await?;
+    handshake(endpoint, options.client_name.as_deref(), credentials, stream).await
 }
 
-async fn connect(common: &Common, endpoint: &Endpoint, limit: Duration) -> Result<Box<dyn Stream>, Failure> {
+async fn connect_stream(
+    common: &StoreState,
+    endpoint: &Endpoint,
+    limit: Duration,
+) -> Result<Box<dyn AsyncStream>, Failure> {
     let until = clock::now() + limit;
-    match &endpoint.place {
-        Place::Unix(path) => unix(path).await.map_err(|error| not_connected(endpoint, &error)),
-        Place::Tcp { host, port } => {
+    match &endpoint.addr {
+        ConnectionAddr::Unix(path) => unix(path).await.map_err(|error| not_connected(endpoint, &error)),
+        ConnectionAddr::Tcp { host, port } => {
             let stream = tcp(host, *port, limit).await.map_err(|error| not_connected(endpoint, &error))?;
             match common.tls(endpoint.tls.as_ref())? {
                 None => Ok(Box::new(stream)),
                 Some(config) => {
                     let name: ServerName<'static> = tls::server_name(host)?;
-                    // a little less than all the time there is, so that it can be said what took so long
+                    // less than the whole limit, so that the failure can name what took so long
                     let left = until.since(clock::now());
                     let tls = timeout(left / 8 * 7, TlsConnector::from(config).connect(name, stream)).await;
                     let tls = tls.map_err(|_| tls::no_handshake_in_time(endpoint))?;
@@ -90,12 +96,12 @@ async fn connect(common: &Common, endpoint: &Endpoint, limit: Duration) -> Resul
 }
 
 #[cfg(unix)]
-async fn unix(path: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+async fn unix(path: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
     Ok(Box::new(UnixStream::connect(path).await?))
 }
 
 #[cfg(not(unix))]
-async fn unix(_: &std::path::Path) -> io::Result<Box<dyn Stream>> {
+async fn unix(_: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -105,7 +111,7 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
         Some(address) => vec![address],
         None => resolve(host, port).await?,
     };
-    let mut tries = Tries::new(addresses);
+    let mut tries = AddressAttempts::new(addresses);
     while let Some((address, share)) = tries.next(until.since(clock::now())) {
         match timeout(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
@@ -119,7 +125,8 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
     Err(tries.give_up())
 }
 
-/// Asks the resolver, which blocks, on a thread of its own: the runtime's pool panics when it gets none.
+/// Resolves on a separate thread, since the resolver blocks: the runtime's thread pool panics when the system gives it
+/// no thread.
 async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let (sender, found) = oneshot::channel();
     let host = host.to_owned();
@@ -130,32 +137,32 @@ async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     found.await.unwrap_or_else(|_| Err(io::Error::other("the lookup ended")))
 }
 
-async fn introduce(
+async fn handshake(
     endpoint: Arc<Endpoint>,
     client_name: Option<&str>,
     credentials: Option<Credentials>,
-    mut stream: Box<dyn Stream>,
-) -> Result<Dialled, Failure> {
-    let mut handshake = Handshake::new(&endpoint, client_name).logging_in(credentials.as_ref());
-    let (mut replies_in, mut arrived) = (Replies::new(), Arrived::default());
+    mut stream: Box<dyn AsyncStream>,
+) -> Result<ConnectedStream, Failure> {
+    let mut handshake = Handshake::new(&endpoint, client_name).with_credentials(credentials.as_ref());
+    let (mut decoder, mut received) = (ReplyDecoder::new(), ReceivedBytes::default());
     let mut step = handshake.begin();
     loop {
         match step {
-            Step::Done(terms) if replies_in.is_empty() && arrived.0.is_empty() => {
-                return Ok(Dialled { endpoint, stream, terms });
+            HandshakeStep::Done(terms) if decoder.is_empty() && received.0.is_empty() => {
+                return Ok(ConnectedStream { endpoint, stream, result: terms });
             }
-            Step::Done(_) => return Err(broken(&endpoint, NO_RESP)),
-            Step::Send(bytes, expected) => {
-                // a peer that hangs up at once may have said why; so what can be read counts before what could not be sent
-                let unsent = send(&mut stream, &bytes).await.err();
+            HandshakeStep::Done(_) => return Err(broken(&endpoint, NO_RESP)),
+            HandshakeStep::Send(bytes, expected) => {
+                // a peer that closes at once may have said why; so a readable reply counts before a failed write
+                let unsent = write_all(&mut stream, &bytes).await.err();
                 let mut replies = Vec::with_capacity(expected);
                 while replies.len() < expected {
-                    match receive(&mut stream, &mut replies_in, &mut arrived).await {
+                    match read_reply(&mut stream, &mut decoder, &mut received).await {
                         Ok(reply) => replies.push(reply),
                         Err(why) => {
                             let why = unsent.as_ref().map_or(why, reason);
-                            let told = || handshake.unanswered(&replies, broken(&endpoint, &why));
-                            return Err(Handshake::last_words(&replies).unwrap_or_else(told));
+                            let told = || handshake.explain_hang_up(&replies, broken(&endpoint, &why));
+                            return Err(Handshake::refusal_before_close(&replies).unwrap_or_else(told));
                         }
                     }
                 }
@@ -165,24 +172,24 @@ async fn introduce(
     }
 }
 
-pub(crate) async fn send(stream: &mut Box<dyn Stream>, bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn write_all(stream: &mut Box<dyn AsyncStream>, bytes: &[u8]) -> io::Result<()> {
     stream.write_all(bytes).await?;
     stream.flush().await
 }
 
 /// The next reply, or in words why there is none.
-pub(crate) async fn receive(
-    stream: &mut Box<dyn Stream>,
-    replies: &mut Replies,
-    arrived: &mut Arrived,
+pub(crate) async fn read_reply(
+    stream: &mut Box<dyn AsyncStream>,
+    replies: &mut ReplyDecoder,
+    received: &mut ReceivedBytes,
 ) -> Result<Value, String> {
     loop {
-        match replies.next(arrived) {
+        match replies.next(received) {
             Ok(value) => return Ok(value),
-            Err(NoReply::Garbage) => return Err(NO_RESP.to_owned()),
-            Err(NoReply::Source(_)) => {}
+            Err(DecodeError::Malformed) => return Err(NO_RESP.to_owned()),
+            Err(DecodeError::Io(_)) => {}
         }
-        match stream.read_buf(&mut arrived.0).await {
+        match stream.read_buf(&mut received.0).await {
             Ok(0) => return Err(reason(&io::ErrorKind::UnexpectedEof.into())),
             Ok(_) => {}
             Err(error) => return Err(reason(&error)),

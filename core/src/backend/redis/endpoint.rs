@@ -1,4 +1,4 @@
-//! Where one server is: addresses such as `redis://user:password@host:6379/0`, read the way redis-rs and redis-py do.
+//! The address of one server, such as `redis://user:password@host:6379/0`, read the way redis-rs and redis-py do.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use super::RedisOptions;
-use super::member::Witness;
+use super::member::RunObserver;
 use super::value::printable;
 use crate::error::{Error, ErrorKind};
 
@@ -16,32 +16,32 @@ const DEFAULT_PORT: u16 = 6379;
 const EXAMPLE: &str = "redis://user:password@localhost:6379/0";
 const QUERY_WORDS: &str = "db, protocol, username, password, ca_file, cert_file, key_file, tls_insecure";
 
-/// One server and how to speak to it. Its text forms never show the password.
+/// One server and how to connect to it. Its text forms never show the password.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     /// Where it listens.
-    pub place: Place,
+    pub addr: ConnectionAddr,
     /// How to encrypt; `None` for plain text.
     pub tls: Option<TlsFiles>,
     /// The user; `None` for the server's default user.
     pub username: Option<String>,
     /// The password.
     pub(crate) password: Option<String>,
-    /// Whether the credentials provider is asked who logs in.
-    pub(crate) asks: bool,
+    /// Whether the credentials provider supplies user and password.
+    pub(crate) uses_provider: bool,
     /// The database to select.
     pub db: u32,
-    /// Which protocol to speak.
+    /// The protocol version.
     pub protocol: Protocol,
-    /// Whether a server of any role will do: for questions, not for locks.
+    /// Whether a server of any role is accepted: for queries, not for locks.
     pub(crate) any_role: bool,
-    /// Whom to tell which run of the server a new connection goes to: for one server of several.
-    pub(crate) witness: Option<Witness>,
+    /// Called with the run of the server on each new connection: for Redlock.
+    pub(crate) run_observer: Option<RunObserver>,
 }
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ConnectionAddr {
     /// A host name or IP address (without brackets), and a port.
     Tcp {
         /// The host.
@@ -53,7 +53,7 @@ pub enum Place {
     Unix(PathBuf),
 }
 
-/// What a TLS connection needs to know.
+/// The settings of a TLS connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate authorities to believe, PEM; `None` for those of the system.
@@ -62,20 +62,20 @@ pub struct TlsFiles {
     pub cert_file: Option<PathBuf>,
     /// The client's private key, PEM.
     pub key_file: Option<PathBuf>,
-    /// Believe any certificate. For experiments only.
+    /// Accept any certificate. For experiments only.
     pub insecure: bool,
 }
 
-/// Which protocol to speak.
+/// The protocol version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Protocol {
-    /// RESP3, or RESP2 if the server doesn't know better.
+    /// RESP3, or RESP2 if the server does not support it.
     #[default]
     Auto,
     /// RESP2, with a second connection for wake-ups.
     Resp2,
-    /// RESP3 or nothing.
+    /// RESP3 only.
     Resp3,
 }
 
@@ -96,10 +96,10 @@ impl Endpoint {
         let tls = match scheme.to_ascii_lowercase().as_str() {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
-            "unix" | "redis+unix" | "valkey+unix" => return unix(rest)?.asking(options),
+            "unix" | "redis+unix" | "valkey+unix" => return unix(rest)?.with_provider(options),
             other => return Err(wrong(&format!("{other}:// is no scheme of one server"))),
         };
-        network(rest, tls, options)?.asking(options)
+        network(rest, tls, options)?.with_provider(options)
     }
 
     /// Whether there is anything to log in with.
@@ -107,32 +107,32 @@ impl Endpoint {
         self.username.is_some() || self.password.is_some()
     }
 
-    /// The same user, encryption and protocol at another place.
+    /// The same user, encryption and protocol at another address.
     pub(crate) fn moved_to(&self, host: &str, port: u16) -> Endpoint {
-        Endpoint { place: Place::Tcp { host: host.to_owned(), port }, ..self.clone() }
+        Endpoint { addr: ConnectionAddr::Tcp { host: host.to_owned(), port }, ..self.clone() }
     }
 
-    /// The same server, to be asked something whatever its role.
-    pub(crate) fn for_questions(&self) -> Endpoint {
+    /// The same server for queries, whatever its role.
+    pub(crate) fn for_queries(&self) -> Endpoint {
         Endpoint { db: 0, protocol: Protocol::Resp2, any_role: true, ..self.clone() }
     }
 
-    /// Where nothing is.
+    /// A placeholder without an address.
     pub(crate) fn nowhere() -> Endpoint {
-        Endpoint::at(Place::Tcp { host: String::new(), port: 0 })
+        Endpoint::at(ConnectionAddr::Tcp { host: String::new(), port: 0 })
     }
 
-    fn at(place: Place) -> Endpoint {
+    fn at(place: ConnectionAddr) -> Endpoint {
         Endpoint {
-            place,
+            addr: place,
             tls: None,
             username: None,
             password: None,
-            asks: false,
+            uses_provider: false,
             db: 0,
             protocol: Protocol::Auto,
             any_role: false,
-            witness: None,
+            run_observer: None,
         }
     }
 
@@ -153,7 +153,7 @@ impl Endpoint {
             "key_file" | "ssl_keyfile" => self.files(word)?.key_file = Some(value.into()),
             "tls_insecure" => self.files(word)?.insecure = switch(word, value)?,
             "ssl_cert_reqs" => self.files(word)?.insecure = value.eq_ignore_ascii_case("none"),
-            // it may be the end of a password that has a ? in it; then it is no word, and not shown
+            // it may be the end of a password with a ? in it, and is not shown
             _ if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') => {
                 return Err(wrong(&format!("\"{word}\" is no option of an address; there are: {QUERY_WORDS}")));
             }
@@ -203,7 +203,7 @@ fn network(rest: &str, tls: bool, options: &RedisOptions) -> Result<Endpoint, Er
         None => "localhost".to_owned(),
     };
     let port = url.port().unwrap_or(DEFAULT_PORT);
-    let mut endpoint = Endpoint::at(Place::Tcp { host, port });
+    let mut endpoint = Endpoint::at(ConnectionAddr::Tcp { host, port });
     if tls {
         endpoint.tls = Some(TlsFiles {
             ca_file: options.ca_file.clone(),
@@ -242,7 +242,7 @@ fn unix(rest: &str) -> Result<Endpoint, Error> {
     if path == "/" {
         return Err(wrong("unix:// needs the path of a socket, such as unix:///run/redis.sock"));
     }
-    let mut endpoint = Endpoint::at(Place::Unix(decoded("path", path)?.into()));
+    let mut endpoint = Endpoint::at(ConnectionAddr::Unix(decoded("path", path)?.into()));
     if let Some(user_info) = authority.strip_suffix('@') {
         let (username, password) = match user_info.split_once(':') {
             Some((username, password)) => (username, Some(password)),
@@ -263,7 +263,7 @@ fn unix(_: &str) -> Result<Endpoint, Error> {
     Err(Error::new(ErrorKind::Unsupported, "address", "this system has no unix:// sockets"))
 }
 
-/// What is said of an address that [`is_unescaped`].
+/// The message for an address that [`is_unescaped`].
 pub(crate) const UNESCAPED: &str =
     "there is an @ behind a /; in a user name or password a / is written %2F, and an @ is written %40";
 
@@ -299,8 +299,8 @@ pub(super) fn wrong(what: &str) -> Error {
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Place::Tcp { host, port } => {
+        match &self.addr {
+            ConnectionAddr::Tcp { host, port } => {
                 f.write_str(if self.tls.is_some() { "rediss://" } else { "redis://" })?;
                 match host.parse::<Ipv6Addr>() {
                     Ok(ip) => write!(f, "[{ip}]:{port}")?,
@@ -309,7 +309,7 @@ impl fmt::Display for Endpoint {
                 }
                 if self.db == 0 { Ok(()) } else { write!(f, "/{}", self.db) }
             }
-            Place::Unix(path) => {
+            ConnectionAddr::Unix(path) => {
                 write!(f, "unix://{}", path.display())?;
                 if self.db == 0 { Ok(()) } else { write!(f, "?db={}", self.db) }
             }
@@ -341,7 +341,7 @@ mod tests {
     /// host, port, user, password, db
     fn parts(address: &str) -> (String, u16, Option<String>, Option<String>, u32) {
         let endpoint = parse(address).unwrap();
-        let Place::Tcp { host, port } = endpoint.place else { panic!("not TCP") };
+        let ConnectionAddr::Tcp { host, port } = endpoint.addr else { panic!("not TCP") };
         (host, port, endpoint.username, endpoint.password, endpoint.db)
     }
 
@@ -391,7 +391,7 @@ mod tests {
     #[test]
     fn sockets() {
         let endpoint = parse("unix:///run/re%20dis@1.sock?db=3&protocol=resp2").unwrap();
-        assert_eq!(endpoint.place, Place::Unix("/run/re dis@1.sock".into()));
+        assert_eq!(endpoint.addr, ConnectionAddr::Unix("/run/re dis@1.sock".into()));
         assert_eq!((endpoint.db, endpoint.protocol), (3, Protocol::Resp2));
         assert_eq!(endpoint.to_string(), "unix:///run/re dis@1.sock?db=3");
         let endpoint = parse("unix://u:p%3Aw@/s").unwrap();

@@ -1,22 +1,22 @@
-//! What the server says about itself: how far its fencing tokens can be trusted, and what breaks locks on it.
+//! What a server reports about itself: how strong its fencing tokens are, and which settings endanger locks.
 
 use std::collections::HashMap;
 
 use super::node::Node;
-use super::value::{entry, printable, text};
+use super::value::{map_entry, printable, text};
 use crate::backend::Facts;
 use crate::backend::finding::{EVICTION, PERSISTENCE, REPLICAS, UNKNOWN, finding};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
 
-/// Asks the server. What it won't tell counts as not there.
-pub(crate) async fn look(node: &Node, until: Time) -> Result<Facts, Failure> {
-    let epoch = node.shared.epoch();
-    let info = node.ask(&["INFO"], until).await?;
+/// Queries the server. What it does not report counts as missing.
+pub(crate) async fn query(node: &Node, until: Time) -> Result<Facts, Failure> {
+    let epoch = node.context.epoch();
+    let info = node.command(&["INFO"], until).await?;
     if is_replica(text(&info)) {
-        node.link.retire();
-        node.shared.missed(epoch);
-        let detail = format!("{}: the server is a replica by now; locks are taken on its master", node.shared.name);
+        node.manager.retire();
+        node.context.mark_stale(epoch);
+        let detail = format!("{}: the server is a replica by now; locks are taken on its master", node.context.name);
         return Err(Failure::transient(ErrorKind::ReadOnly, detail));
     }
     let fsync = setting(node, "appendfsync", until).await?;
@@ -30,10 +30,10 @@ fn is_replica(info: Option<&[u8]>) -> bool {
     lines.any(|line| line.trim_ascii() == b"role:slave")
 }
 
-/// A line of the server's configuration; `None` if it doesn't tell.
+/// A setting of the server; `None` if it does not report it.
 async fn setting(node: &Node, name: &str, until: Time) -> Result<Option<Vec<u8>>, Failure> {
-    let reply = node.ask(&["CONFIG", "GET", name], until).await?;
-    Ok(entry(&reply, name.as_bytes()).and_then(text).map(<[u8]>::to_vec))
+    let reply = node.command(&["CONFIG", "GET", name], until).await?;
+    Ok(map_entry(&reply, name.as_bytes()).and_then(text).map(<[u8]>::to_vec))
 }
 
 /// What `INFO` (`None`: denied), `appendfsync` and `min-replicas-to-write` (`None`: unknown) mean for locks.
@@ -51,7 +51,7 @@ fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>)
 
     let mut warnings = Vec::new();
     let policy = field("maxmemory_policy");
-    // what the server does not show counts as not there
+    // a setting that the server does not report counts as missing
     let evicting = policy != "noeviction";
     if policy.is_empty() {
         let text = "maxmemory-policy is unknown: a lock may be evicted while it is held; set noeviction";

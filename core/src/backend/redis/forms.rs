@@ -1,39 +1,40 @@
-//! How an operation is sent: by a plain command where one will do, else by a script's hash, else by its text.
+//! Which form of a command is sent: a plain command where one suffices, otherwise the script by its hash, or by its
+//! text.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::Value;
 
-use super::request::{Form, is_plain};
+use super::request::{CommandForm, is_plain};
 use super::{refusal, reply};
 use crate::machine::{Op, Outcome};
 
-/// Which form comes first, and which one after it.
+/// Chooses the first form, and the next one after a reply.
 #[derive(Default)]
-pub(crate) struct Forms {
-    /// The last lock for which a plain command would have done was taken. So may be the next one, and only a script says by
-    /// whom and for how long: then a plain command first would be one request more.
-    found_taken: AtomicBool,
+pub(crate) struct CommandForms {
+    /// The last lock for which a plain command suffices was taken. The next one may be taken too, and only a script
+    /// tells by whom and for how long: a plain command would be one request more.
+    last_was_taken: AtomicBool,
 }
 
-impl Forms {
-    /// How an operation is sent first.
-    pub(crate) fn first(&self, op: &Op) -> Form {
-        if is_plain(op) && !self.found_taken.load(Ordering::Relaxed) { Form::Plain } else { Form::Sha }
+impl CommandForms {
+    /// The form that is sent first.
+    pub(crate) fn first(&self, op: &Op) -> CommandForm {
+        if is_plain(op) && !self.last_was_taken.load(Ordering::Relaxed) { CommandForm::Plain } else { CommandForm::Sha }
     }
 
-    /// How it has to be sent again, if its answer calls for that.
-    pub(crate) fn next(&self, op: &Op, form: Form, outcome: &Outcome<Value>) -> Option<Form> {
+    /// The form to send next, if the reply requires one.
+    pub(crate) fn next(&self, op: &Op, form: CommandForm, outcome: &Outcome<Value>) -> Option<CommandForm> {
         let Outcome::Applied(value) = outcome else { return None };
         match form {
-            // refused, for whatever reason, and so nothing was taken: the script looks
-            Form::Plain if *value != Value::Okay => {
-                self.found_taken.store(true, Ordering::Relaxed);
-                Some(Form::Sha)
+            // refused, for whatever reason, and so nothing was taken: the script finds out why
+            CommandForm::Plain if *value != Value::Okay => {
+                self.last_was_taken.store(true, Ordering::Relaxed);
+                Some(CommandForm::Sha)
             }
-            Form::Sha if refusal::is_unknown_script(value) => Some(Form::Text),
-            Form::Sha | Form::Text if is_plain(op) && reply::is_grant(value) => {
-                self.found_taken.store(false, Ordering::Relaxed);
+            CommandForm::Sha if refusal::is_unknown_script(value) => Some(CommandForm::Text),
+            CommandForm::Sha | CommandForm::Text if is_plain(op) && reply::is_grant(value) => {
+                self.last_was_taken.store(false, Ordering::Relaxed);
                 None
             }
             _ => None,
@@ -53,16 +54,16 @@ mod tests {
             Op::Acquire { claim, ttl_ms: 5, fence_ttl_ms, info: None }
         };
         let (plain, fenced) = (acquire(None), acquire(Some(9)));
-        let (applied, forms) = (Outcome::Applied, Forms::default());
-        assert_eq!((forms.first(&plain), forms.first(&fenced)), (Form::Plain, Form::Sha));
-        assert_eq!(forms.next(&plain, Form::Plain, &applied(Value::Okay)), None);
-        assert_eq!(forms.next(&plain, Form::Plain, &applied(Value::Nil)), Some(Form::Sha));
-        assert_eq!(forms.first(&plain), Form::Sha);
+        let (applied, forms) = (Outcome::Applied, CommandForms::default());
+        assert_eq!((forms.first(&plain), forms.first(&fenced)), (CommandForm::Plain, CommandForm::Sha));
+        assert_eq!(forms.next(&plain, CommandForm::Plain, &applied(Value::Okay)), None);
+        assert_eq!(forms.next(&plain, CommandForm::Plain, &applied(Value::Nil)), Some(CommandForm::Sha));
+        assert_eq!(forms.first(&plain), CommandForm::Sha);
         let denied = Value::Array([5, 2, 100, 1].map(Value::Int).to_vec());
-        assert_eq!(forms.next(&plain, Form::Sha, &applied(denied)), None);
-        assert_eq!(forms.first(&plain), Form::Sha, "still taken");
+        assert_eq!(forms.next(&plain, CommandForm::Sha, &applied(denied)), None);
+        assert_eq!(forms.first(&plain), CommandForm::Sha, "still taken");
         let granted = Value::Array([5, 0, 0].map(Value::Int).to_vec());
-        assert_eq!(forms.next(&plain, Form::Sha, &applied(granted)), None);
-        assert_eq!(forms.first(&plain), Form::Plain);
+        assert_eq!(forms.next(&plain, CommandForm::Sha, &applied(granted)), None);
+        assert_eq!(forms.first(&plain), CommandForm::Plain);
     }
 }

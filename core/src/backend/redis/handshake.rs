@@ -1,66 +1,67 @@
-//! The first words on a new connection: protocol, user, database, name, role. No I/O; both ways to the socket use it.
+//! The first commands on a connection: protocol, user, database, name, role. No I/O; every kind of connection uses it.
 
 use redis::Value;
 
-use super::endpoint::{Endpoint, Place, Protocol};
+use super::endpoint::{ConnectionAddr, Endpoint, Protocol};
 use super::refusal;
 use super::scripts::SCRIPTS;
-use super::socket::HANG_UPS;
-use super::value::{entry, text, words};
+use super::socket::HANG_UP_WORDS;
+use super::value::{map_entry, text, words};
 use crate::backend::Credentials;
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
-/// As it calls itself, in either protocol.
+/// The role of a Sentinel, in either protocol.
 const SENTINEL: &[u8] = b"sentinel";
 
 /// What a finished handshake found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// Whether pushes may arrive between replies.
+pub(crate) struct HandshakeResult {
+    /// Whether the connection speaks RESP3, so that pushes may arrive between replies.
     pub(crate) resp3: bool,
 }
 
 /// What to do next.
 #[derive(Debug)]
-pub(crate) enum Step {
-    /// Send these bytes, then hand in this many replies.
+pub(crate) enum HandshakeStep {
+    /// Send these bytes, then pass in this many replies.
     Send(Vec<u8>, usize),
     /// The connection is ready.
-    Done(Terms),
+    Done(HandshakeResult),
 }
 
-/// What a sent command was for; decides what its reply means.
+/// The purpose of a command, which decides what its reply means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum HandshakeCommand {
     Hello,
     Auth,
     Select,
     Role,
-    /// Which run of the server this is, and whether it keeps its data.
-    Life,
-    /// Nice to have: the name and library shown by `CLIENT LIST`, and scripts that are known before they are called.
-    Nicety,
+    /// The run of the server, and whether it keeps its data.
+    RunInfo,
+    /// Without effect on the result: the name and library shown by `CLIENT LIST`, and scripts that are loaded before
+    /// they are called.
+    Optional,
 }
 
-/// One handshake. Everything is sent at once; only a server that refuses `HELLO` costs a second round trip.
+/// One handshake. All commands are sent at once; only a server that refuses `HELLO` costs a second round trip.
 pub(crate) struct Handshake<'a> {
     endpoint: &'a Endpoint,
     client_name: Option<&'a str>,
-    /// Instead of those in the address.
+    /// In place of those in the address.
     credentials: Option<&'a Credentials>,
     resp3: bool,
-    asked: Vec<Asked>,
+    sent: Vec<HandshakeCommand>,
 }
 
 impl<'a> Handshake<'a> {
     pub(crate) fn new(endpoint: &'a Endpoint, client_name: Option<&'a str>) -> Handshake<'a> {
         let resp3 = endpoint.protocol != Protocol::Resp2;
-        Handshake { endpoint, client_name, credentials: None, resp3, asked: Vec::new() }
+        Handshake { endpoint, client_name, credentials: None, resp3, sent: Vec::new() }
     }
 
-    /// Logs in with what the credentials provider gave, if it was asked.
-    pub(crate) fn logging_in(self, credentials: Option<&'a Credentials>) -> Handshake<'a> {
+    /// Uses the credentials of the provider, if it was asked.
+    pub(crate) fn with_credentials(self, credentials: Option<&'a Credentials>) -> Handshake<'a> {
         Handshake { credentials, ..self }
     }
 
@@ -72,51 +73,51 @@ impl<'a> Handshake<'a> {
     }
 
     /// The first step.
-    pub(crate) fn begin(&mut self) -> Step {
+    pub(crate) fn begin(&mut self) -> HandshakeStep {
         let ((username, password), db) = (self.login(), self.endpoint.db);
-        self.asked.clear();
+        self.sent.clear();
         let mut bytes = Vec::with_capacity(256);
-        let mut ask = |asked: Asked, words: &[&str]| {
+        let mut ask = |asked: HandshakeCommand, words: &[&str]| {
             redis::Cmd::new().arg(words).write_packed_command(&mut bytes);
-            self.asked.push(asked);
+            self.sent.push(asked);
         };
         let secret = password.unwrap_or_default();
         match (self.resp3, username, password) {
-            (true, None, None) => ask(Asked::Hello, &["HELLO", "3"]),
+            (true, None, None) => ask(HandshakeCommand::Hello, &["HELLO", "3"]),
             (true, user, _) => {
-                ask(Asked::Hello, &["HELLO", "3", "AUTH", user.unwrap_or("default"), secret]);
+                ask(HandshakeCommand::Hello, &["HELLO", "3", "AUTH", user.unwrap_or("default"), secret]);
             }
             (false, None, None) => {}
-            (false, Some(user), _) => ask(Asked::Auth, &["AUTH", user, secret]),
+            (false, Some(user), _) => ask(HandshakeCommand::Auth, &["AUTH", user, secret]),
             // the form that servers before 6.0 know too
-            (false, None, Some(_)) => ask(Asked::Auth, &["AUTH", secret]),
+            (false, None, Some(_)) => ask(HandshakeCommand::Auth, &["AUTH", secret]),
         }
         if db != 0 {
-            ask(Asked::Select, &["SELECT", &db.to_string()]);
+            ask(HandshakeCommand::Select, &["SELECT", &db.to_string()]);
         }
         if !self.resp3 {
-            // HELLO tells the role along the way
-            ask(Asked::Role, &["ROLE"]);
+            // HELLO returns the role
+            ask(HandshakeCommand::Role, &["ROLE"]);
         }
-        if self.endpoint.witness.is_some() {
-            ask(Asked::Life, &["INFO", "server"]);
-            ask(Asked::Life, &["INFO", "persistence"]);
-            // one server of several is not waited for, so it must not need a second request
+        if self.endpoint.run_observer.is_some() {
+            ask(HandshakeCommand::RunInfo, &["INFO", "server"]);
+            ask(HandshakeCommand::RunInfo, &["INFO", "persistence"]);
+            // a member of a majority is not waited for, so it must not need a second request
             for script in SCRIPTS.all() {
-                ask(Asked::Nicety, &["SCRIPT", "LOAD", script.text]);
+                ask(HandshakeCommand::Optional, &["SCRIPT", "LOAD", script.text]);
             }
         }
         if let Some(name) = self.client_name {
-            ask(Asked::Nicety, &["CLIENT", "SETNAME", name]);
+            ask(HandshakeCommand::Optional, &["CLIENT", "SETNAME", name]);
         }
-        ask(Asked::Nicety, &["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
-        ask(Asked::Nicety, &["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
-        Step::Send(bytes, self.asked.len())
+        ask(HandshakeCommand::Optional, &["CLIENT", "SETINFO", "LIB-NAME", env!("CARGO_PKG_NAME")]);
+        ask(HandshakeCommand::Optional, &["CLIENT", "SETINFO", "LIB-VER", env!("CARGO_PKG_VERSION")]);
+        HandshakeStep::Send(bytes, self.sent.len())
     }
 
     /// Takes the replies of the last step.
-    pub(crate) fn replies(&mut self, replies: &[Value]) -> Result<Step, Failure> {
-        let asked = std::mem::take(&mut self.asked);
+    pub(crate) fn replies(&mut self, replies: &[Value]) -> Result<HandshakeStep, Failure> {
+        let asked = std::mem::take(&mut self.sent);
         let mut said = String::new();
         for (asked, reply) in asked.iter().zip(replies) {
             let refused = match reply {
@@ -124,29 +125,30 @@ impl<'a> Handshake<'a> {
                 _ => None,
             };
             match (asked, refused) {
-                (Asked::Hello, Some(text)) => return self.without_hello(&text),
-                (Asked::Hello, None) => {
-                    self.check_role(entry(reply, b"mode").filter(|mode| text(mode) == Some(SENTINEL)))?;
-                    self.check_role(entry(reply, b"role"))?;
+                (HandshakeCommand::Hello, Some(text)) => return self.fall_back_to_resp2(&text),
+                (HandshakeCommand::Hello, None) => {
+                    self.check_role(map_entry(reply, b"mode").filter(|mode| text(mode) == Some(SENTINEL)))?;
+                    self.check_role(map_entry(reply, b"role"))?;
                 }
-                (Asked::Auth, Some(text)) => return Err(refusal::classify(&text)),
-                (Asked::Select, Some(text)) => return Err(self.not_selected(&text)),
-                // a user who may not ask is believed to have been sent to a master
-                (Asked::Role, Some(text)) if is_passing(&text) => return Err(refusal::classify(&text)),
-                (Asked::Role, None) => self.check_role(first(reply))?,
-                (Asked::Life, None) => said.push_str(&String::from_utf8_lossy(text(reply).unwrap_or_default())),
+                (HandshakeCommand::Auth, Some(text)) => return Err(refusal::classify(&text)),
+                (HandshakeCommand::Select, Some(text)) => return Err(self.not_selected(&text)),
+                // a user without permission for ROLE is assumed to be connected to a master
+                (HandshakeCommand::Role, Some(text)) if is_transient(&text) => return Err(refusal::classify(&text)),
+                (HandshakeCommand::Role, None) => self.check_role(first(reply))?,
+                (HandshakeCommand::RunInfo, None) => {
+                    said.push_str(&String::from_utf8_lossy(text(reply).unwrap_or_default()));
+                }
                 _ => {}
             }
         }
-        if let Some(witness) = &self.endpoint.witness {
-            witness.tell(&said);
+        if let Some(witness) = &self.endpoint.run_observer {
+            witness.observe(&said);
         }
-        Ok(Step::Done(Terms { resp3: self.resp3 }))
+        Ok(HandshakeStep::Done(HandshakeResult { resp3: self.resp3 }))
     }
 
-    /// What the server said before it hung up, having answered less than it owed; as in
-    /// `max number of clients reached`.
-    pub(crate) fn last_words(replies: &[Value]) -> Option<Failure> {
+    /// The error that the server sent before it closed the connection, as in `max number of clients reached`.
+    pub(crate) fn refusal_before_close(replies: &[Value]) -> Option<Failure> {
         let said = replies.iter().find_map(|reply| match reply {
             Value::ServerError(error) => Some(words(error)),
             _ => None,
@@ -154,8 +156,8 @@ impl<'a> Handshake<'a> {
         Some(refusal::classify(&said))
     }
 
-    /// `HELLO` was refused: go on in RESP2, if that is what it was about and the address allows it.
-    fn without_hello(&mut self, text: &str) -> Result<Step, Failure> {
+    /// `HELLO` was refused: continue in RESP2, if the server does not know it and the address allows that.
+    fn fall_back_to_resp2(&mut self, text: &str) -> Result<HandshakeStep, Failure> {
         let failure = refusal::classify(text);
         if !self.is_about_hello(text, &failure) {
             return Err(failure);
@@ -168,8 +170,8 @@ impl<'a> Handshake<'a> {
         Err(Failure::lasting(ErrorKind::Unsupported, detail))
     }
 
-    /// Whether a refused `HELLO` says something about `HELLO`, not about the user or the server's state. Some servers tell
-    /// a stranger nothing about unknown commands, not even that they are: they ask for a login that was in the very command.
+    /// Whether a refused `HELLO` is about `HELLO`, not about the user or the server's state. Some servers answer a
+    /// client that has not logged in with NOAUTH to every command, although the login is in this very command.
     fn is_about_hello(&self, text: &str, failure: &Failure) -> bool {
         match failure.kind {
             ErrorKind::NotPermitted | ErrorKind::ServerRefused => !failure.transient,
@@ -178,14 +180,14 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// What is to be told when the peer says nothing to the first words, but hangs up.
-    pub(crate) fn unanswered(&self, replies: &[Value], failure: Failure) -> Failure {
-        let hung_up = HANG_UPS.iter().any(|words| failure.detail.ends_with(words));
+    /// Explains why a peer closed the connection at the first command.
+    pub(crate) fn explain_hang_up(&self, replies: &[Value], failure: Failure) -> Failure {
+        let hung_up = HANG_UP_WORDS.iter().any(|words| failure.detail.ends_with(words));
         if !replies.is_empty() || !hung_up {
             return failure;
         }
-        let tls = match (&self.endpoint.tls, &self.endpoint.place) {
-            (None, Place::Tcp { .. }) => "if the port speaks TLS, write rediss://; ",
+        let tls = match (&self.endpoint.tls, &self.endpoint.addr) {
+            (None, ConnectionAddr::Tcp { .. }) => "if the port speaks TLS, write rediss://; ",
             _ => "",
         };
         let detail = format!(
@@ -196,7 +198,7 @@ impl<'a> Handshake<'a> {
         Failure { detail, ..failure }
     }
 
-    /// A replica answers "somebody else holds it" without complaint, so it must be recognised before it is asked.
+    /// A replica answers an acquire with "taken" without an error, so its role is checked first.
     fn check_role(&self, role: Option<&Value>) -> Result<(), Failure> {
         match role.and_then(text) {
             Some(SENTINEL) if !self.endpoint.any_role => Err(Failure::lasting(
@@ -214,7 +216,7 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    /// A database that isn't there is the caller's mistake; all else is what the server says it is.
+    /// A database that does not exist is the caller's mistake; other refusals keep their meaning.
     fn not_selected(&self, text: &str) -> Failure {
         let failure = refusal::classify(text);
         if failure.kind == ErrorKind::ServerRefused && !failure.transient {
@@ -225,7 +227,7 @@ impl<'a> Handshake<'a> {
     }
 }
 
-fn is_passing(text: &str) -> bool {
+fn is_transient(text: &str) -> bool {
     let failure = refusal::classify(text);
     failure.transient || failure.kind == ErrorKind::AuthFailed
 }
@@ -248,8 +250,8 @@ mod tests {
     }
 
     /// The commands of a step, each as its words joined by spaces.
-    fn commands(step: Step) -> Vec<String> {
-        let Step::Send(bytes, count) = step else { panic!("{step:?}") };
+    fn commands(step: HandshakeStep) -> Vec<String> {
+        let HandshakeStep::Send(bytes, count) = step else { panic!("{step:?}") };
         let (mut parser, mut rest) = (redis::Parser::new(), &bytes[..]);
         let mut commands: Vec<String> = (0..count)
             .map(|_| match parser.parse_value(&mut rest).unwrap() {
@@ -289,7 +291,7 @@ mod tests {
         let mut handshake = Handshake::new(&endpoint, Some("me"));
         assert_eq!(commands(handshake.begin()), ["HELLO 3 AUTH u p", "SELECT 3", "CLIENT SETNAME me"]);
         let done = handshake.replies(&[hello("master"), ok(), error("NOPERM no"), error("ERR no"), ok()]);
-        assert!(matches!(done, Ok(Step::Done(Terms { resp3: true }))));
+        assert!(matches!(done, Ok(HandshakeStep::Done(HandshakeResult { resp3: true }))));
     }
 
     #[test]
@@ -306,7 +308,7 @@ mod tests {
             assert_eq!(commands(step), ["AUTH p", "ROLE"]);
             let role = Value::Array(vec![Value::BulkString(b"master".to_vec())]);
             let done = handshake.replies(&[ok(), role, ok(), ok()]);
-            assert!(matches!(done, Ok(Step::Done(Terms { resp3: false }))));
+            assert!(matches!(done, Ok(HandshakeStep::Done(HandshakeResult { resp3: false }))));
         }
     }
 
@@ -323,7 +325,7 @@ mod tests {
         assert_eq!(handshake.replies(&[role, ok(), ok()]).unwrap_err().kind, ErrorKind::ReadOnly);
         handshake.begin();
         let unknown = handshake.replies(&[error("NOPERM can't run 'role'"), ok(), ok()]);
-        assert!(matches!(unknown, Ok(Step::Done(_))));
+        assert!(matches!(unknown, Ok(HandshakeStep::Done(_))));
     }
 
     #[test]
@@ -338,7 +340,7 @@ mod tests {
             let failure = handshake.replies(&[first.clone(), ok(), ok()]).unwrap_err();
             assert_eq!((failure.kind, failure.transient), (ErrorKind::InvalidArgument, false));
             assert!(failure.detail.contains("redis+sentinel://"), "{failure:?}");
-            let asked = place.for_questions();
+            let asked = place.for_queries();
             let mut handshake = Handshake::new(&asked, None);
             handshake.begin();
             assert!(handshake.replies(&[first, ok(), ok()]).is_ok(), "whoever asks it who the master is");
@@ -347,15 +349,15 @@ mod tests {
 
     #[test]
     fn who_hangs_up_at_once_may_speak_something_else() {
-        let gone = || crate::backend::redis::socket::broken("h", HANG_UPS[0]);
+        let gone = || crate::backend::redis::socket::broken("h", HANG_UP_WORDS[0]);
         for (address, tls) in [("redis://h", true), ("rediss://h", false), ("unix:///s", false)] {
             let place = endpoint(address);
-            let told = Handshake::new(&place, None).unanswered(&[], gone());
+            let told = Handshake::new(&place, None).explain_hang_up(&[], gone());
             assert_eq!(told.detail.contains("rediss://"), tls, "{told:?}");
             assert!(told.detail.contains("Twemproxy") && told.transient);
         }
         let place = endpoint("redis://h");
-        assert_eq!(Handshake::new(&place, None).unanswered(&[ok()], gone()), gone(), "it has said something");
+        assert_eq!(Handshake::new(&place, None).explain_hang_up(&[ok()], gone()), gone(), "it has said something");
     }
 
     #[test]

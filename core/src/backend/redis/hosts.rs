@@ -12,100 +12,101 @@ const SENTINEL_PORT: u16 = 26379;
 
 /// A master group and the Sentinels that know its present master.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sentinels {
-    /// What the Sentinels call the group.
-    pub(crate) service: String,
+pub struct SentinelConfig {
+    /// The name of the group.
+    pub(crate) master_name: String,
     /// The Sentinels, in the order of the address.
-    pub(crate) watchers: Vec<Endpoint>,
-    /// How to speak to the master, wherever it is.
+    pub(crate) sentinels: Vec<Endpoint>,
+    /// How to connect to the master, wherever it is.
     pub(crate) master: Endpoint,
 }
 
-/// A cluster and some of its nodes to begin with.
+/// A cluster and some of its nodes to start with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seeds {
+pub struct ClusterSeeds {
     /// The nodes, in the order of the address.
     pub(crate) nodes: Vec<Endpoint>,
 }
 
-impl Sentinels {
+impl SentinelConfig {
     /// Reads `redis+sentinel://[user[:password]@]h1[:port][,h2[:port]…]/GROUP[/db]`, or `rediss+sentinel://` for TLS to
     /// the master. The user is the master's; the Sentinels' own is `sentinel_username`, `sentinel_password`,
     /// `sentinel_tls` in the query or in `options`.
-    pub fn parse(address: &str, options: &RedisOptions) -> Result<Sentinels, Error> {
-        let parts = Parts::split(address, SENTINEL_EXAMPLE)?;
-        let mut path = parts.path.trim_matches('/').splitn(2, '/');
-        let service = path.next().unwrap_or_default();
-        if service.is_empty() {
+    pub fn parse(address: &str, options: &RedisOptions) -> Result<SentinelConfig, Error> {
+        let split = SplitAddress::split(address, SENTINEL_EXAMPLE)?;
+        let mut path = split.path.trim_matches('/').splitn(2, '/');
+        let master_name = path.next().unwrap_or_default();
+        if master_name.is_empty() {
             return Err(wrong("the name of the master group is missing", SENTINEL_EXAMPLE));
         }
-        let service = percent_decode_str(service).decode_utf8().map_err(|_| wrong("not UTF-8", SENTINEL_EXAMPLE))?;
-        let (mut own, mut query) = (Own::of(options), Vec::new());
-        for pair in parts.query.split('&').filter(|pair| !pair.is_empty()) {
-            if !own.takes(pair)? {
+        let master_name =
+            percent_decode_str(master_name).decode_utf8().map_err(|_| wrong("not UTF-8", SENTINEL_EXAMPLE))?;
+        let (mut credentials, mut query) = (SentinelCredentials::from_options(options), Vec::new());
+        for pair in split.query.split('&').filter(|pair| !pair.is_empty()) {
+            if !credentials.take(pair)? {
                 query.push(pair);
             }
         }
-        let tail = format!("/{}?{}{}", path.next().unwrap_or_default(), query.join("&"), parts.fragment);
-        let first = parts.hosts.first().copied().unwrap_or_default();
-        let master = Endpoint::parse(&format!("{}://{}{first}{tail}", parts.scheme(), parts.user_info), options)?;
-        let mut watchers = Vec::with_capacity(parts.hosts.len());
-        for host in &parts.hosts {
-            let scheme = if own.tls { "rediss" } else { "redis" };
+        let tail = format!("/{}?{}{}", path.next().unwrap_or_default(), query.join("&"), split.fragment);
+        let first = split.hosts.first().copied().unwrap_or_default();
+        let master = Endpoint::parse(&format!("{}://{}{first}{tail}", split.scheme(), split.user_info), options)?;
+        let mut sentinels = Vec::with_capacity(split.hosts.len());
+        for host in &split.hosts {
+            let scheme = if credentials.tls { "rediss" } else { "redis" };
             // a master without TLS has no files in its own address
-            let files = if parts.tls && own.tls { query.join("&") } else { String::new() };
+            let files = if split.tls && credentials.tls { query.join("&") } else { String::new() };
             let files: Vec<_> = files.split('&').filter(|pair| is_about_files(pair)).collect();
             let mut sentinel = Endpoint::parse(&format!("{scheme}://{host}?{}", files.join("&")), options)?;
             if !has_port(host) {
-                sentinel = match sentinel.place.clone() {
-                    super::Place::Tcp { host, .. } => sentinel.moved_to(&host, SENTINEL_PORT),
-                    super::Place::Unix(_) => sentinel,
+                sentinel = match sentinel.addr.clone() {
+                    super::ConnectionAddr::Tcp { host, .. } => sentinel.moved_to(&host, SENTINEL_PORT),
+                    super::ConnectionAddr::Unix(_) => sentinel,
                 };
             }
-            sentinel.asks = false;
-            sentinel.username.clone_from(&own.username);
-            sentinel.password.clone_from(&own.password);
-            watchers.push(sentinel.for_questions());
+            sentinel.uses_provider = false;
+            sentinel.username.clone_from(&credentials.username);
+            sentinel.password.clone_from(&credentials.password);
+            sentinels.push(sentinel.for_queries());
         }
-        Ok(Sentinels { service: service.into_owned(), watchers, master })
+        Ok(SentinelConfig { master_name: master_name.into_owned(), sentinels, master })
     }
 }
 
-impl Seeds {
+impl ClusterSeeds {
     /// Reads `redis+cluster://[user[:password]@]h1[:port][,h2[:port]…]`, or `rediss+cluster://` for TLS. A node or two
-    /// are enough; the others are asked for.
-    pub fn parse(address: &str, options: &RedisOptions) -> Result<Seeds, Error> {
-        let parts = Parts::split(address, CLUSTER_EXAMPLE)?;
-        let mut nodes = Vec::with_capacity(parts.hosts.len());
-        for host in &parts.hosts {
-            let (scheme, user_info, path) = (parts.scheme(), parts.user_info, parts.path);
-            let tail = format!("{path}?{}{}", parts.query, parts.fragment);
+    /// are enough; they name the others.
+    pub fn parse(address: &str, options: &RedisOptions) -> Result<ClusterSeeds, Error> {
+        let split = SplitAddress::split(address, CLUSTER_EXAMPLE)?;
+        let mut nodes = Vec::with_capacity(split.hosts.len());
+        for host in &split.hosts {
+            let (scheme, user_info, path) = (split.scheme(), split.user_info, split.path);
+            let tail = format!("{path}?{}{}", split.query, split.fragment);
             let node = Endpoint::parse(&format!("{scheme}://{user_info}{host}{tail}"), options)?;
             if node.db != 0 {
                 return Err(wrong("a cluster has no databases but 0", CLUSTER_EXAMPLE));
             }
             nodes.push(node);
         }
-        Ok(Seeds { nodes })
+        Ok(ClusterSeeds { nodes })
     }
 }
 
-/// What the Sentinels want to know of a client.
-struct Own {
+/// How to log in to the Sentinels.
+struct SentinelCredentials {
     username: Option<String>,
     password: Option<String>,
     tls: bool,
 }
 
-impl Own {
-    fn of(options: &RedisOptions) -> Own {
+impl SentinelCredentials {
+    fn from_options(options: &RedisOptions) -> SentinelCredentials {
         let RedisOptions { sentinel_username, sentinel_password, sentinel_tls, .. } = options;
         let password = sentinel_password.as_ref().map(|secret| secret.reveal().to_owned());
-        Own { username: sentinel_username.clone(), password, tls: *sentinel_tls }
+        SentinelCredentials { username: sentinel_username.clone(), password, tls: *sentinel_tls }
     }
 
-    /// Takes `word=value` of a query if it is about the Sentinels.
-    fn takes(&mut self, pair: &str) -> Result<bool, Error> {
+    /// Takes `word=value` of a query if it concerns the Sentinels.
+    fn take(&mut self, pair: &str) -> Result<bool, Error> {
         let Some((word, value)) = url::form_urlencoded::parse(pair.as_bytes()).next() else { return Ok(false) };
         match &*word {
             "sentinel_username" => self.username = Some(value.into_owned()),
@@ -123,8 +124,8 @@ impl Own {
     }
 }
 
-/// An address in pieces.
-struct Parts<'a> {
+/// The parts of an address.
+struct SplitAddress<'a> {
     tls: bool,
     /// With its `@`, or empty.
     user_info: &'a str,
@@ -135,8 +136,8 @@ struct Parts<'a> {
     fragment: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    fn split(address: &'a str, example: &str) -> Result<Parts<'a>, Error> {
+impl<'a> SplitAddress<'a> {
+    fn split(address: &'a str, example: &str) -> Result<SplitAddress<'a>, Error> {
         let (scheme, rest) = address.trim().split_once("://").ok_or_else(|| wrong("no scheme", example))?;
         if is_unescaped(rest) {
             return Err(wrong(UNESCAPED, example));
@@ -151,7 +152,7 @@ impl<'a> Parts<'a> {
         if hosts.is_empty() {
             return Err(wrong("no server is named", example));
         }
-        Ok(Parts { tls, user_info, hosts, path, query, fragment })
+        Ok(SplitAddress { tls, user_info, hosts, path, query, fragment })
     }
 
     fn scheme(&self) -> &'static str {
@@ -172,7 +173,7 @@ fn wrong(what: &str, example: &str) -> Error {
 }
 
 /// The servers of an address without their scheme, for messages.
-pub(super) fn listed<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> String {
+pub(super) fn host_list<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> String {
     let names: Vec<String> = endpoints
         .map(|endpoint| {
             let name = endpoint.to_string();
@@ -184,43 +185,43 @@ pub(super) fn listed<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> Strin
 
 #[cfg(test)]
 mod tests {
-    use super::super::Place;
+    use super::super::ConnectionAddr;
     use super::*;
 
     fn tcp(endpoint: &Endpoint) -> (String, u16) {
-        match &endpoint.place {
-            Place::Tcp { host, port } => (host.clone(), *port),
-            Place::Unix(_) => panic!("not TCP"),
+        match &endpoint.addr {
+            ConnectionAddr::Tcp { host, port } => (host.clone(), *port),
+            ConnectionAddr::Unix(_) => panic!("not TCP"),
         }
     }
 
-    fn sentinels(address: &str) -> Sentinels {
-        Sentinels::parse(address, &RedisOptions::default()).unwrap()
+    fn sentinels(address: &str) -> SentinelConfig {
+        SentinelConfig::parse(address, &RedisOptions::default()).unwrap()
     }
 
     #[test]
     fn sentinel_addresses() {
         let all = sentinels("redis+sentinel://user:p%40ss@s1,s2:26380,[::1]:5/my%20master/3?sentinel_password=own");
-        assert_eq!(all.service, "my master");
+        assert_eq!(all.master_name, "my master");
         assert_eq!((all.master.db, all.master.username.as_deref()), (3, Some("user")));
         assert_eq!(all.master.password.as_deref(), Some("p@ss"));
-        let places: Vec<_> = all.watchers.iter().map(tcp).collect();
+        let places: Vec<_> = all.sentinels.iter().map(tcp).collect();
         assert_eq!(places, [("s1".to_owned(), 26379), ("s2".to_owned(), 26380), ("::1".to_owned(), 5)]);
-        assert!(all.watchers.iter().all(|it| it.username.is_none() && it.password.as_deref() == Some("own")));
-        assert!(all.watchers.iter().all(|it| it.db == 0 && it.any_role && it.tls.is_none()));
+        assert!(all.sentinels.iter().all(|it| it.username.is_none() && it.password.as_deref() == Some("own")));
+        assert!(all.sentinels.iter().all(|it| it.db == 0 && it.any_role && it.tls.is_none()));
         assert!(!all.master.any_role && all.master.tls.is_none());
         let all = sentinels("rediss+sentinel://s1/m?sentinel_tls=1&ca_file=/c.pem");
-        assert_eq!(all.master.tls, all.watchers[0].tls);
+        assert_eq!(all.master.tls, all.sentinels[0].tls);
         let all = sentinels("redis+sentinel://s1/m?sentinel_tls=true");
-        assert!(all.master.tls.is_none() && all.watchers[0].tls.is_some());
+        assert!(all.master.tls.is_none() && all.sentinels[0].tls.is_some());
         let options = RedisOptions { sentinel_username: Some("u".into()), ..RedisOptions::default() };
-        let all = Sentinels::parse("redis+sentinel://s1/m", &options).unwrap();
-        assert_eq!(all.watchers[0].username.as_deref(), Some("u"));
+        let all = SentinelConfig::parse("redis+sentinel://s1/m", &options).unwrap();
+        assert_eq!(all.sentinels[0].username.as_deref(), Some("u"));
     }
 
     #[test]
     fn cluster_addresses() {
-        let seeds = Seeds::parse("redis+cluster://:secret@h1:1,h2/", &RedisOptions::default()).unwrap();
+        let seeds = ClusterSeeds::parse("redis+cluster://:secret@h1:1,h2/", &RedisOptions::default()).unwrap();
         assert_eq!(seeds.nodes.iter().map(tcp).collect::<Vec<_>>(), [("h1".to_owned(), 1), ("h2".to_owned(), 6379)]);
         assert!(seeds.nodes.iter().all(|it| it.password.as_deref() == Some("secret")));
     }
@@ -240,9 +241,9 @@ mod tests {
         for (address, expected) in cases {
             let options = RedisOptions::default();
             let error = if address.contains("cluster") {
-                Seeds::parse(address, &options).unwrap_err()
+                ClusterSeeds::parse(address, &options).unwrap_err()
             } else {
-                Sentinels::parse(address, &options).unwrap_err()
+                SentinelConfig::parse(address, &options).unwrap_err()
             };
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{address}");
             let text = error.to_string();

@@ -1,4 +1,4 @@
-//! One blocking connection, driven by the calling thread: write, read, nothing else.
+//! A blocking connection, driven by the calling thread: it writes requests and reads replies.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -10,39 +10,39 @@ use std::time::Duration;
 use redis::{Cmd, Value};
 use rustls::ClientConfig;
 
-use super::endpoint::{Endpoint, Place};
-use super::handshake::{Handshake, Step};
-use super::replies::{NoReply, Replies};
+use super::endpoint::{ConnectionAddr, Endpoint};
+use super::handshake::{Handshake, HandshakeStep};
+use super::replies::{DecodeError, ReplyDecoder};
 use super::socket::{NO_REPLY, NO_RESP, broken, no_connection_in_time, no_thread, not_connected, reason};
-use super::wire::Wire;
+use super::wire::BlockingStream;
 use super::{RedisOptions, login, tls};
 use crate::backend::Interrupt;
 use crate::driver::clock;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Outcome, Time};
 
-/// A caller is looked after this often while it waits.
-pub(crate) const SLICE: Duration = Duration::from_millis(50);
-/// One read of a posted request's reply blocks for no longer than this: it is only made when there is something to read.
-const POSTED_SLICE: Duration = Duration::from_millis(2);
-/// A server that owes more replies than this is not just a little slower than the others.
-const OWED_MAX: usize = 4;
-/// A pooled connection that was idle for longer is looked at before it is used.
-const SURELY_FRESH: Duration = Duration::from_secs(1);
+/// How often a waiting caller's deadline and interrupt are checked.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// How long one read blocks when the socket is known to be readable.
+const READY_READ_TIMEOUT: Duration = Duration::from_millis(2);
+/// A server that owes more skipped replies than this is not just slow.
+const MAX_REPLIES_TO_SKIP: usize = 4;
+/// A connection that was idle for longer is checked before it is used.
+const CHECK_AFTER_IDLE: Duration = Duration::from_secs(1);
 
-/// Shared connections are counted from 1 on.
-const NUMBERS_FROM: u64 = 1 << 48;
+/// Multiplexed connections are numbered from 1.
+const FIRST_NUMBER: u64 = 1 << 48;
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
-/// How long a caller waits, and what may end it early.
+/// When a blocking call must end, and what may end it earlier.
 #[derive(Clone, Copy)]
-pub(crate) struct Patience<'a> {
+pub(crate) struct Deadline<'a> {
     pub(crate) until: Time,
     pub(crate) interrupt: &'a dyn Interrupt,
 }
 
-impl Patience<'_> {
-    /// `Err` with the reason when there is none left.
+impl Deadline<'_> {
+    /// The time left, or the reason why there is none.
     pub(crate) fn check(&self) -> Result<Duration, &'static str> {
         if self.interrupt.interrupted() {
             return Err("the caller was interrupted");
@@ -55,97 +55,97 @@ impl Patience<'_> {
 }
 
 /// A connection after its handshake.
-pub(crate) struct Line {
+pub(crate) struct BlockingConnection {
     endpoint: Arc<Endpoint>,
-    /// Counts the lines of the process, apart from all numbers of shared connections.
+    /// Unique in the process, and apart from the numbers of multiplexed connections.
     pub(crate) number: u64,
-    /// Of the time when it was made; see [`Shared::epoch`](super::shared::Shared::epoch).
+    /// The epoch in which it was made; see [`NodeContext::epoch`](super::shared::NodeContext::epoch).
     pub(crate) epoch: u64,
-    wire: Wire,
-    replies: Replies,
-    /// Whether reading and writing wait.
-    blocks: bool,
-    /// How long one system call may block, as the socket knows it.
-    slice: Duration,
+    stream: BlockingStream,
+    decoder: ReplyDecoder,
+    /// Whether reads and writes block.
+    blocking: bool,
+    /// The time limit of one system call, as set on the socket.
+    io_timeout: Duration,
     idle_since: Time,
-    /// Something is left over or missing: not to be used again.
-    spoilt: bool,
-    /// Replies that are still to come and that nobody waits for.
-    owed: usize,
-    /// All that was written is on its way.
+    /// A reply is missing or left over: not to be used again.
+    poisoned: bool,
+    /// Replies still to come that no caller waits for.
+    replies_to_skip: usize,
+    /// Whether everything written has left this process.
     flushed: bool,
 }
 
 /// Why bytes could not be exchanged.
-enum Trouble {
+enum IoFailure {
     Io(io::Error),
-    GaveUp(&'static str),
-    Garbage,
+    Stopped(&'static str),
+    Malformed,
 }
 
-impl Trouble {
+impl IoFailure {
     fn failure(&self, endpoint: &Endpoint) -> Failure {
         match self {
-            Trouble::Io(error) => broken(endpoint, &reason(error)),
-            Trouble::GaveUp(why) => broken(endpoint, why),
-            Trouble::Garbage => broken(endpoint, NO_RESP),
+            IoFailure::Io(error) => broken(endpoint, &reason(error)),
+            IoFailure::Stopped(why) => broken(endpoint, why),
+            IoFailure::Malformed => broken(endpoint, NO_RESP),
         }
     }
 }
 
-impl Line {
-    /// Connects and shakes hands within the caller's patience. Nothing of the caller's was sent if it fails.
+impl BlockingConnection {
+    /// Connects and shakes hands before the deadline. On failure nothing of the caller's was sent.
     pub(crate) fn open(
         place: Arc<Endpoint>,
         epoch: u64,
         config: Option<Arc<ClientConfig>>,
         options: &RedisOptions,
-        patience: Patience<'_>,
-    ) -> Result<Line, Failure> {
+        deadline: Deadline<'_>,
+    ) -> Result<BlockingConnection, Failure> {
         let endpoint = &*place;
-        let mut wire = connect(endpoint, patience)?;
-        wire.set_slice(SLICE).map_err(|error| not_connected(endpoint, &error))?;
-        if let (Some(config), Place::Tcp { host, .. }) = (config, &endpoint.place) {
-            wire = wire
+        let mut stream = connect(endpoint, deadline)?;
+        stream.set_io_timeout(POLL_INTERVAL).map_err(|error| not_connected(endpoint, &error))?;
+        if let (Some(config), ConnectionAddr::Tcp { host, .. }) = (config, &endpoint.addr) {
+            stream = stream
                 .encrypt(config, tls::server_name(host)?)
                 .map_err(|error| tls::handshake_failure(endpoint, &error))?;
-            encrypted(&mut wire, endpoint, patience)?;
+            tls_handshake(&mut stream, endpoint, deadline)?;
         }
-        let (replies, slice) = (Replies::new(), SLICE);
-        let number = NUMBERS_FROM + OPENED.fetch_add(1, Ordering::Relaxed);
-        let mut line = Line {
+        let (decoder, io_timeout) = (ReplyDecoder::new(), POLL_INTERVAL);
+        let number = FIRST_NUMBER + OPENED.fetch_add(1, Ordering::Relaxed);
+        let mut connection = BlockingConnection {
             endpoint: place,
             number,
             epoch,
-            wire,
-            replies,
-            blocks: true,
-            slice,
+            stream,
+            decoder,
+            blocking: true,
+            io_timeout,
             idle_since: Time::ZERO,
-            spoilt: false,
-            owed: 0,
+            poisoned: false,
+            replies_to_skip: 0,
             flushed: true,
         };
-        line.introduce(options, patience)?;
-        Ok(line)
+        connection.handshake(options, deadline)?;
+        Ok(connection)
     }
 
-    fn introduce(&mut self, options: &RedisOptions, patience: Patience<'_>) -> Result<(), Failure> {
+    fn handshake(&mut self, options: &RedisOptions, deadline: Deadline<'_>) -> Result<(), Failure> {
         let endpoint = self.endpoint.clone();
-        let credentials = login::ask_blocking(options, &endpoint, patience)?;
+        let credentials = login::credentials_blocking(options, &endpoint, deadline)?;
         let client_name = options.client_name.as_deref();
-        let mut handshake = Handshake::new(&endpoint, client_name).logging_in(credentials.as_ref());
+        let mut handshake = Handshake::new(&endpoint, client_name).with_credentials(credentials.as_ref());
         let mut step = handshake.begin();
-        while let Step::Send(bytes, expected) = step {
-            // a peer that hangs up at once may have said why; so what can be read counts before what could not be sent
-            let unsent = self.send(&bytes, patience).err().map(|(_, trouble)| trouble);
+        while let HandshakeStep::Send(bytes, expected) = step {
+            // a peer that closes at once may have said why; so a readable reply counts before a failed write
+            let unsent = self.write_all(&bytes, deadline).err().map(|(_, failure)| failure);
             let mut replies = Vec::with_capacity(expected);
             while replies.len() < expected {
-                match self.receive(patience) {
+                match self.read_reply(deadline) {
                     Ok(reply) => replies.push(reply),
-                    Err(trouble) => {
-                        let said = Handshake::last_words(&replies);
-                        let told = || handshake.unanswered(&replies, unsent.unwrap_or(trouble).failure(&endpoint));
+                    Err(failure) => {
+                        let said = Handshake::refusal_before_close(&replies);
+                        let told = || handshake.explain_hang_up(&replies, unsent.unwrap_or(failure).failure(&endpoint));
                         return Err(said.unwrap_or_else(told));
                     }
                 }
@@ -155,57 +155,56 @@ impl Line {
         Ok(())
     }
 
-    /// Sends one command, behind `before` if there is one, and waits for its reply; `now` is when it is sent.
+    /// Sends one command, after `before` if there is one, and waits for its reply; `now` is the time of sending.
     pub(crate) fn exchange(
         &mut self,
         before: Option<&Cmd>,
         request: &Cmd,
         now: Time,
-        patience: Patience<'_>,
+        deadline: Deadline<'_>,
     ) -> Outcome<Value> {
-        // until proven otherwise
-        self.spoilt = true;
-        self.set_slice(patience.until.since(now));
+        // cleared when the reply has arrived in full
+        self.poisoned = true;
+        self.set_io_timeout(deadline.until.since(now));
         let mut bytes = before.map(Cmd::get_packed_command).unwrap_or_default();
         if bytes.is_empty() {
             bytes = request.get_packed_command();
         } else {
             request.write_packed_command(&mut bytes);
         }
-        match self.send(&bytes, patience) {
+        match self.write_all(&bytes, deadline) {
             Ok(()) => {}
-            Err((0, trouble)) => return Outcome::NotApplied(trouble.failure(&self.endpoint)),
-            Err((_, trouble)) => return Outcome::Indeterminate(trouble.failure(&self.endpoint)),
+            Err((0, failure)) => return Outcome::NotApplied(failure.failure(&self.endpoint)),
+            Err((_, failure)) => return Outcome::Indeterminate(failure.failure(&self.endpoint)),
         }
-        let received = before.map_or(Ok(Value::Okay), |_| self.receive(patience));
-        match received.and_then(|_| self.receive(patience)) {
+        let received = before.map_or(Ok(Value::Okay), |_| self.read_reply(deadline));
+        match received.and_then(|_| self.read_reply(deadline)) {
             Ok(value) => {
-                // a reply too many would be taken for the next request's
-                self.spoilt = !self.replies.is_empty();
+                // a surplus reply would be taken for the next request's
+                self.poisoned = !self.decoder.is_empty();
                 Outcome::Applied(value)
             }
-            Err(trouble) => Outcome::Indeterminate(trouble.failure(&self.endpoint)),
+            Err(failure) => Outcome::Indeterminate(failure.failure(&self.endpoint)),
         }
     }
 
-    /// Sends a request without waiting for its reply: the first half of an exchange with several servers at once.
-    pub(crate) fn post(&mut self, bytes: &[u8], patience: Patience<'_>) -> Result<(), Outcome<Value>> {
-        self.spoilt = true;
-        self.set_slice(POSTED_SLICE);
-        self.send(bytes, patience).map_err(|(left, trouble)| {
-            let failure = trouble.failure(&self.endpoint);
+    /// Sends a request without waiting for its reply, as for a round on several servers.
+    pub(crate) fn send(&mut self, bytes: &[u8], deadline: Deadline<'_>) -> Result<(), Outcome<Value>> {
+        self.poisoned = true;
+        self.set_io_timeout(READY_READ_TIMEOUT);
+        self.write_all(bytes, deadline).map_err(|(left, failure)| {
+            let failure = failure.failure(&self.endpoint);
             if left == 0 { Outcome::NotApplied(failure) } else { Outcome::Indeterminate(failure) }
         })
     }
 
-    /// The second half: the reply to what was posted, once the socket has something to read; `None` if it is not all
-    /// there yet.
-    pub(crate) fn collect(&mut self) -> Option<Outcome<Value>> {
+    /// The reply to what was sent, once the socket is readable; `None` if it is not complete yet.
+    pub(crate) fn try_recv(&mut self) -> Option<Outcome<Value>> {
         loop {
-            match self.read()? {
-                Outcome::Applied(_) if self.owed > 0 => self.owed -= 1,
+            match self.poll_reply()? {
+                Outcome::Applied(_) if self.replies_to_skip > 0 => self.replies_to_skip -= 1,
                 Outcome::Applied(value) => {
-                    self.spoilt = !self.replies.is_empty();
+                    self.poisoned = !self.decoder.is_empty();
                     return Some(Outcome::Applied(value));
                 }
                 broken => return Some(broken),
@@ -213,90 +212,90 @@ impl Line {
         }
     }
 
-    /// The next reply of several, if all of it is there. Only replies are "applied".
-    pub(crate) fn read(&mut self) -> Option<Outcome<Value>> {
-        self.wire.begin();
-        let next = self.replies.next(&mut self.wire);
-        self.one_of_several(next)
+    /// The next of several replies, if it is complete. Only replies are "applied".
+    pub(crate) fn poll_reply(&mut self) -> Option<Outcome<Value>> {
+        self.stream.begin_calls();
+        let next = self.decoder.next(&mut self.stream);
+        self.outcome(next)
     }
 
-    /// The next reply of several, if it came along with the one before: without looking at the socket.
-    pub(crate) fn reply_at_hand(&mut self) -> Option<Outcome<Value>> {
-        let next = self.replies.at_hand();
-        self.one_of_several(next)
+    /// The next of several replies, if it is in the buffer already: the socket is not read.
+    pub(crate) fn buffered_reply(&mut self) -> Option<Outcome<Value>> {
+        let next = self.decoder.next_buffered();
+        self.outcome(next)
     }
 
-    fn one_of_several(&self, next: Result<Value, NoReply>) -> Option<Outcome<Value>> {
+    fn outcome(&self, next: Result<Value, DecodeError>) -> Option<Outcome<Value>> {
         match next {
             Ok(value) => Some(Outcome::Applied(value)),
-            Err(NoReply::Source(error)) if is_pause(&error) => None,
-            Err(NoReply::Source(error)) => Some(Outcome::Indeterminate(broken(&self.endpoint, &reason(&error)))),
-            Err(NoReply::Garbage) => Some(Outcome::Indeterminate(broken(&self.endpoint, NO_RESP))),
+            Err(DecodeError::Io(error)) if is_retryable(&error) => None,
+            Err(DecodeError::Io(error)) => Some(Outcome::Indeterminate(broken(&self.endpoint, &reason(&error)))),
+            Err(DecodeError::Malformed) => Some(Outcome::Indeterminate(broken(&self.endpoint, NO_RESP))),
         }
     }
 
-    /// The next reply of several, if all of it comes within `left`, or a part of it.
-    pub(crate) fn await_reply(&mut self, left: Duration) -> Option<Outcome<Value>> {
-        self.set_slice(left);
-        self.read()
+    /// The next of several replies, if it is complete within `left`; may return earlier.
+    pub(crate) fn recv_within(&mut self, left: Duration) -> Option<Outcome<Value>> {
+        self.set_io_timeout(left);
+        self.poll_reply()
     }
 
-    /// What comes in within `left`, or a part of it; pushes too, from now on.
-    pub(crate) fn hear(&mut self, left: Duration) -> Option<Outcome<Value>> {
-        self.replies.take_pushes();
-        self.set_slice(left);
-        self.read()
+    /// The next reply or push within `left`; may return earlier. Pushes are delivered from now on.
+    pub(crate) fn recv_message_within(&mut self, left: Duration) -> Option<Outcome<Value>> {
+        self.decoder.deliver_pushes();
+        self.set_io_timeout(left);
+        self.poll_reply()
     }
 
-    /// Whether nothing is left of what was read; for those who use [`Line::read`].
-    pub(crate) fn is_clean(&mut self) -> bool {
-        self.replies.is_empty()
+    /// Whether nothing is left in the buffer; for callers of [`BlockingConnection::poll_reply`].
+    pub(crate) fn is_drained(&mut self) -> bool {
+        self.decoder.is_empty()
     }
 
-    /// How many of these bytes the connection took, without waiting; `None` when it takes none any more.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Option<usize> {
-        self.wire.begin();
+    /// Writes without waiting: how many bytes were taken, or `None` when the connection takes none any more.
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> Option<usize> {
+        self.stream.begin_calls();
         let mut written = 0;
         while written < bytes.len() {
-            match self.wire.write(&bytes[written..]) {
+            match self.stream.write(&bytes[written..]) {
                 Ok(more) if more > 0 => written += more,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_pause(&error) => break,
-                // what becomes of what was written before is for the reader to find out
+                Err(error) if is_retryable(&error) => break,
+                // the reader finds out what became of the bytes written before
                 _ if written > 0 => break,
                 _ => return None,
             }
         }
-        // what goes wrong here is heard by whoever reads
-        self.flushed = self.wire.flush().is_ok();
+        // a failure here is found by the reader
+        self.flushed = self.stream.flush().is_ok();
         Some(written)
     }
 
-    /// Whether nothing of what was written is kept back.
+    /// Whether no written byte is held back in this process.
     pub(crate) fn is_flushed(&self) -> bool {
         self.flushed
     }
 
-    /// Nobody waits for the reply to what was posted; it is passed over when the next one is read.
-    pub(crate) fn owe(&mut self) {
-        self.owed += 1;
-        self.spoilt = self.owed > OWED_MAX;
+    /// No caller waits for the reply to the last request: it is skipped when the next one is read.
+    pub(crate) fn skip_next_reply(&mut self) {
+        self.replies_to_skip += 1;
+        self.poisoned = self.replies_to_skip > MAX_REPLIES_TO_SKIP;
     }
 
-    /// The failure of a request whose reply did not come in time.
-    pub(crate) fn silence(&self) -> Failure {
+    /// The failure of a request whose reply did not arrive in time.
+    pub(crate) fn no_reply_failure(&self) -> Failure {
         broken(&self.endpoint, NO_REPLY)
     }
 
     /// The failure of a request whose connection was given up.
-    pub(crate) fn gone(&self) -> Failure {
+    pub(crate) fn connection_lost_failure(&self) -> Failure {
         broken(&self.endpoint, "the connection is gone")
     }
 
-    /// Reading never waits any more: somebody watches the socket, which has this number.
-    pub(crate) fn unblock(&mut self) -> io::Result<i32> {
-        self.blocks = false;
-        self.wire.unblock()
+    /// Makes reads and writes non-blocking: the socket is polled by its descriptor, which is returned.
+    pub(crate) fn set_nonblocking(&mut self) -> io::Result<i32> {
+        self.blocking = false;
+        self.stream.set_nonblocking()
     }
 
     /// The server at the other end.
@@ -304,106 +303,106 @@ impl Line {
         &self.endpoint
     }
 
-    /// What to ask whether there is something to read.
-    pub(crate) fn wire(&self) -> &Wire {
-        &self.wire
+    /// The stream, to poll it for readability.
+    pub(crate) fn stream(&self) -> &BlockingStream {
+        &self.stream
     }
 
-    /// Marks the start of idleness.
-    pub(crate) fn rest(&mut self, now: Time) {
+    /// Marks the start of an idle period.
+    pub(crate) fn mark_idle(&mut self, now: Time) {
         self.idle_since = now;
     }
 
-    /// Whether it can carry another request. Only a connection that has been idle for a while is asked.
+    /// Whether it can carry another request. The socket is checked only after the connection was idle for a while.
     pub(crate) fn is_usable(&self, now: Time) -> bool {
-        let fresh = now.since(self.idle_since) <= SURELY_FRESH;
-        // a reply that is owed looks like one that nobody asked for
-        !self.spoilt && (fresh || (self.owed == 0 && !self.wire.is_stale(self.blocks)))
+        let fresh = now.since(self.idle_since) <= CHECK_AFTER_IDLE;
+        // a reply to be skipped looks like an unsolicited one
+        !self.poisoned && (fresh || (self.replies_to_skip == 0 && !self.stream.is_stale(self.blocking)))
     }
 
-    /// Whether the last exchange left it in order.
-    pub(crate) fn is_spoilt(&self) -> bool {
-        self.spoilt
+    /// Whether the last request left it out of step.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned
     }
 
-    /// On failure, how many bytes may have left.
-    fn send(&mut self, mut bytes: &[u8], patience: Patience<'_>) -> Result<(), (usize, Trouble)> {
+    /// On failure, how many bytes may have been sent.
+    fn write_all(&mut self, mut bytes: &[u8], deadline: Deadline<'_>) -> Result<(), (usize, IoFailure)> {
         let total = bytes.len();
-        self.wire.begin();
+        self.stream.begin_calls();
         while !bytes.is_empty() {
-            // a peer that takes a little now and then is paused for, too
-            match self.wire.write(bytes) {
-                Ok(0) => return Err((total - bytes.len(), Trouble::Io(io::ErrorKind::WriteZero.into()))),
+            // a peer that takes a few bytes at a time is waited for, too
+            match self.stream.write(bytes) {
+                Ok(0) => return Err((total - bytes.len(), IoFailure::Io(io::ErrorKind::WriteZero.into()))),
                 Ok(written) => bytes = &bytes[written..],
-                Err(error) => self.bear(error, patience).map_err(|trouble| (total - bytes.len(), trouble))?,
+                Err(error) => self.wait_or_fail(error, deadline).map_err(|failure| (total - bytes.len(), failure))?,
             }
         }
         loop {
-            match self.wire.flush() {
+            match self.stream.flush() {
                 Ok(()) => return Ok(()),
-                Err(error) => self.bear(error, patience).map_err(|trouble| (total, trouble))?,
+                Err(error) => self.wait_or_fail(error, deadline).map_err(|failure| (total, failure))?,
             }
         }
     }
 
-    fn receive(&mut self, patience: Patience<'_>) -> Result<Value, Trouble> {
-        self.wire.begin();
+    fn read_reply(&mut self, deadline: Deadline<'_>) -> Result<Value, IoFailure> {
+        self.stream.begin_calls();
         loop {
-            match self.replies.next(&mut self.wire) {
-                // of a request that nobody waits for any more
-                Ok(_) if self.owed > 0 => self.owed -= 1,
+            match self.decoder.next(&mut self.stream) {
+                // the reply to an abandoned request
+                Ok(_) if self.replies_to_skip > 0 => self.replies_to_skip -= 1,
                 Ok(value) => return Ok(value),
-                Err(NoReply::Garbage) => return Err(Trouble::Garbage),
-                Err(NoReply::Source(error)) => self.bear(error, patience)?,
+                Err(DecodeError::Malformed) => return Err(IoFailure::Malformed),
+                Err(DecodeError::Io(error)) => self.wait_or_fail(error, deadline)?,
             }
         }
     }
 
-    /// A system call came back empty-handed: go on if there is patience left.
-    fn bear(&mut self, error: io::Error, patience: Patience<'_>) -> Result<(), Trouble> {
-        if !is_pause(&error) {
-            return Err(Trouble::Io(error));
+    /// A system call returned without data: goes on unless the deadline has passed or the caller was interrupted.
+    fn wait_or_fail(&mut self, error: io::Error, deadline: Deadline<'_>) -> Result<(), IoFailure> {
+        if !is_retryable(&error) {
+            return Err(IoFailure::Io(error));
         }
-        let left = patience.check().map_err(Trouble::GaveUp)?;
-        self.set_slice(left);
-        self.wire.begin();
+        let left = deadline.check().map_err(IoFailure::Stopped)?;
+        self.set_io_timeout(left);
+        self.stream.begin_calls();
         Ok(())
     }
 
-    /// Lets a system call block for no longer than is left. Touches the socket only when the value changes.
-    fn set_slice(&mut self, left: Duration) {
-        // whole milliseconds, so that a shrinking rest doesn't cost a system call each time
-        let slice = Duration::from_millis((left.as_millis() as u64).clamp(1, SLICE.as_millis() as u64));
-        if slice != self.slice && self.wire.set_slice(slice).is_ok() {
-            self.slice = slice;
+    /// Limits a system call to the time left. Touches the socket only when the value changes.
+    fn set_io_timeout(&mut self, left: Duration) {
+        // whole milliseconds, so that a shrinking rest does not cost a system call each time
+        let io_timeout = Duration::from_millis((left.as_millis() as u64).clamp(1, POLL_INTERVAL.as_millis() as u64));
+        if io_timeout != self.io_timeout && self.stream.set_io_timeout(io_timeout).is_ok() {
+            self.io_timeout = io_timeout;
         }
     }
 }
 
-/// A slice ran out, or a signal came in.
-fn is_pause(error: &io::Error) -> bool {
+/// Whether the call timed out or was interrupted by a signal, and can be repeated.
+fn is_retryable(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Resolving and connecting can't be interrupted, so a thread of their own does it; the caller watches the clock. A
-/// thread that nobody waits for any longer ends by itself.
-fn connect(endpoint: &Endpoint, patience: Patience<'_>) -> Result<Wire, Failure> {
+/// Name resolution and connecting cannot be interrupted, so a separate thread does both; the caller watches the
+/// deadline. A thread whose caller has gone ends by itself.
+fn connect(endpoint: &Endpoint, deadline: Deadline<'_>) -> Result<BlockingStream, Failure> {
     let give_up = |why: &str| match why {
         NO_REPLY => no_connection_in_time(endpoint),
         why => Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: {why}")),
     };
-    let left = patience.check().map_err(give_up)?;
+    let left = deadline.check().map_err(give_up)?;
     let (sender, receiver) = mpsc::sync_channel(1);
-    let place = endpoint.place.clone();
+    let place = endpoint.addr.clone();
     let work = move || {
-        let _ = sender.send(Wire::connect(&place, left));
+        let _ = sender.send(BlockingStream::connect(&place, left));
     };
     if let Err(error) = thread::Builder::new().name("onelock-connect".to_owned()).spawn(work) {
         return Err(not_connected(endpoint, &no_thread(&error)));
     }
     loop {
-        let left = patience.check().map_err(give_up)?;
-        match receiver.recv_timeout(left.min(SLICE)) {
+        let left = deadline.check().map_err(give_up)?;
+        match receiver.recv_timeout(left.min(POLL_INTERVAL)) {
             Ok(connected) => return connected.map_err(|error| not_connected(endpoint, &error)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
@@ -413,12 +412,12 @@ fn connect(endpoint: &Endpoint, patience: Patience<'_>) -> Result<Wire, Failure>
     }
 }
 
-fn encrypted(wire: &mut Wire, endpoint: &Endpoint, patience: Patience<'_>) -> Result<(), Failure> {
+fn tls_handshake(stream: &mut BlockingStream, endpoint: &Endpoint, deadline: Deadline<'_>) -> Result<(), Failure> {
     loop {
-        match wire.shake_hands() {
+        match stream.tls_handshake() {
             Ok(()) => return Ok(()),
-            Err(error) if is_pause(&error) => {
-                if patience.check().is_err() {
+            Err(error) if is_retryable(&error) => {
+                if deadline.check().is_err() {
                     return Err(tls::no_handshake_in_time(endpoint));
                 }
             }

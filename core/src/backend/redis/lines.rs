@@ -1,105 +1,105 @@
-//! The pool of blocking connections: one per concurrent caller, a handful kept for later.
+//! The pool of idle blocking connections, one for each concurrent caller.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::line::{Line, Patience};
+use super::line::{BlockingConnection, Deadline};
 use super::login;
-use super::shared::Shared;
+use super::shared::NodeContext;
 use crate::driver::clock;
 use crate::machine::{Failure, Time};
 
 /// How many idle connections are kept.
-const KEPT: usize = 16;
+const MAX_IDLE: usize = 16;
 
-/// The idle connections. The lock is held for a push or a pop, never while anything waits.
-pub(crate) struct Lines {
-    shared: Arc<Shared>,
-    idle: Mutex<Vec<Line>>,
+/// The idle connections. The mutex is held for a push or a pop, never while a caller waits.
+pub(crate) struct ConnectionPool {
+    shared: Arc<NodeContext>,
+    idle: Mutex<Vec<BlockingConnection>>,
     closed: AtomicBool,
     /// Connections that broke and were not replaced yet.
     broken: AtomicU64,
 }
 
-impl Lines {
-    pub(crate) fn new(shared: Arc<Shared>) -> Lines {
+impl ConnectionPool {
+    pub(crate) fn new(shared: Arc<NodeContext>) -> ConnectionPool {
         let (closed, broken) = (AtomicBool::new(false), AtomicU64::new(0));
-        Lines { shared, idle: Mutex::new(Vec::new()), closed, broken }
+        ConnectionPool { shared, idle: Mutex::new(Vec::new()), closed, broken }
     }
 
-    /// A pooled connection, if there is one that still works.
-    pub(crate) fn pooled(&self, now: Time) -> Option<Line> {
+    /// An idle connection that still works, if there is one.
+    pub(crate) fn get_idle(&self, now: Time) -> Option<BlockingConnection> {
         loop {
-            let line = self.idle().pop()?;
-            if line.epoch == self.shared.epoch() && line.is_usable(now) {
-                return Some(line);
+            let connection = self.idle().pop()?;
+            if connection.epoch == self.shared.epoch() && connection.is_usable(now) {
+                return Some(connection);
             }
-            self.lose(line);
+            self.discard(connection);
         }
     }
 
     /// A new connection.
-    pub(crate) fn open(&self, patience: Patience<'_>) -> Result<Line, Failure> {
-        let Shared { options, common, .. } = &*self.shared;
+    pub(crate) fn open(&self, deadline: Deadline<'_>) -> Result<BlockingConnection, Failure> {
+        let NodeContext { options, store_state: common, .. } = &*self.shared;
         let (own, before) = (clock::now() + options.connect_timeout, self.shared.epoch());
-        let hurried = patience.until < own;
-        let patience = Patience { until: patience.until.min(own), ..patience };
-        let line = self.shared.locate_blocking(patience).and_then(|endpoint| {
+        let hurried = deadline.until < own;
+        let deadline = Deadline { until: deadline.until.min(own), ..deadline };
+        let connection = self.shared.locate_blocking(deadline).and_then(|endpoint| {
             let config = common.tls(endpoint.tls.as_ref())?;
-            // read after it was located: whatever made the lines before obsolete is known by now
+            // read after the server was located, so that it includes what made earlier connections stale
             let epoch = self.shared.epoch();
-            Line::open(endpoint, epoch, config, options, patience)
+            BlockingConnection::open(endpoint, epoch, config, options, deadline)
         });
-        let line = line.inspect_err(|failure| {
-            // a caller that would not wait says nothing about the server
-            if !(login::is_at_fault(failure)
-                || patience.interrupt.interrupted()
-                || (hurried && clock::now() >= patience.until))
+        let connection = connection.inspect_err(|failure| {
+            // a caller that ran out of time or was interrupted says nothing about the server
+            if !(login::is_provider_failure(failure)
+                || deadline.interrupt.interrupted()
+                || (hurried && clock::now() >= deadline.until))
             {
-                self.shared.missed(before);
+                self.shared.mark_stale(before);
             }
         })?;
         let replaces = self.broken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |broken| broken.checked_sub(1));
         if replaces.is_ok() {
-            common.reconnected(&self.shared.name);
+            common.note_reconnect(&self.shared.name);
         }
-        Ok(line)
+        Ok(connection)
     }
 
     /// Takes a connection back after a reply.
-    pub(crate) fn give(&self, mut line: Line, now: Time) {
-        if line.is_spoilt() {
-            return self.lose(line);
+    pub(crate) fn put(&self, mut connection: BlockingConnection, now: Time) {
+        if connection.is_poisoned() {
+            return self.discard(connection);
         }
-        line.rest(now);
+        connection.mark_idle(now);
         let mut idle = self.idle();
-        // asked under the lock, so that `close` misses none
-        if idle.len() < KEPT && !self.closed.load(Ordering::Acquire) {
-            idle.push(line);
+        // checked under the lock, so that `close` misses none
+        if idle.len() < MAX_IDLE && !self.closed.load(Ordering::Acquire) {
+            idle.push(connection);
         }
     }
 
     /// Drops a connection that is not to be used again.
-    pub(crate) fn lose(&self, line: Line) {
-        drop(line);
-        self.mourn();
+    pub(crate) fn discard(&self, connection: BlockingConnection) {
+        drop(connection);
+        self.note_broken();
     }
 
-    /// A connection that was not of this pool is lost: the next one replaces it.
-    pub(crate) fn mourn(&self) {
+    /// Counts a broken connection, so that the next one opened counts as a reconnect.
+    pub(crate) fn note_broken(&self) {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Closes what is idle; what is in use is closed when it comes back.
+    /// Closes the idle connections; the others are closed when they are put back.
     pub(crate) fn close(&self) {
         let mut idle = self.idle();
         self.closed.store(true, Ordering::Release);
-        let lines = std::mem::take(&mut *idle);
+        let connections = std::mem::take(&mut *idle);
         drop(idle);
-        drop(lines);
+        drop(connections);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<BlockingConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -111,8 +111,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::redis::scout::Scout;
-    use crate::backend::redis::{RedisOptions, Sentinels};
+    use crate::backend::redis::scout::SentinelResolver;
+    use crate::backend::redis::{RedisOptions, SentinelConfig};
     use crate::backend::{Interrupt, Uninterrupted};
 
     struct Interrupted;
@@ -123,27 +123,30 @@ mod tests {
         }
     }
 
-    fn lines(port: u16) -> Lines {
+    fn pool(port: u16) -> ConnectionPool {
         let options = RedisOptions { connect_timeout: Duration::from_secs(20), ..RedisOptions::default() };
-        let group = Sentinels::parse(&format!("redis+sentinel://127.0.0.1:{port}/g"), &options).unwrap();
-        Lines::new(Arc::new(Shared::watched(Scout::new(group, options.clone()), options)))
+        let group = SentinelConfig::parse(&format!("redis+sentinel://127.0.0.1:{port}/g"), &options).unwrap();
+        ConnectionPool::new(Arc::new(NodeContext::with_sentinels(
+            SentinelResolver::new(group, options.clone()),
+            options,
+        )))
     }
 
     #[test]
     fn only_the_servers_failure_makes_connections_obsolete() {
-        // it lets everybody in and says nothing
+        // accepts connections and never answers
         let hole = TcpListener::bind("127.0.0.1:0").unwrap();
-        let lines_of_silence = lines(hole.local_addr().unwrap().port());
+        let silent_pool = pool(hole.local_addr().unwrap().port());
         let until = clock::now() + Duration::from_millis(20);
-        assert!(lines_of_silence.open(Patience { until, interrupt: &Uninterrupted }).is_err());
-        assert_eq!(lines_of_silence.shared.epoch(), 0, "a caller in a hurry");
+        assert!(silent_pool.open(Deadline { until, interrupt: &Uninterrupted }).is_err());
+        assert_eq!(silent_pool.shared.epoch(), 0, "a caller in a hurry");
         let until = clock::now() + Duration::from_secs(60);
-        assert!(lines_of_silence.open(Patience { until, interrupt: &Interrupted }).is_err());
-        assert_eq!(lines_of_silence.shared.epoch(), 0, "a caller that was interrupted");
+        assert!(silent_pool.open(Deadline { until, interrupt: &Interrupted }).is_err());
+        assert_eq!(silent_pool.shared.epoch(), 0, "a caller that was interrupted");
         let port = hole.local_addr().unwrap().port();
         drop(hole);
-        let lines_to_nobody = lines(port);
-        assert!(lines_to_nobody.open(Patience { until, interrupt: &Uninterrupted }).is_err());
-        assert_eq!(lines_to_nobody.shared.epoch(), 1, "nobody listens");
+        let closed_port_pool = pool(port);
+        assert!(closed_port_pool.open(Deadline { until, interrupt: &Uninterrupted }).is_err());
+        assert_eq!(closed_port_pool.shared.epoch(), 1, "nobody listens");
     }
 }

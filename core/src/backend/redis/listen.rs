@@ -1,7 +1,9 @@
-//! Subscriptions: one per channel however many wait for it, made again after every reconnect, gone with the last waiter.
+//! The registry of subscriptions: one per channel for all its listeners, made again after every reconnect, ended with
+//! the last listener.
 //!
-//! The table says who wants to hear what. A task compares it with what the present connection is subscribed to, and makes
-//! up the difference in one command; what changes meanwhile goes into the next one. So order is never a question.
+//! The table holds the channels with listeners. A task compares it with the subscriptions of the present connection and
+//! sends the difference in one command; later changes go into the next command. So the order of changes does not
+//! matter.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,195 +12,199 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::link::Link;
-use super::pipe::Ear;
+use super::link::ConnectionManager;
+use super::pipe::PushHandler;
 use super::refusal;
-use super::subscriber::{Subscriber, Unsubscribed};
-use crate::backend::{Hearing, Subscription};
+use super::subscriber::{SubscribeError, Subscriber};
+use crate::backend::{Subscription, SubscriptionState};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
-/// How long the task stays when nobody listens, so that the next waiter finds a connection.
-const LINGER: Duration = Duration::from_secs(5);
-/// How long a refused channel is left alone while its waiters poll.
-const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+/// How long the task stays when nobody listens, so that the next listener finds a connection.
+const STOP_AFTER_IDLE: Duration = Duration::from_secs(5);
+/// How long a refused channel is not tried again while its waiters poll.
+const RETRY_REFUSED_AFTER: Duration = Duration::from_secs(30);
 
-/// Who wants to hear what.
+/// The channels with listeners.
 #[derive(Default)]
-pub(crate) struct Topics {
-    /// Whether the channels are a cluster's sharded ones.
+pub(crate) struct SubscriptionRegistry {
+    /// Whether the channels are sharded channels of a cluster.
     sharded: bool,
-    table: Mutex<Table>,
+    table: Mutex<RegistryTable>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct Table {
-    topics: HashMap<Vec<u8>, Topic>,
+struct RegistryTable {
+    channels: HashMap<Vec<u8>, ChannelEntry>,
     /// Channels whose subscription may have to change.
     dirty: Vec<Vec<u8>>,
-    /// The number of the task that looks after the table.
-    attended_by: Option<u64>,
-    /// How many tasks there have been.
-    attendants: u64,
+    /// The number of the task that serves the table.
+    task: Option<u64>,
+    /// How many tasks were started.
+    tasks_started: u64,
 }
 
-impl Table {
-    /// The number of a new task, if there has to be one.
-    fn needs_attendant(&mut self) -> Option<u64> {
-        if self.attended_by.is_some() {
+impl RegistryTable {
+    /// The number of a new task, if one must be started.
+    fn claim_task(&mut self) -> Option<u64> {
+        if self.task.is_some() {
             return None;
         }
-        self.attendants += 1;
-        self.attended_by = Some(self.attendants);
-        self.attended_by
+        self.tasks_started += 1;
+        self.task = Some(self.tasks_started);
+        self.task
     }
 }
 
-struct Topic {
+struct ChannelEntry {
     listeners: usize,
-    hearing: watch::Sender<Hearing>,
+    state: watch::Sender<SubscriptionState>,
 }
 
-impl Topic {
-    fn hint(&self, change: impl FnOnce(&mut Hearing)) {
-        self.hearing.send_modify(|hearing| {
-            change(hearing);
-            hearing.hints += 1;
+impl ChannelEntry {
+    fn update(&self, change: impl FnOnce(&mut SubscriptionState)) {
+        self.state.send_modify(|state| {
+            change(state);
+            state.generation += 1;
         });
     }
 }
 
-impl Topics {
-    /// For the sharded channels of one node of a cluster.
-    pub(crate) fn sharded() -> Topics {
-        Topics { sharded: true, ..Topics::default() }
+impl SubscriptionRegistry {
+    /// A registry of the sharded channels of one node.
+    pub(crate) fn sharded() -> SubscriptionRegistry {
+        SubscriptionRegistry { sharded: true, ..SubscriptionRegistry::default() }
     }
 
-    async fn subscriber(self: &Arc<Self>, link: &Arc<Link>) -> Result<Subscriber, Failure> {
-        if self.sharded { link.sharded_subscriber(self.clone()).await } else { link.subscriber().await }
+    async fn subscriber(self: &Arc<Self>, manager: &Arc<ConnectionManager>) -> Result<Subscriber, Failure> {
+        if self.sharded { manager.sharded_subscriber(self.clone()).await } else { manager.subscriber().await }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, RegistryTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the task look up, to find that the store was closed.
+    /// Wakes the task, which then finds that the store was closed.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
     }
 
-    fn hint(&self, channel: &[u8], change: impl FnOnce(&mut Hearing)) {
-        if let Some(topic) = self.table().topics.get(channel) {
-            topic.hint(change);
+    fn update(&self, channel: &[u8], change: impl FnOnce(&mut SubscriptionState)) {
+        if let Some(entry) = self.table().channels.get(channel) {
+            entry.update(change);
         }
     }
 }
 
-impl Ear for Topics {
-    fn heard(&self, channel: &[u8]) {
-        self.hint(channel, |_| {});
+impl PushHandler for SubscriptionRegistry {
+    fn on_message(&self, channel: &[u8]) {
+        self.update(channel, |_| {});
     }
 }
 
 /// Subscribes to `channel` until the guard is dropped.
-pub(crate) fn subscribe(topics: &Arc<Topics>, link: &Arc<Link>, channel: Vec<u8>) -> Subscription {
-    let mut table = topics.table();
-    let Table { topics: map, dirty, .. } = &mut *table;
-    let topic = map.entry(channel.clone()).or_insert_with(|| {
+pub(crate) fn subscribe(
+    registry: &Arc<SubscriptionRegistry>,
+    manager: &Arc<ConnectionManager>,
+    channel: Vec<u8>,
+) -> Subscription {
+    let mut table = registry.table();
+    let RegistryTable { channels: map, dirty, .. } = &mut *table;
+    let entry = map.entry(channel.clone()).or_insert_with(|| {
         dirty.push(channel.clone());
-        Topic { listeners: 0, hearing: watch::Sender::new(Hearing::default()) }
+        ChannelEntry { listeners: 0, state: watch::Sender::new(SubscriptionState::default()) }
     });
-    topic.listeners += 1;
-    let hearing = topic.hearing.subscribe();
-    let needed = table.needs_attendant();
-    // a runtime that is ending drops what it is given on the spot, and the attendant wants the table then
+    entry.listeners += 1;
+    let state = entry.state.subscribe();
+    let needed = table.claim_task();
+    // a runtime that is ending drops a spawned task at once, and the task's drop locks the table
     drop(table);
     if let Some(number) = needed {
-        let attendant = Attendant { topics: topics.clone(), number };
-        tokio::spawn(attend(attendant, link.clone()));
+        let task = RegistryTask { registry: registry.clone(), number };
+        tokio::spawn(run(task, manager.clone()));
     }
-    topics.changed.notify_one();
-    Subscription { hearing, guard: Box::new(Listener { topics: topics.clone(), channel }) }
+    registry.changed.notify_one();
+    Subscription { state, guard: Box::new(ListenerGuard { registry: registry.clone(), channel }) }
 }
 
-/// Stands for one waiter.
-struct Listener {
-    topics: Arc<Topics>,
+/// One listener, until dropped.
+struct ListenerGuard {
+    registry: Arc<SubscriptionRegistry>,
     channel: Vec<u8>,
 }
 
-impl Drop for Listener {
+impl Drop for ListenerGuard {
     fn drop(&mut self) {
-        let mut table = self.topics.table();
+        let mut table = self.registry.table();
         let channel = std::mem::take(&mut self.channel);
-        let Some(topic) = table.topics.get_mut(&channel) else { return };
-        topic.listeners -= 1;
-        if topic.listeners == 0 {
-            table.topics.remove(&channel);
+        let Some(entry) = table.channels.get_mut(&channel) else { return };
+        entry.listeners -= 1;
+        if entry.listeners == 0 {
+            table.channels.remove(&channel);
             table.dirty.push(channel);
             drop(table);
-            self.topics.changed.notify_one();
+            self.registry.changed.notify_one();
         }
     }
 }
 
-/// Stands for the task, so that the table learns of its end however it comes, even with the runtime.
-struct Attendant {
-    topics: Arc<Topics>,
-    /// Tells it from the one that comes after it.
+/// Marks the task as ended when dropped, also when its runtime ends.
+struct RegistryTask {
+    registry: Arc<SubscriptionRegistry>,
+    /// Distinguishes it from its successor.
     number: u64,
 }
 
-impl Attendant {
+impl RegistryTask {
     /// Ends the task, unless somebody listens.
-    fn retire(&self) -> bool {
-        let mut table = self.topics.table();
-        if table.topics.is_empty() {
-            table.attended_by = None;
+    fn stop_if_idle(&self) -> bool {
+        let mut table = self.registry.table();
+        if table.channels.is_empty() {
+            table.task = None;
         }
-        table.attended_by.is_none()
+        table.task.is_none()
     }
 
-    fn lost(&self) {
-        lose(&self.topics.table());
-    }
-}
-
-fn lose(table: &Table) {
-    for topic in table.topics.values() {
-        topic.hint(|hearing| hearing.subscribed = false);
+    fn mark_lost(&self) {
+        mark_all_lost(&self.registry.table());
     }
 }
 
-impl Drop for Attendant {
+fn mark_all_lost(table: &RegistryTable) {
+    for entry in table.channels.values() {
+        entry.update(|state| state.subscribed = false);
+    }
+}
+
+impl Drop for RegistryTask {
     fn drop(&mut self) {
-        let mut table = self.topics.table();
-        // one that has retired may have a successor by now
-        if table.attended_by == Some(self.number) {
-            table.attended_by = None;
-            lose(&table);
+        let mut table = self.registry.table();
+        // a stopped task may have a successor by now
+        if table.task == Some(self.number) {
+            table.task = None;
+            mark_all_lost(&table);
         }
     }
 }
 
-/// Keeps connections and subscriptions while there are listeners.
-async fn attend(attendant: Attendant, link: Arc<Link>) {
+/// Keeps a connection and its subscriptions while there are listeners.
+async fn run(task: RegistryTask, manager: Arc<ConnectionManager>) {
     let mut failures = 0;
     loop {
-        match attendant.topics.subscriber(&link).await {
+        match task.registry.subscriber(&manager).await {
             Ok(subscriber) => {
                 failures = 0;
-                if Service::new(&attendant.topics, subscriber).run(&attendant, &link).await {
+                if SubscriptionSession::new(&task.registry, subscriber).run(&task, &manager).await {
                     return;
                 }
-                attendant.lost();
+                task.mark_lost();
             }
             Err(failure) if failure.kind == ErrorKind::Closed => return,
             Err(_) => {
                 failures += 1;
-                sleep(link.pause(failures)).await;
-                if attendant.retire() {
+                sleep(manager.backoff(failures)).await;
+                if task.stop_if_idle() {
                     return;
                 }
             }
@@ -206,84 +212,84 @@ async fn attend(attendant: Attendant, link: Arc<Link>) {
     }
 }
 
-/// What one connection is subscribed to.
-struct Service<'a> {
-    topics: &'a Topics,
+/// The subscriptions of one connection.
+struct SubscriptionSession<'a> {
+    registry: &'a SubscriptionRegistry,
     subscriber: Subscriber,
     confirmed: HashSet<Vec<u8>>,
     refused: HashSet<Vec<u8>>,
     retry_at: Instant,
-    /// Channels that must be looked at, besides those that changed.
-    anew: Vec<Vec<u8>>,
+    /// Channels to compare besides the changed ones.
+    recheck: Vec<Vec<u8>>,
 }
 
-impl<'a> Service<'a> {
-    fn new(topics: &'a Topics, subscriber: Subscriber) -> Service<'a> {
+impl<'a> SubscriptionSession<'a> {
+    fn new(registry: &'a SubscriptionRegistry, subscriber: Subscriber) -> SubscriptionSession<'a> {
         // a new connection is subscribed to nothing
-        let anew = topics.table().topics.keys().cloned().collect();
+        let recheck = registry.table().channels.keys().cloned().collect();
         let (confirmed, refused) = (HashSet::new(), HashSet::new());
-        Service { topics, subscriber, confirmed, refused, retry_at: Instant::now(), anew }
+        SubscriptionSession { registry, subscriber, confirmed, refused, retry_at: Instant::now(), recheck }
     }
 
-    /// Serves the listeners. `true`: nobody listens any longer; `false`: the connection is gone, or the store was closed.
-    async fn run(&mut self, attendant: &Attendant, link: &Link) -> bool {
+    /// Serves the listeners. `true`: nobody listens any more; `false`: the connection is lost, or the store was closed.
+    async fn run(&mut self, task: &RegistryTask, manager: &ConnectionManager) -> bool {
         loop {
-            while !link.is_closed() {
-                let (join, leave) = self.difference();
-                if join.is_empty() && leave.is_empty() {
+            while !manager.is_closed() {
+                let (to_subscribe, to_unsubscribe) = self.diff();
+                if to_subscribe.is_empty() && to_unsubscribe.is_empty() {
                     break;
                 }
-                if self.adjust(&join, &leave).await.is_err() {
+                if self.apply(&to_subscribe, &to_unsubscribe).await.is_err() {
                     return false;
                 }
             }
-            if link.is_closed() {
+            if manager.is_closed() {
                 return false;
             }
-            let idle = self.topics.table().topics.is_empty();
+            let idle = self.registry.table().channels.is_empty();
             tokio::select! {
                 () = self.subscriber.gone() => return false,
-                () = self.topics.changed.notified() => {}
-                () = sleep_until(self.retry_at), if !self.refused.is_empty() => self.anew.extend(self.refused.drain()),
-                () = sleep(LINGER), if idle => if attendant.retire() { return true },
+                () = self.registry.changed.notified() => {}
+                () = sleep_until(self.retry_at), if !self.refused.is_empty() => self.recheck.extend(self.refused.drain()),
+                () = sleep(STOP_AFTER_IDLE), if idle => if task.stop_if_idle() { return true },
             }
         }
     }
 
-    /// What to subscribe to and what to leave, as the table is now.
-    fn difference(&mut self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
-        let mut table = self.topics.table();
+    /// The channels to subscribe to and to unsubscribe from, as the table is now.
+    fn diff(&mut self) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let mut table = self.registry.table();
         let mut changed: HashSet<Vec<u8>> = table.dirty.drain(..).collect();
-        changed.extend(self.anew.drain(..));
-        let (mut join, mut leave) = (Vec::new(), Vec::new());
+        changed.extend(self.recheck.drain(..));
+        let (mut to_subscribe, mut to_unsubscribe) = (Vec::new(), Vec::new());
         for channel in changed {
-            match (table.topics.get(&channel), self.confirmed.contains(&channel)) {
-                // left and come back before anybody looked: it has been subscribed all the time, and the new listener hears
-                // of it now
-                (Some(topic), true) => topic.hint(|hearing| hearing.subscribed = true),
-                (Some(_), false) => join.push(channel),
-                (None, true) => leave.push(channel),
+            match (table.channels.get(&channel), self.confirmed.contains(&channel)) {
+                // left and joined again before the comparison: it has been subscribed all the time, and the new
+                // listener is told now
+                (Some(entry), true) => entry.update(|state| state.subscribed = true),
+                (Some(_), false) => to_subscribe.push(channel),
+                (None, true) => to_unsubscribe.push(channel),
                 (None, false) => {
                     self.refused.remove(&channel);
                 }
             }
         }
-        (join, leave)
+        (to_subscribe, to_unsubscribe)
     }
 
-    /// Makes up the difference; an error means that the connection is gone.
-    async fn adjust(&mut self, join: &[Vec<u8>], leave: &[Vec<u8>]) -> Result<(), ()> {
-        if !leave.is_empty() {
-            match self.subscriber.unsubscribe(leave).await {
-                Ok(()) => self.confirmed.retain(|channel| !leave.contains(channel)),
-                // without the right to leave, what comes in is ignored
-                Err(Unsubscribed::Refused(_)) => {}
-                Err(Unsubscribed::Lost) => return Err(()),
+    /// Sends the difference; an error means that the connection is lost.
+    async fn apply(&mut self, to_subscribe: &[Vec<u8>], to_unsubscribe: &[Vec<u8>]) -> Result<(), ()> {
+        if !to_unsubscribe.is_empty() {
+            match self.subscriber.unsubscribe(to_unsubscribe).await {
+                Ok(()) => self.confirmed.retain(|channel| !to_unsubscribe.contains(channel)),
+                // without permission to unsubscribe, its messages are ignored
+                Err(SubscribeError::Refused(_)) => {}
+                Err(SubscribeError::Lost) => return Err(()),
             }
         }
-        match join {
+        match to_subscribe {
             [] => Ok(()),
-            [channel] => self.join(channel).await,
+            [channel] => self.subscribe(channel).await,
             several => match self.subscriber.subscribe(several).await {
                 Ok(()) => {
                     for channel in several {
@@ -291,38 +297,38 @@ impl<'a> Service<'a> {
                     }
                     Ok(())
                 }
-                // one bad channel spoils the command, so each is asked for by itself
-                Err(Unsubscribed::Refused(_)) => {
+                // one refused channel fails the whole command, so each is sent by itself
+                Err(SubscribeError::Refused(_)) => {
                     for channel in several {
-                        self.join(channel).await?;
+                        self.subscribe(channel).await?;
                     }
                     Ok(())
                 }
-                Err(Unsubscribed::Lost) => Err(()),
+                Err(SubscribeError::Lost) => Err(()),
             },
         }
     }
 
-    async fn join(&mut self, channel: &Vec<u8>) -> Result<(), ()> {
+    async fn subscribe(&mut self, channel: &Vec<u8>) -> Result<(), ()> {
         match self.subscriber.subscribe(std::slice::from_ref(channel)).await {
             Ok(()) => self.confirm(channel),
-            Err(Unsubscribed::Refused(text)) => {
+            Err(SubscribeError::Refused(text)) => {
                 let failure = refusal::classify(&text);
                 tracing::debug!(detail = failure.detail, "subscription refused; its waiters poll");
-                self.topics.hint(channel, |hearing| hearing.refused = failure.kind == ErrorKind::NotPermitted);
+                self.registry.update(channel, |state| state.refused = failure.kind == ErrorKind::NotPermitted);
                 self.refused.insert(channel.clone());
-                self.retry_at = Instant::now() + REFUSED_AGAIN;
+                self.retry_at = Instant::now() + RETRY_REFUSED_AFTER;
             }
-            Err(Unsubscribed::Lost) => return Err(()),
+            Err(SubscribeError::Lost) => return Err(()),
         }
         Ok(())
     }
 
     fn confirm(&mut self, channel: &[u8]) {
         self.confirmed.insert(channel.to_vec());
-        self.topics.hint(channel, |hearing| {
-            hearing.subscribed = true;
-            hearing.refused = false;
+        self.registry.update(channel, |state| {
+            state.subscribed = true;
+            state.refused = false;
         });
     }
 }
@@ -336,7 +342,7 @@ mod tests {
     use crate::backend::redis::node::Node;
     use crate::backend::redis::{Endpoint, RedisOptions};
 
-    /// Where nobody answers.
+    /// An address where nothing listens.
     fn node() -> Node {
         let options = RedisOptions::default();
         let nowhere = Endpoint::parse("unix:///nowhere/at/all", &options).unwrap();
@@ -345,41 +351,41 @@ mod tests {
 
     #[test]
     fn a_task_that_retired_takes_nothing_from_its_successor() {
-        let topics = Arc::new(Topics::default());
-        let number = topics.table().needs_attendant().unwrap();
-        let first = Attendant { topics: topics.clone(), number };
-        assert!(first.retire(), "nobody listens");
-        let number = topics.table().needs_attendant().expect("a successor");
+        let registry = Arc::new(SubscriptionRegistry::default());
+        let number = registry.table().claim_task().unwrap();
+        let first = RegistryTask { registry: registry.clone(), number };
+        assert!(first.stop_if_idle(), "nobody listens");
+        let number = registry.table().claim_task().expect("a successor");
         // its future is dropped only now
         drop(first);
-        assert_eq!(topics.table().needs_attendant(), None, "two would look after one table");
-        drop(Attendant { topics: topics.clone(), number });
-        assert!(topics.table().needs_attendant().is_some());
+        assert_eq!(registry.table().claim_task(), None, "two would look after one table");
+        drop(RegistryTask { registry: registry.clone(), number });
+        assert!(registry.table().claim_task().is_some());
     }
 
     #[tokio::test]
     async fn who_listens_hears_that_the_task_has_ended_with_its_runtime() {
-        let (topics, node) = (Arc::new(Topics::default()), node());
-        let mut subscription = subscribe(&topics, &node.link, b"c".to_vec());
-        topics.hint(b"c", |hearing| hearing.subscribed = true);
-        subscription.hearing.borrow_and_update();
-        let number = topics.table().attended_by.unwrap();
-        drop(Attendant { topics: topics.clone(), number });
-        assert!(!subscription.hearing.borrow_and_update().subscribed);
+        let (registry, node) = (Arc::new(SubscriptionRegistry::default()), node());
+        let mut subscription = subscribe(&registry, &node.manager, b"c".to_vec());
+        registry.update(b"c", |state| state.subscribed = true);
+        subscription.state.borrow_and_update();
+        let number = registry.table().task.unwrap();
+        drop(RegistryTask { registry: registry.clone(), number });
+        assert!(!subscription.state.borrow_and_update().subscribed);
     }
 
-    /// A runtime that ends while one of its threads is about to subscribe: what that thread spawns is dropped on the spot.
+    /// A runtime ends while one of its threads subscribes: a task spawned by that thread is dropped at once.
     #[test]
     fn a_runtime_can_end_while_somebody_subscribes() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-        let (topics, node) = (Arc::new(Topics::default()), node());
+        let (registry, node) = (Arc::new(SubscriptionRegistry::default()), node());
         let (inside, entered) = mpsc::channel();
         let (go, gate) = mpsc::channel::<()>();
         let (ended, end) = mpsc::channel();
         runtime.spawn(async move {
             inside.send(()).unwrap();
             gate.recv().unwrap();
-            drop(subscribe(&topics, &node.link, b"c".to_vec()));
+            drop(subscribe(&registry, &node.manager, b"c".to_vec()));
             ended.send(()).unwrap();
         });
         let (alive, closed) = mpsc::channel::<()>();
@@ -389,7 +395,7 @@ mod tests {
         });
         entered.recv().unwrap();
         runtime.shutdown_background();
-        // the other thread has dropped all other tasks: from now on the runtime takes none
+        // the other thread has dropped all other tasks: the runtime accepts no new ones
         assert!(closed.recv().is_err());
         go.send(()).unwrap();
         end.recv_timeout(Duration::from_secs(20)).expect("it waits for itself");

@@ -1,5 +1,5 @@
-//! A waiting thread's own ear: one subscription, on a connection that this thread reads itself. So a wake-up reaches the
-//! waiter without a detour over another thread.
+//! A subscription that a waiting thread reads itself, so that a wake-up reaches the waiter without a switch to another
+//! thread.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,155 +7,161 @@ use std::time::Duration;
 
 use redis::{Cmd, PushKind, Value};
 
-use super::line::{Line, Patience};
-use super::lines::Lines;
-use super::shared::Shared;
-use crate::backend::{Heard, Interrupt, Lookout};
+use super::line::{BlockingConnection, Deadline};
+use super::lines::ConnectionPool;
+use super::shared::NodeContext;
+use crate::backend::{BlockingSubscription, Interrupt, Notification};
 use crate::driver::clock;
 use crate::machine::{Outcome, Time};
 
-/// So many threads at a time have an ear of their own; any further ones share the subscriptions of the tasks.
-const MOST: usize = 8;
-/// How many connections are kept for the next waiters.
-const KEPT: usize = 2;
-/// Time limits of sockets are as coarse as the ticks of the kernel; shorter waits need a better clock.
-const SHORT: Duration = Duration::from_millis(10);
-/// So often at most a connection is read to pass over what came in; nobody keeps a caller busy by talking.
-const PASSES: usize = 8;
+/// At most so many threads at a time have a subscription of their own; further ones use those of the registry.
+const MAX_THREADS: usize = 8;
+/// How many connections are kept for later waiters.
+const MAX_IDLE: usize = 2;
+/// Socket time limits are as coarse as the kernel's tick; for shorter waits the socket is polled.
+const COARSE_TIMER: Duration = Duration::from_millis(10);
+/// At most so many reads drain a connection, so that a publisher cannot keep a caller busy.
+const MAX_DRAIN_READS: usize = 8;
 
-/// The ears of one server's waiting threads.
-pub(crate) struct Lookouts {
-    shared: Arc<Shared>,
-    lines: Arc<Lines>,
-    idle: Mutex<Vec<Line>>,
-    /// How many threads listen now.
-    standing: AtomicUsize,
+/// The subscriptions of one server's waiting threads.
+pub(crate) struct BlockingSubscriptions {
+    shared: Arc<NodeContext>,
+    pool: Arc<ConnectionPool>,
+    idle: Mutex<Vec<BlockingConnection>>,
+    /// How many threads have one now.
+    active: AtomicUsize,
     closed: AtomicBool,
 }
 
-impl Lookouts {
-    pub(crate) fn new(shared: Arc<Shared>, lines: Arc<Lines>) -> Lookouts {
+impl BlockingSubscriptions {
+    pub(crate) fn new(shared: Arc<NodeContext>, connections: Arc<ConnectionPool>) -> BlockingSubscriptions {
         let (idle, standing, closed) = (Mutex::default(), AtomicUsize::new(0), AtomicBool::new(false));
-        Lookouts { shared, lines, idle, standing, closed }
+        BlockingSubscriptions { shared, pool: connections, idle, active: standing, closed }
     }
 
-    /// Subscribes to `channel`; `None` when it cannot be had within the caller's patience, or by no more threads.
-    pub(crate) fn post(self: &Arc<Self>, channel: Vec<u8>, patience: Patience<'_>) -> Option<Posted> {
-        if self.standing.fetch_add(1, Ordering::Relaxed) >= MOST {
-            self.standing.fetch_sub(1, Ordering::Relaxed);
+    /// Subscribes to `channel`; `None` when that is not possible before the deadline, or for no more threads.
+    pub(crate) fn subscribe(
+        self: &Arc<Self>,
+        channel: Vec<u8>,
+        deadline: Deadline<'_>,
+    ) -> Option<SubscribedConnection> {
+        if self.active.fetch_add(1, Ordering::Relaxed) >= MAX_THREADS {
+            self.active.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        let mut posted = Posted { lookouts: self.clone(), line: None, channel };
+        let mut subscription = SubscribedConnection { owner: self.clone(), connection: None, channel };
         loop {
             let kept = self.idle().pop();
             let reused = kept.is_some();
-            let mut line = match kept {
-                Some(line) if line.epoch == self.shared.epoch() => line,
+            let mut connection = match kept {
+                Some(connection) if connection.epoch == self.shared.epoch() => connection,
                 Some(stale) => {
-                    self.lines.lose(stale);
+                    self.pool.discard(stale);
                     continue;
                 }
-                None => self.lines.open(patience).ok()?,
+                None => self.pool.open(deadline).ok()?,
             };
-            let limit = Patience { until: self.shared.reply_until(patience.until, clock::now()), ..patience };
-            match subscribe(&mut line, &posted.channel, limit) {
+            let limit = Deadline { until: self.shared.reply_until(deadline.until, clock::now()), ..deadline };
+            match confirm_subscription(&mut connection, &subscription.channel, limit) {
                 Some(true) => {
-                    posted.line = Some(line);
-                    return Some(posted);
+                    subscription.connection = Some(connection);
+                    return Some(subscription);
                 }
                 // closed by the server while it was idle
-                None if reused => self.lines.lose(line),
+                None if reused => self.pool.discard(connection),
                 Some(false) | None => {
-                    self.lines.lose(line);
+                    self.pool.discard(connection);
                     return None;
                 }
             }
         }
     }
 
-    /// Closes what is idle; what is in use is closed when its waiter ends.
+    /// Closes the idle connections; the others are closed when their waiters end.
     pub(crate) fn close(&self) {
         let mut idle = self.idle();
         self.closed.store(true, Ordering::Release);
-        let lines = std::mem::take(&mut *idle);
+        let connections = std::mem::take(&mut *idle);
         drop(idle);
-        drop(lines);
+        drop(connections);
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Line>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<BlockingConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One thread on the lookout.
-pub(crate) struct Posted {
-    lookouts: Arc<Lookouts>,
-    /// Until the connection is lost.
-    line: Option<Line>,
+/// The subscription of one thread.
+pub(crate) struct SubscribedConnection {
+    owner: Arc<BlockingSubscriptions>,
+    /// `None` once the connection is lost.
+    connection: Option<BlockingConnection>,
     channel: Vec<u8>,
 }
 
-impl Lookout for Posted {
-    fn hear(&mut self, until: Time, interrupt: &dyn Interrupt) -> Heard {
-        let Some(line) = &mut self.line else { return Heard::Lost };
-        if line.epoch != self.lookouts.shared.epoch() {
-            return Heard::Lost;
+impl BlockingSubscription for SubscribedConnection {
+    fn recv(&mut self, until: Time, interrupt: &dyn Interrupt) -> Notification {
+        let Some(connection) = &mut self.connection else { return Notification::Lost };
+        if connection.epoch != self.owner.shared.epoch() {
+            return Notification::Lost;
         }
-        let Ok(left) = (Patience { until, interrupt }).check() else { return Heard::Nothing };
-        if left <= SHORT && !has_something(line, left) {
-            return Heard::Nothing;
+        let Ok(left) = (Deadline { until, interrupt }).check() else { return Notification::TimedOut };
+        if left <= COARSE_TIMER && !is_readable(connection, left) {
+            return Notification::TimedOut;
         }
-        match line.hear(left) {
-            Some(Outcome::Applied(value)) if is_about(&value, "message", &self.channel) => {
-                // one attempt answers all that came along
-                while let Some(Outcome::Applied(_)) = line.reply_at_hand() {}
-                Heard::Message
+        match connection.recv_message_within(left) {
+            Some(Outcome::Applied(value)) if is_push_about(&value, "message", &self.channel) => {
+                // one attempt answers all messages that have arrived
+                while let Some(Outcome::Applied(_)) = connection.buffered_reply() {}
+                Notification::Message
             }
-            // also the end of an earlier subscription, and what was said before it
-            None | Some(Outcome::Applied(_)) => Heard::Nothing,
-            Some(_) => Heard::Lost,
+            // also the end of an earlier subscription, and messages before it
+            None | Some(Outcome::Applied(_)) => Notification::TimedOut,
+            Some(_) => Notification::Lost,
         }
     }
 
-    fn pass_over(&mut self) {
-        let Some(line) = &mut self.line else { return };
-        for _ in 0..PASSES {
-            if !has_something(line, Duration::ZERO) || !matches!(line.hear(SHORT), Some(Outcome::Applied(_))) {
+    fn drain(&mut self) {
+        let Some(connection) = &mut self.connection else { return };
+        for _ in 0..MAX_DRAIN_READS {
+            if !is_readable(connection, Duration::ZERO)
+                || !matches!(connection.recv_message_within(COARSE_TIMER), Some(Outcome::Applied(_)))
+            {
                 return;
             }
-            while let Some(Outcome::Applied(_)) = line.reply_at_hand() {}
+            while let Some(Outcome::Applied(_)) = connection.buffered_reply() {}
         }
     }
 }
 
-/// Whether there is something to read, at once or within `left`.
+/// Whether the socket is readable, now or within `left`.
 #[cfg(unix)]
-fn has_something(line: &Line, left: Duration) -> bool {
+fn is_readable(connection: &BlockingConnection, left: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let limit = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-    poll(&mut [PollFd::new(&*line.wire().socket(), PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::new(&*connection.stream().socket(), PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
 }
 
-/// Whether there may be something to read after `left`.
+/// Whether the socket may be readable after `left`.
 #[cfg(not(unix))]
-fn has_something(_: &Line, left: Duration) -> bool {
+fn has_something(_: &BlockingConnection, left: Duration) -> bool {
     std::thread::park_timeout(left);
     !left.is_zero()
 }
 
-impl Drop for Posted {
+impl Drop for SubscribedConnection {
     fn drop(&mut self) {
-        self.lookouts.standing.fetch_sub(1, Ordering::Relaxed);
-        let Some(mut line) = self.line.take() else { return };
-        // the confirmation is passed over by the next one who uses the connection
-        let patience = Patience { until: clock::now(), interrupt: &crate::backend::Uninterrupted };
-        if line.post(&command("UNSUBSCRIBE", &self.channel), patience).is_err() {
-            return self.lookouts.lines.lose(line);
+        self.owner.active.fetch_sub(1, Ordering::Relaxed);
+        let Some(mut connection) = self.connection.take() else { return };
+        // the confirmation is skipped by the next user of the connection
+        let deadline = Deadline { until: clock::now(), interrupt: &crate::backend::Uninterrupted };
+        if connection.send(&command("UNSUBSCRIBE", &self.channel), deadline).is_err() {
+            return self.owner.pool.discard(connection);
         }
-        let mut idle = self.lookouts.idle();
-        // asked under the lock, so that `close` misses none
-        if idle.len() < KEPT && !self.lookouts.closed.load(Ordering::Acquire) {
-            idle.push(line);
+        let mut idle = self.owner.idle();
+        // checked under the lock, so that `close` misses none
+        if idle.len() < MAX_IDLE && !self.owner.closed.load(Ordering::Acquire) {
+            idle.push(connection);
         }
     }
 }
@@ -166,12 +172,12 @@ fn command(word: &str, channel: &[u8]) -> Vec<u8> {
     command.get_packed_command()
 }
 
-/// Whether it is confirmed; `None` when the connection is of no use.
-fn subscribe(line: &mut Line, channel: &[u8], patience: Patience<'_>) -> Option<bool> {
-    line.post(&command("SUBSCRIBE", channel), patience).ok()?;
+/// Whether it is confirmed; `None` when the connection is unusable.
+fn confirm_subscription(connection: &mut BlockingConnection, channel: &[u8], deadline: Deadline<'_>) -> Option<bool> {
+    connection.send(&command("SUBSCRIBE", channel), deadline).ok()?;
     loop {
-        match line.hear(patience.check().ok()?) {
-            Some(Outcome::Applied(value)) if is_about(&value, "subscribe", channel) => return Some(true),
+        match connection.recv_message_within(deadline.check().ok()?) {
+            Some(Outcome::Applied(value)) if is_push_about(&value, "subscribe", channel) => return Some(true),
             Some(Outcome::Applied(Value::ServerError(_))) => return Some(false),
             None | Some(Outcome::Applied(_)) => {}
             Some(_) => return None,
@@ -179,8 +185,8 @@ fn subscribe(line: &mut Line, channel: &[u8], patience: Patience<'_>) -> Option<
     }
 }
 
-/// Whether `value` says `what` about `channel`, in either protocol.
-fn is_about(value: &Value, what: &str, channel: &[u8]) -> bool {
+/// Whether `value` is a push of this kind about `channel`, in either protocol.
+fn is_push_about(value: &Value, what: &str, channel: &[u8]) -> bool {
     let is = |value: Option<&Value>, text: &[u8]| matches!(value, Some(Value::BulkString(bytes)) if bytes == text);
     match value {
         Value::Push { kind, data } => {

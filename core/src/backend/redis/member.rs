@@ -1,5 +1,5 @@
-//! What one server of several (Redlock) needs besides: it says which run of it a new connection goes to, since a server that
-//! was started anew without its data must not vote.
+//! Which run of the server process a connection goes to. Redlock needs it: a server that was restarted without its data
+//! must not vote.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,37 +8,37 @@ use std::time::Duration;
 
 use crate::machine::quorum::Life;
 
-/// Is told about every connection, before anything is asked on it.
+/// Called for every connection, before any request is sent on it.
 #[derive(Clone)]
-pub(crate) struct Witness(Arc<dyn Fn(Option<Life>) + Send + Sync>);
+pub(crate) struct RunObserver(Arc<dyn Fn(Option<Life>) + Send + Sync>);
 
-impl Witness {
-    pub(crate) fn new(told: impl Fn(Option<Life>) + Send + Sync + 'static) -> Witness {
-        Witness(Arc::new(told))
+impl RunObserver {
+    pub(crate) fn new(told: impl Fn(Option<Life>) + Send + Sync + 'static) -> RunObserver {
+        RunObserver(Arc::new(told))
     }
 
-    /// Passes on what the server said in its `INFO`; nothing, if it would not.
-    pub(crate) fn tell(&self, info: &str) {
-        (self.0)(life(info));
+    /// Passes on the server's `INFO`; `None` if it refused.
+    pub(crate) fn observe(&self, info: &str) {
+        (self.0)(parse_run(info));
     }
 }
 
-/// It says nothing about which server it is.
-impl PartialEq for Witness {
-    fn eq(&self, _: &Witness) -> bool {
+/// It is no part of an endpoint's identity.
+impl PartialEq for RunObserver {
+    fn eq(&self, _: &RunObserver) -> bool {
         true
     }
 }
 
-impl Eq for Witness {}
+impl Eq for RunObserver {}
 
-impl fmt::Debug for Witness {
+impl fmt::Debug for RunObserver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Witness")
     }
 }
 
-fn life(info: &str) -> Option<Life> {
+fn parse_run(info: &str) -> Option<Life> {
     let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
     let field = |name: &str| fields.get(name).map(|value| value.trim());
     let name = field("run_id")?.as_bytes();
@@ -60,9 +60,9 @@ mod tests {
     fn a_server_says_which_run_it_is() {
         let info = "# Server\r\nrun_id:0123456789012345678901234567890123456789\r\nuptime_in_seconds:77\r\n\
                     # Persistence\r\naof_enabled:1\r\n";
-        let told = life(info).unwrap();
+        let told = parse_run(info).unwrap();
         assert_eq!((told.run_id[9], told.uptime.as_secs(), told.keeps_data), (b'9', 77, true));
-        assert!(!life(&info.replace("aof_enabled:1", "aof_enabled:0")).unwrap().keeps_data);
-        assert_eq!(life(""), None);
+        assert!(!parse_run(&info.replace("aof_enabled:1", "aof_enabled:0")).unwrap().keeps_data);
+        assert_eq!(parse_run(""), None);
     }
 }

@@ -78,27 +78,27 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 pub use cluster::ClusterStore;
-pub use endpoint::{Endpoint, Place, Protocol, TlsFiles};
-pub use hosts::{Seeds, Sentinels};
+pub use endpoint::{ConnectionAddr, Endpoint, Protocol, TlsFiles};
+pub use hosts::{ClusterSeeds, SentinelConfig};
 
-use self::line::Patience;
-use self::node::{How, Node};
-use self::pursuit::Pursuit;
-use self::scout::Scout;
-use self::shared::Common;
+use self::line::Deadline;
+use self::node::{Node, SendOptions};
+use self::pursuit::FailoverRetry;
+use self::scout::SentinelResolver;
+use self::shared::StoreState;
 use crate::backend::{
-    Boxed, CredentialsSource, Facts, Interrupt, Lookout, Notify, Secret, Store, StoreStats, Subscription,
+    BlockingSubscription, Boxed, CredentialsSource, Facts, Interrupt, Notify, Secret, Store, StoreStats, Subscription,
 };
 use crate::driver::clock;
 use crate::error::{Error, ErrorKind};
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
 
-/// How a store speaks to its server. What the address says comes first.
+/// The options of a store. What the address says takes precedence.
 #[derive(Clone, Debug)]
 pub struct RedisOptions {
     /// How long making a connection may take, name resolution and TLS included.
     pub connect_timeout: Duration,
-    /// How long a reply may take. A connection that is slower is given up.
+    /// How long a reply may take. A slower connection is closed.
     pub request_timeout: Duration,
     /// The name that `CLIENT LIST` shows; set where the server and the user's permissions allow it.
     pub client_name: Option<String>,
@@ -108,16 +108,16 @@ pub struct RedisOptions {
     pub cert_file: Option<PathBuf>,
     /// The client's private key, PEM.
     pub key_file: Option<PathBuf>,
-    /// Believe any certificate. For experiments only.
+    /// Accept any certificate. For experiments only.
     pub tls_insecure: bool,
-    /// From this many blocking callers at a time on, they share connections until half of them have gone: see
-    /// [`SHARE_FROM`]. By default nobody shares.
+    /// From this many concurrent blocking callers on, they share connections, until half of them have gone: see
+    /// [`SHARE_FROM`]. By default they never do.
     pub share_from: usize,
     /// How a cluster's releases are announced and heard.
     pub notify: Notify,
     /// How many replicas must confirm a grant; 0 for none.
     pub min_replicas: u32,
-    /// How long they may take.
+    /// How long the replicas may take.
     pub replica_timeout: Duration,
     /// The user that Sentinels know; `None` for their default user.
     pub sentinel_username: Option<String>,
@@ -125,13 +125,13 @@ pub struct RedisOptions {
     pub sentinel_password: Option<Secret>,
     /// Whether Sentinels are spoken to over TLS.
     pub sentinel_tls: bool,
-    /// Whom to ask for user and password of each new connection to a server, Sentinels excepted; `None` for what the
-    /// address says.
+    /// Supplies user and password of each new connection to a server, Sentinels excepted; `None` for those of the
+    /// address.
     pub credentials: Option<Arc<CredentialsSource>>,
 }
 
-/// With this many threads at work, connections whose requests travel together are faster than one connection each, which
-/// costs the server two system calls for every request. Measured with 2 to 64 threads on two processors.
+/// With this many threads, connections whose requests travel together are faster than one connection each, which costs
+/// the server two system calls for every request. Measured with 2 to 64 threads on two processors.
 pub const SHARE_FROM: usize = 8;
 
 impl Default for RedisOptions {
@@ -156,8 +156,7 @@ impl Default for RedisOptions {
     }
 }
 
-/// Locks on one Redis or Valkey server, 6.2 or newer: always the same one, or whichever is the master of a group that
-/// Sentinels watch.
+/// Locks on one Redis or Valkey server, 6.2 or newer: a fixed one, or the present master of a group with Sentinels.
 pub struct RedisStore {
     node: Arc<Node>,
 }
@@ -170,16 +169,16 @@ impl RedisStore {
 
     /// A store for the server at `endpoint`. No I/O happens.
     pub fn at(endpoint: Endpoint, options: RedisOptions) -> RedisStore {
-        RedisStore { node: Arc::new(Node::at(endpoint, options, Arc::new(Common::default()), 0)) }
+        RedisStore { node: Arc::new(Node::at(endpoint, options, Arc::new(StoreState::default()), 0)) }
     }
 
     /// A store for the master of a group, wherever its Sentinels say that it is. No I/O happens.
-    pub fn watched(group: Sentinels, options: RedisOptions) -> RedisStore {
-        RedisStore { node: Arc::new(Node::watched(Scout::new(group, options.clone()), options)) }
+    pub fn with_sentinels(group: SentinelConfig, options: RedisOptions) -> RedisStore {
+        RedisStore { node: Arc::new(Node::with_sentinels(SentinelResolver::new(group, options.clone()), options)) }
     }
 
-    fn common(&self) -> &Common {
-        &self.node.shared.common
+    fn state(&self) -> &StoreState {
+        &self.node.context.store_state
     }
 }
 
@@ -187,58 +186,68 @@ impl Store for RedisStore {
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let node = self.node.clone();
         Box::pin(async move {
-            let answer = node.call_from_loop(&op, How::default(), until).await.answer;
-            // boxed, so that a call that need not search is small
-            if is_misled(&node, &answer) { Box::pin(search(&node, &op, until, answer)).await } else { answer }
+            let answer = node.call_from_loop(&op, SendOptions::default(), until).await.answer;
+            // boxed, so that a call without a failover is small
+            if was_replica(&node, &answer) {
+                Box::pin(retry_on_new_master(&node, &op, until, answer)).await
+            } else {
+                answer
+            }
         })
     }
 
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
-        let call = || self.node.call_blocking(op, How::default(), until, interrupt).answer;
+        let call = || self.node.call_blocking(op, SendOptions::default(), until, interrupt).answer;
         let mut answer = call();
-        if is_misled(&self.node, &answer) {
-            let (mut pursuit, patience) = (Pursuit::new(until), Patience { until, interrupt });
-            while let Some(pause) = pursuit.pause(&answer.outcome, clock::now())
+        if was_replica(&self.node, &answer) {
+            let (mut retry, deadline) = (FailoverRetry::new(until), Deadline { until, interrupt });
+            while let Some(pause) = retry.pause_after(&answer.outcome, clock::now())
                 && !interrupt.interrupted()
             {
-                pursuit::pause_on_thread(pause, patience);
+                pursuit::pause_blocking(pause, deadline);
                 answer = call();
             }
-            answer = pursuit.settled_answer(answer);
+            answer = retry.final_answer(answer);
         }
         answer
     }
 
     fn connection(&self) -> u64 {
-        // an acquire that waits for replicas goes down a connection of its own, which an undo does not follow; so does a
-        // request from an event loop over its own connection
-        let alone = self.node.shared.options.min_replicas > 0 || self.node.berth().is_some();
-        if alone { 0 } else { self.node.link.number() }
+        // an acquire that waits for replicas uses a dedicated connection, which an undo does not follow; a request from
+        // an event loop uses the loop's own connection
+        let alone = self.node.context.options.min_replicas > 0 || self.node.event_loop_connection().is_some();
+        if alone { 0 } else { self.node.manager.number() }
     }
 
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
         self.node.subscribe(naming::channel(kind, key), false)
     }
 
-    fn lookout(&self, kind: Kind, key: &Key, until: Time, interrupt: &dyn Interrupt) -> Option<Box<dyn Lookout>> {
-        let patience = Patience { until, interrupt };
-        Some(Box::new(self.node.lookouts.post(naming::channel(kind, key), patience)?))
+    fn subscribe_blocking(
+        &self,
+        kind: Kind,
+        key: &Key,
+        until: Time,
+        interrupt: &dyn Interrupt,
+    ) -> Option<Box<dyn BlockingSubscription>> {
+        let deadline = Deadline { until, interrupt };
+        Some(Box::new(self.node.blocking_subscriptions.subscribe(naming::channel(kind, key), deadline)?))
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
         let node = self.node.clone();
         Box::pin(async move {
-            let mut pursuit = Pursuit::new(until);
+            let mut retry = FailoverRetry::new(until);
             let mut facts = loop {
-                let failure = match facts::look(&node, until).await {
+                let failure = match facts::query(&node, until).await {
                     Ok(facts) => break facts,
                     Err(failure) => failure,
                 };
-                let pause = if node.moves() { pursuit.pause_after(&failure, clock::now()) } else { None };
-                let Some(pause) = pause else { return Err(pursuit.settled(failure)) };
+                let pause = if node.can_move() { retry.pause_after_failure(&failure, clock::now()) } else { None };
+                let Some(pause) = pause else { return Err(retry.final_failure(failure)) };
                 sleep(pause).await;
             };
-            if node.moves() {
+            if node.can_move() {
                 facts.grade = facts.grade.min(Grade::BestEffort);
             }
             Ok(facts)
@@ -246,33 +255,33 @@ impl Store for RedisStore {
     }
 
     fn stats(&self) -> StoreStats {
-        self.common().stats()
+        self.state().stats()
     }
 
     fn address(&self) -> &str {
-        &self.node.shared.name
+        &self.node.context.name
     }
 
     fn close(&self) {
-        self.common().close();
+        self.state().close();
         self.node.close();
     }
 }
 
-/// The rest of a call whose server is a replica by now: the same question to whoever is the master a moment later.
-async fn search(node: &Arc<Node>, op: &Op, until: Time, mut answer: Answer) -> Answer {
-    let mut pursuit = Pursuit::new(until);
-    while let Some(pause) = pursuit.pause(&answer.outcome, clock::now()) {
+/// Repeats a call whose server has become a replica, until the new master answers.
+async fn retry_on_new_master(node: &Arc<Node>, op: &Op, until: Time, mut answer: Answer) -> Answer {
+    let mut retry = FailoverRetry::new(until);
+    while let Some(pause) = retry.pause_after(&answer.outcome, clock::now()) {
         sleep(pause).await;
-        answer = node.call_from_loop(op, How::default(), until).await.answer;
+        answer = node.call_from_loop(op, SendOptions::default(), until).await.answer;
     }
-    pursuit.settled_answer(answer)
+    retry.final_answer(answer)
 }
 
-/// Whether the server that was asked was no master, and another one may be.
-fn is_misled(node: &Node, answer: &Answer) -> bool {
+/// Whether a replica answered, and another server may be the master.
+fn was_replica(node: &Node, answer: &Answer) -> bool {
     let replica = matches!(&answer.outcome, Outcome::NotApplied(failure) if failure.kind == ErrorKind::ReadOnly);
-    replica && node.moves()
+    replica && node.can_move()
 }
 
 impl Drop for RedisStore {

@@ -1,5 +1,7 @@
-//! Time limits without wake-ups. A time limit that is set from outside the runtime wakes it, if it ends before everything
-//! else that the runtime is waiting for. So while there are requests, the runtime never waits for long.
+//! A timer that ticks while requests are in flight, so that setting a time limit needs no wake-up.
+//!
+//! A time limit set from outside the runtime wakes it, if it ends before everything else that the runtime waits for.
+//! With this tick the runtime never waits for longer than a time limit.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -7,41 +9,41 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// Shorter than the time limits of requests are by default; longer than would be noticed as work.
-const BEAT: Duration = Duration::from_millis(100);
+/// Shorter than the default time limits of requests; rare enough not to be noticed as work.
+const TICK: Duration = Duration::from_millis(100);
 
-/// Nobody beats.
-const AT_REST: u8 = 0;
-/// There was no request since the last beat.
+/// The timer is stopped.
+const IDLE: u8 = 0;
+/// There was no request since the last tick.
 const UNUSED: u8 = 1;
-/// There was one.
+/// There was a request since the last tick.
 const USED: u8 = 2;
 
-/// Beats while there are requests.
+/// Ticks while there are requests.
 #[derive(Default)]
-pub(crate) struct Pace {
+pub(crate) struct TimerTick {
     state: AtomicU8,
-    quickened: Notify,
+    activity: Notify,
 }
 
-impl Pace {
-    /// There is a request. Wakes the runtime only after a rest.
-    pub(crate) fn quicken(&self) {
-        if self.state.load(Ordering::Relaxed) != USED && self.state.swap(USED, Ordering::AcqRel) == AT_REST {
-            self.quickened.notify_one();
+impl TimerTick {
+    /// There is a request. Wakes the runtime only if the timer was stopped.
+    pub(crate) fn note_activity(&self) {
+        if self.state.load(Ordering::Relaxed) != USED && self.state.swap(USED, Ordering::AcqRel) == IDLE {
+            self.activity.notify_one();
         }
     }
 
-    /// Beats for ever; rests when there was no request between two beats.
-    pub(crate) async fn keep(&self) {
+    /// Runs the timer for ever; it stops when there was no request between two ticks.
+    pub(crate) async fn run(&self) {
         loop {
-            self.quickened.notified().await;
+            self.activity.notified().await;
             loop {
-                sleep(BEAT).await;
+                sleep(TICK).await;
                 if self.state.swap(UNUSED, Ordering::AcqRel) == USED {
                     continue;
                 }
-                if self.state.compare_exchange(UNUSED, AT_REST, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                if self.state.compare_exchange(UNUSED, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                     break;
                 }
             }

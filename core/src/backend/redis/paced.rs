@@ -1,7 +1,7 @@
-//! A blocking socket that never keeps its caller for long, whatever comes in and however often signals do.
+//! A blocking socket that returns to its caller within a time limit, also when a caller repeats short reads.
 //!
-//! The system bounds one read or write. What calls several of them in a row, until a reply or a TLS record is whole, would
-//! go on for as long as something comes in now and then, or a signal interrupts each of them.
+//! The system limits one read or write. Code that calls several of them in a row, until a reply or a TLS record is
+//! complete, would run for as long as single bytes arrive or signals interrupt each call.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -10,65 +10,65 @@ use crate::driver::clock;
 use crate::machine::Time;
 
 /// A socket, and how long it may be used in a row.
-pub(crate) struct Paced<S> {
+pub(crate) struct BoundedSocket<S> {
     pub(crate) socket: S,
     /// Each read and write blocks for this long at most, and so do several in a row, the last one aside; `None` if they
-    /// never block at all.
-    slice: Option<Duration>,
-    /// Reads and writes since the caller was last at it.
-    moves: u32,
-    due: Time,
+    /// never block.
+    limit: Option<Duration>,
+    /// Reads and writes since the caller checked its deadline.
+    calls: u32,
+    deadline: Time,
 }
 
-impl<S> Paced<S> {
-    pub(crate) fn new(socket: S) -> Paced<S> {
-        Paced { socket, slice: None, moves: 0, due: Time::ZERO }
+impl<S> BoundedSocket<S> {
+    pub(crate) fn new(socket: S) -> BoundedSocket<S> {
+        BoundedSocket { socket, limit: None, calls: 0, deadline: Time::ZERO }
     }
 
-    /// The caller has looked at the clock, and is at it again.
-    pub(crate) fn begin(&mut self) {
-        self.moves = 0;
+    /// The caller has checked its deadline.
+    pub(crate) fn begin_calls(&mut self) {
+        self.calls = 0;
     }
 
-    pub(crate) fn set_slice(&mut self, slice: Option<Duration>) {
-        self.slice = slice;
+    pub(crate) fn set_limit(&mut self, limit: Option<Duration>) {
+        self.limit = limit;
     }
 
-    /// `WouldBlock` when it is time for the caller to look up. The clock is read from the second time on: a reply usually
-    /// comes in one piece.
-    fn pace(&mut self) -> io::Result<()> {
-        let Some(slice) = self.slice else { return Ok(()) };
-        let now = if self.moves > 0 { clock::now() } else { Time::ZERO };
-        match self.moves {
+    /// `WouldBlock` when the caller must check its deadline. The clock is read from the second call on: a reply usually
+    /// arrives in one piece.
+    fn check_limit(&mut self) -> io::Result<()> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let now = if self.calls > 0 { clock::now() } else { Time::ZERO };
+        match self.calls {
             0 => {}
-            1 => self.due = now + slice,
-            _ if now >= self.due => return Err(io::ErrorKind::WouldBlock.into()),
+            1 => self.deadline = now + limit,
+            _ if now >= self.deadline => return Err(io::ErrorKind::WouldBlock.into()),
             _ => {}
         }
-        self.moves = self.moves.saturating_add(1);
+        self.calls = self.calls.saturating_add(1);
         Ok(())
     }
 }
 
-/// Interrupted means: look up. Whoever is in between would only try again.
-fn looked_up<T>(result: io::Result<T>) -> io::Result<T> {
+/// Turns an interruption into `WouldBlock`: layers in between would only repeat the call.
+fn interrupted_as_would_block<T>(result: io::Result<T>) -> io::Result<T> {
     result.map_err(|error| match error.kind() {
         io::ErrorKind::Interrupted => io::ErrorKind::WouldBlock.into(),
         _ => error,
     })
 }
 
-impl<S: Read> Read for Paced<S> {
+impl<S: Read> Read for BoundedSocket<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.pace()?;
-        looked_up(self.socket.read(buffer))
+        self.check_limit()?;
+        interrupted_as_would_block(self.socket.read(buffer))
     }
 }
 
-impl<S: Write> Write for Paced<S> {
+impl<S: Write> Write for BoundedSocket<S> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.pace()?;
-        looked_up(self.socket.write(bytes))
+        self.check_limit()?;
+        interrupted_as_would_block(self.socket.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -104,19 +104,19 @@ mod tests {
 
     #[test]
     fn whoever_reads_on_and_on_is_stopped_and_may_go_on() {
-        let mut socket = Paced::new(Endless(false));
-        socket.set_slice(Some(Duration::from_millis(1)));
+        let mut socket = BoundedSocket::new(Endless(false));
+        socket.set_limit(Some(Duration::from_millis(1)));
         for _ in 0..3 {
-            socket.begin();
+            socket.begin_calls();
             assert_eq!(read_on(&mut socket), io::ErrorKind::WouldBlock);
-            // until it has begun again
+            // until `begin_calls`
             assert!(socket.read(&mut [0; 8]).is_err());
         }
     }
 
     #[test]
     fn an_interruption_is_a_reason_to_look_up() {
-        let mut socket = Paced::new(Endless(true));
+        let mut socket = BoundedSocket::new(Endless(true));
         assert_eq!(read_on(&mut socket), io::ErrorKind::WouldBlock);
     }
 }

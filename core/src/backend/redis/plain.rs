@@ -1,17 +1,17 @@
-//! The replies of our scripts, which are numbers and short texts in one array: read at once, without what it takes to read
-//! any reply piece by piece.
+//! The fast path of the decoder: reads a complete reply of one of our scripts, which is an array of numbers and short
+//! texts.
 
 use redis::Value;
 
-/// No script answers with more, except to renewals.
-const ITEMS: i64 = 16;
+/// Only a renewal is answered with more items.
+const MAX_ITEMS: i64 = 16;
 
-/// The reply that `bytes` begin with, and how many of them it takes. `None` when it is not all there or of another kind:
-/// then the parser looks at it.
+/// The reply that `bytes` begin with, and its length. `None` when it is incomplete or of another form: then the parser
+/// reads it.
 pub(crate) fn read(bytes: &[u8]) -> Option<(Value, usize)> {
     let mut rest = bytes;
     let value = if bytes.first() == Some(&b'*') {
-        let count = number(&mut rest).filter(|count| (0..=ITEMS).contains(count))?;
+        let count = number(&mut rest).filter(|count| (0..=MAX_ITEMS).contains(count))?;
         let mut items = Vec::with_capacity(count as usize);
         for _ in 0..count {
             items.push(item(&mut rest)?);
@@ -36,9 +36,9 @@ fn item(rest: &mut &[u8]) -> Option<Value> {
     }
 }
 
-/// The number behind the first byte, up to the end of the line.
+/// The number after the first byte, up to the end of the line.
 fn number(rest: &mut &[u8]) -> Option<i64> {
-    /// So many digits fit into any number.
+    /// Every number of so many digits fits.
     const DIGITS: usize = 18;
     let mut bytes = rest.get(1..)?;
     let negative = bytes.first() == Some(&b'-');

@@ -1,37 +1,37 @@
-//! What a node of a cluster says when a question does not belong to it, or not now.
+//! The redirections of a cluster's nodes.
 
 use redis::Value;
 
-use super::endpoint::Place;
-use super::shared::{Shared, Target};
+use super::endpoint::ConnectionAddr;
+use super::shared::{Locator, NodeContext};
 use super::value::words;
 
-/// Where a question belongs. Nothing was done with it.
+/// Where an operation belongs. It was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// The slot is served there.
     Moved { slot: u16, host: String, port: u16 },
-    /// The slot is on its way there: this once.
+    /// The slot is being moved there: for this request only.
     Ask { host: String, port: u16 },
-    /// Its keys are on either side: a little later, or key by key.
+    /// Its keys are on both nodes: repeat later, or key by key.
     TryAgain,
     /// Keys of several slots: key by key.
     CrossSlot,
-    /// The cluster, or this slot, is not served at present.
+    /// The cluster, or this slot, is not served now.
     Down,
 }
 
 impl Redirect {
-    /// What the reply of this node says.
-    pub(crate) fn of(reply: &Value, node: &Shared) -> Option<Redirect> {
+    /// The redirection in a node's reply, if it is one.
+    pub(crate) fn from_reply(reply: &Value, node: &NodeContext) -> Option<Redirect> {
         let Value::ServerError(error) = reply else { return None };
         let text = words(error);
-        let here = match &node.target {
-            Target::Fixed(endpoint) => match &endpoint.place {
-                Place::Tcp { host, .. } => host.as_str(),
-                Place::Unix(_) => "",
+        let here = match &node.locator {
+            Locator::Fixed(endpoint) => match &endpoint.addr {
+                ConnectionAddr::Tcp { host, .. } => host.as_str(),
+                ConnectionAddr::Unix(_) => "",
             },
-            Target::Watched(_) => "",
+            Locator::Sentinel(_) => "",
         };
         Redirect::read(&text, here)
     }
@@ -56,7 +56,7 @@ impl Redirect {
     }
 }
 
-/// `host:port`; a host that is left out or unknown is the one that speaks.
+/// `host:port`; an empty or unknown host is that of the answering node.
 fn place(text: &str, here: &str) -> Option<(String, u16)> {
     let (host, port) = text.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -1,4 +1,4 @@
-//! What a server's error text means.
+//! The failure that a server's error text means.
 
 use redis::{ServerErrorKind, Value};
 
@@ -6,9 +6,9 @@ use super::value::{printable, words};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
-/// The codes that a server puts in front of its words, and what each means here.
+/// The codes in front of a server's error texts, and their meaning.
 ///
-/// A refusal comes before the script's first write, so whatever is listed has changed nothing.
+/// A script is refused before its first write, so a listed error has changed nothing.
 const CODES: &[(&str, ErrorKind, bool)] = &[
     ("NOAUTH", ErrorKind::AuthFailed, false),
     ("WRONGPASS", ErrorKind::AuthFailed, false),
@@ -29,7 +29,7 @@ const CODES: &[(&str, ErrorKind, bool)] = &[
     ("DENIED", ErrorKind::Unavailable, false),
 ];
 
-/// Servers before 7.0 say these without a code.
+/// Servers before 7.0 send these without a code.
 const PHRASES: &[(&str, ErrorKind, bool)] = &[
     ("max number of clients", ErrorKind::Unavailable, true),
     ("The user executing the script can't", ErrorKind::NotPermitted, false),
@@ -43,14 +43,14 @@ const PHRASES: &[(&str, ErrorKind, bool)] = &[
 /// The code need not stand in front: a 6.2 server wraps what happened inside a script, as in
 /// `ERR Error running script (call to f_…): @user_script:9: @user_script: 9: -OOM command not allowed …`.
 pub(crate) fn classify(text: &str) -> Failure {
-    let words = unwrap(text);
+    let words = strip_wrapping(text);
     let (kind, transient) = meaning(words);
-    let hint = if is_about_scripts(words) { NO_SCRIPTS } else { "" };
+    let hint = if is_about_scripts(words) { SCRIPTS_HINT } else { "" };
     Failure { kind, transient, detail: format!("the server said: {}{hint}", printable(words)), nodes: Vec::new() }
 }
 
-/// What a server lacks that doesn't know the command that was sent last.
-const NO_SCRIPTS: &str = "; locks are taken by scripts: the server must offer EVAL, and better EVALSHA too (a rename-command \
+/// Added when the server does not know a command that scripts need.
+const SCRIPTS_HINT: &str = "; locks are taken by scripts: the server must offer EVAL, and better EVALSHA too (a rename-command \
      in its configuration, or a proxy that does not pass them on, takes them away)";
 
 /// Whether a command that scripts need is unknown.
@@ -75,18 +75,18 @@ fn code(text: &str) -> Option<&'static (&'static str, ErrorKind, bool)> {
         .find_map(|word| CODES.iter().find(|(code, ..)| *code == word))
 }
 
-/// Whether the server doesn't know the script by its hash: because it has not seen it, or because the command was taken
-/// away from it. Then its text is sent.
+/// Whether the server does not know the script by its hash: it has not seen it, or EVALSHA was removed from it. Then
+/// the script's text is sent.
 pub(crate) fn is_unknown_script(reply: &Value) -> bool {
     let Value::ServerError(error) = reply else { return false };
-    error.kind() == Some(ServerErrorKind::NoScript) || is_about_scripts(unwrap(&words(error)))
+    error.kind() == Some(ServerErrorKind::NoScript) || is_about_scripts(strip_wrapping(&words(error)))
 }
 
-/// Leaves the wrapping of a script error and everything that echoes our arguments: a server that doesn't know a command
-/// repeats what came with it, which may be a password.
-fn unwrap(text: &str) -> &str {
+/// Strips the wrapping of a script error and everything that echoes our arguments: a server that does not know a
+/// command repeats its arguments, which may contain a password.
+fn strip_wrapping(text: &str) -> &str {
     let text = text.split(", with args beginning with").next().unwrap_or_default();
-    // `… @user_script: 9: -OOM …`: the inner words begin behind the last line number
+    // `… @user_script: 9: -OOM …`: the inner words begin after the last line number
     let text = match text.rfind("@user_script: ") {
         Some(at) => text[at..].splitn(3, ": ").nth(2).unwrap_or(text),
         None => text,

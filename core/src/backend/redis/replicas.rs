@@ -1,14 +1,14 @@
 //! Waiting until replicas have confirmed a grant: `WAIT`, on the connection that wrote it.
 //!
-//! It narrows the gap through which a failover loses a lock, and does not close it: a replica that did not confirm may be
-//! the one that is promoted.
+//! It narrows the window in which a failover loses a lock, and does not close it: a replica that did not confirm may be
+//! promoted.
 
 use std::time::Duration;
 
 use redis::{Cmd, Value};
 
 use super::RedisOptions;
-use super::shared::Shared;
+use super::shared::NodeContext;
 use super::value::words;
 use crate::driver::clock;
 use crate::error::ErrorKind;
@@ -25,30 +25,30 @@ pub(crate) struct Wait {
 }
 
 /// The request for a grant that must be known by `until`.
-pub(crate) fn wait(shared: &Shared, until: Time) -> Wait {
-    let options = &shared.options;
-    // what is left is shared between the server's waiting and its answer's way; 0 would mean for ever
+pub(crate) fn wait(context: &NodeContext, until: Time) -> Wait {
+    let options = &context.options;
+    // the rest is divided between the server's wait and the reply's way back; 0 would mean no limit
     let left = until.since(clock::now()) / 2;
     let limit = options.replica_timeout.min(left).max(Duration::from_millis(1));
     let mut command = redis::cmd("WAIT");
     command.arg(options.min_replicas).arg(limit.as_millis() as u64);
-    shared.common.count_command();
+    context.store_state.count_command();
     Wait { command, limit }
 }
 
-/// How many have confirmed; `None` where that can't be had, which is said once.
-pub(crate) fn read(shared: &Shared, answer: &Value) -> Option<Confirmations> {
+/// How many have confirmed; `None` where the server refuses, which is logged once.
+pub(crate) fn read(context: &NodeContext, answer: &Value) -> Option<Confirmations> {
     match answer {
         Value::Int(count) => Some(u64::try_from(*count).unwrap_or(0)),
         Value::ServerError(error) => {
-            shared.common.warn_without_wait(&shared.name, &words(error));
+            context.store_state.warn_wait_refused(&context.name, &words(error));
             None
         }
         _ => Some(0),
     }
 }
 
-/// A grant that too few replicas have confirmed is not to be believed.
+/// A grant that too few replicas have confirmed is not valid.
 pub(crate) fn judge(
     outcome: Outcome<Reply>,
     confirmations: Option<Confirmations>,

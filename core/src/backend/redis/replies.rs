@@ -1,4 +1,4 @@
-//! Reads replies from a blocking source, piece by piece, with a bound on what a peer may make us keep.
+//! The incremental decoder of one connection, with a bound on the size of a reply.
 
 use std::io::{self, Read};
 
@@ -6,114 +6,121 @@ use redis::{Parser, Value};
 
 use super::plain;
 
-/// No reply to one of our requests comes near this; what claims to be longer is not a server of ours. (The parser looks at
-/// an unfinished line from its start each time, so a larger bound would also cost time.)
-pub(crate) const MAX_REPLY: usize = 1 << 20;
+/// Larger than any reply to our requests. (The parser scans an unfinished line from its start each time, so a larger
+/// bound would also cost time.)
+pub(crate) const MAX_REPLY_BYTES: usize = 1 << 20;
 
 /// Why there is no reply.
 #[derive(Debug)]
-pub(crate) enum NoReply {
-    /// The source failed. If it only had nothing to give (`WouldBlock`), the next call goes on where this one stopped.
-    Source(io::Error),
-    /// The bytes are no reply; the connection can't be used any longer.
-    Garbage,
+pub(crate) enum DecodeError {
+    /// The source failed. After `WouldBlock`, the next call continues where this one stopped.
+    Io(io::Error),
+    /// The bytes are no reply; the connection cannot be used any more.
+    Malformed,
 }
 
-/// The reading end of one connection.
-pub(crate) struct Replies {
+/// The decoder of one connection.
+pub(crate) struct ReplyDecoder {
     parser: Parser,
-    ahead: Ahead,
-    /// What the reply under way has taken so far.
-    taken: usize,
-    /// Whether the parser has nothing of a reply yet.
-    between: bool,
-    /// Whether pushes are replies too.
-    pushes: bool,
+    buffer: ReadBuffer,
+    /// How many bytes the present reply has taken so far.
+    consumed: usize,
+    /// Whether the parser is between two replies.
+    at_boundary: bool,
+    /// Whether pushes are returned as replies.
+    delivers_pushes: bool,
 }
 
-impl Replies {
-    pub(crate) fn new() -> Replies {
-        Replies { parser: Parser::new(), ahead: Ahead::default(), taken: 0, between: true, pushes: false }
+impl ReplyDecoder {
+    pub(crate) fn new() -> ReplyDecoder {
+        ReplyDecoder {
+            parser: Parser::new(),
+            buffer: ReadBuffer::default(),
+            consumed: 0,
+            at_boundary: true,
+            delivers_pushes: false,
+        }
     }
 
-    /// From now on pushes are replies too.
-    pub(crate) fn take_pushes(&mut self) {
-        self.pushes = true;
+    /// Returns pushes as replies from now on.
+    pub(crate) fn deliver_pushes(&mut self) {
+        self.delivers_pushes = true;
     }
 
-    /// For a connection that is subscribed to something.
-    pub(crate) fn with_pushes() -> Replies {
-        Replies { pushes: true, ..Replies::new() }
+    /// For a subscribed connection.
+    pub(crate) fn with_pushes() -> ReplyDecoder {
+        ReplyDecoder { delivers_pushes: true, ..ReplyDecoder::new() }
     }
 
-    /// The next reply. Pushes are left out, unless something was subscribed to.
-    pub(crate) fn next(&mut self, source: &mut impl Read) -> Result<Value, NoReply> {
-        if self.between {
-            self.ahead.fill(source).map_err(NoReply::Source)?;
-            if let Some((value, length)) = plain::read(self.ahead.bytes()) {
-                self.ahead.take(length);
+    /// The next reply. Pushes are dropped unless they are delivered as replies.
+    pub(crate) fn next(&mut self, source: &mut impl Read) -> Result<Value, DecodeError> {
+        if self.at_boundary {
+            self.buffer.fill(source).map_err(DecodeError::Io)?;
+            if let Some((value, length)) = plain::read(self.buffer.bytes()) {
+                self.buffer.consume(length);
                 return Ok(value);
             }
         }
         loop {
-            let mut guard = Guard { source, ahead: &mut self.ahead, taken: &mut self.taken, failed: None };
-            let parsed = self.parser.parse_value(&mut guard);
-            self.between = parsed.is_ok();
-            match (parsed, guard.failed) {
+            let mut reader =
+                LimitedReader { source, buffer: &mut self.buffer, consumed: &mut self.consumed, failed: None };
+            let parsed = self.parser.parse_value(&mut reader);
+            self.at_boundary = parsed.is_ok();
+            match (parsed, reader.failed) {
                 (Ok(value), _) => {
-                    self.taken = 0;
-                    if self.pushes || !matches!(value, Value::Push { .. }) {
+                    self.consumed = 0;
+                    if self.delivers_pushes || !matches!(value, Value::Push { .. }) {
                         return Ok(value);
                     }
                 }
-                // perhaps in the middle of a reply
-                (Err(_), Some(error)) => return Err(NoReply::Source(error)),
-                (Err(_), None) => return Err(NoReply::Garbage),
+                // possibly in the middle of a reply
+                (Err(_), Some(error)) => return Err(DecodeError::Io(error)),
+                (Err(_), None) => return Err(DecodeError::Malformed),
             }
         }
     }
 
-    /// The next reply, if all of it came along with the one before; else the source has nothing to give.
-    pub(crate) fn at_hand(&mut self) -> Result<Value, NoReply> {
-        self.next(&mut Nothing)
+    /// The next reply, if it is complete in the buffer; otherwise `WouldBlock`.
+    pub(crate) fn next_buffered(&mut self) -> Result<Value, DecodeError> {
+        self.next(&mut EmptySource)
     }
 
-    /// Whether nothing is left of what was read. A whole reply that nobody asked for would be taken for the next one.
+    /// Whether nothing is left in the buffer. A complete reply that was not asked for would be taken for the next one.
     pub(crate) fn is_empty(&mut self) -> bool {
-        let surely = self.between && self.ahead.bytes().is_empty();
-        surely || matches!(self.at_hand(), Err(NoReply::Source(_)))
+        let surely = self.at_boundary && self.buffer.bytes().is_empty();
+        surely || matches!(self.next_buffered(), Err(DecodeError::Io(_)))
     }
 }
 
-/// What was read and not looked at yet.
+/// Bytes that were read and not parsed yet.
 #[derive(Default)]
-struct Ahead {
-    room: Box<[u8]>,
+struct ReadBuffer {
+    storage: Box<[u8]>,
     from: usize,
     to: usize,
 }
 
-impl Ahead {
-    /// As many replies as usually come together.
-    const ROOM: usize = 4096;
+impl ReadBuffer {
+    /// Enough for the replies that usually arrive together.
+    const CAPACITY: usize = 4096;
 
     fn bytes(&self) -> &[u8] {
-        &self.room[self.from..self.to]
+        &self.storage[self.from..self.to]
     }
 
-    fn take(&mut self, count: usize) {
+    fn consume(&mut self, count: usize) {
         self.from += count;
     }
 
-    /// Reads once, if there is nothing.
+    /// Reads once, if the buffer is empty.
     fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
         if self.from < self.to {
             return Ok(());
         }
-        if self.room.is_empty() {
-            self.room = vec![0; Ahead::ROOM].into();
+        if self.storage.is_empty() {
+            self.storage = vec![0; ReadBuffer::CAPACITY].into();
         }
-        let read = source.read(&mut self.room)?;
+        let read = source.read(&mut self.storage)?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -122,49 +129,49 @@ impl Ahead {
     }
 }
 
-/// Hands bytes on, remembers why it could not, and stops a reply without end. Never more than a line at a time: replies end
-/// where lines do, so nothing of the next one gets into the parser.
-struct Guard<'a, R> {
+/// Passes bytes on to the parser, one line at a time, with a limit. Replies end where lines do, so no byte of the next
+/// reply enters the parser.
+struct LimitedReader<'a, R> {
     source: &'a mut R,
-    ahead: &'a mut Ahead,
-    taken: &'a mut usize,
+    buffer: &'a mut ReadBuffer,
+    consumed: &'a mut usize,
     failed: Option<io::Error>,
 }
 
-impl<R: Read> Read for Guard<'_, R> {
+impl<R: Read> Read for LimitedReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if *self.taken > MAX_REPLY {
+        if *self.consumed > MAX_REPLY_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if let Err(error) = self.ahead.fill(self.source) {
-            // the parser gets a kind that it doesn't try again by itself; the caller sees the error as it was
+        if let Err(error) = self.buffer.fill(self.source) {
+            // a kind that the parser does not retry; the caller gets the original error
             self.failed = Some(error);
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let bytes = self.ahead.bytes();
+        let bytes = self.buffer.bytes();
         let line = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
         let count = line.min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
-        self.ahead.take(count);
-        *self.taken += count;
+        self.buffer.consume(count);
+        *self.consumed += count;
         Ok(count)
     }
 }
 
-/// Has nothing.
-struct Nothing;
+/// A source without bytes.
+struct EmptySource;
 
-impl Read for Nothing {
+impl Read for EmptySource {
     fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 }
 
-/// Bytes that have arrived, for a source that is not read by a `Read`.
+/// Bytes that have arrived, for a source that is not a `Read`.
 #[derive(Default)]
-pub(crate) struct Arrived(pub(crate) Vec<u8>);
+pub(crate) struct ReceivedBytes(pub(crate) Vec<u8>);
 
-impl Read for Arrived {
+impl Read for ReceivedBytes {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.0.is_empty() {
             return Err(io::ErrorKind::WouldBlock.into());
@@ -213,12 +220,12 @@ mod tests {
             (b"_\r\n", Value::Nil),
         ];
         for (bytes, value) in cases {
-            let (mut replies, mut drip) = (Replies::new(), Drip(bytes, false));
+            let (mut replies, mut drip) = (ReplyDecoder::new(), Drip(bytes, false));
             let mut pauses = 0;
             let got = loop {
                 match replies.next(&mut drip) {
                     Ok(value) => break value,
-                    Err(NoReply::Source(error)) if error.kind() == io::ErrorKind::Interrupted => pauses += 1,
+                    Err(DecodeError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => pauses += 1,
                     Err(error) => panic!("{}: {error:?}", bytes.escape_ascii()),
                 }
             };
@@ -229,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_reply_too_many_is_noticed() {
-        let mut replies = Replies::new();
+        let mut replies = ReplyDecoder::new();
         assert!(replies.next(&mut &b":1\r\n:2\r\n"[..]).is_ok());
         assert!(!replies.is_empty());
     }
@@ -248,15 +255,15 @@ mod tests {
         ];
         for first in replies {
             for second in replies {
-                let alone = Replies::new().next(&mut second.as_bytes()).unwrap();
+                let alone = ReplyDecoder::new().next(&mut second.as_bytes()).unwrap();
                 let both = format!("{first}{second}");
-                let (mut replies, mut source) = (Replies::new(), both.as_bytes());
+                let (mut replies, mut source) = (ReplyDecoder::new(), both.as_bytes());
                 assert!(replies.next(&mut source).is_ok());
-                assert!(replies.between && !replies.ahead.bytes().is_empty(), "{both:?}");
+                assert!(replies.at_boundary && !replies.buffer.bytes().is_empty(), "{both:?}");
                 // as one that nobody asked for, and as the next one
                 assert_eq!(replies.next(&mut source).unwrap(), alone, "{both:?}");
                 assert!(replies.is_empty());
-                let mut replies = Replies::new();
+                let mut replies = ReplyDecoder::new();
                 assert!(replies.next(&mut both.as_bytes()).is_ok() && !replies.is_empty(), "{both:?}");
             }
         }
@@ -265,7 +272,7 @@ mod tests {
     #[test]
     fn many_replies_at_once_are_as_many() {
         let many = "*2\r\n:7\r\n$2\r\n\r\n\r\n+x\r\n".repeat(2000);
-        let (mut replies, mut source) = (Replies::new(), many.as_bytes());
+        let (mut replies, mut source) = (ReplyDecoder::new(), many.as_bytes());
         for _ in 0..2000 {
             assert_eq!(replies.next(&mut source).unwrap(), Value::Array(vec![Value::Int(7), text("\r\n")]));
             assert_eq!(replies.next(&mut source).unwrap(), Value::SimpleString("x".into()));
@@ -284,8 +291,8 @@ mod tests {
             &b"*1\r\n".repeat(200),
         ];
         for bytes in cases {
-            let got = Replies::new().next(&mut &bytes[..]);
-            assert!(matches!(got, Err(NoReply::Garbage)), "{}: {got:?}", bytes.escape_ascii());
+            let got = ReplyDecoder::new().next(&mut &bytes[..]);
+            assert!(matches!(got, Err(DecodeError::Malformed)), "{}: {got:?}", bytes.escape_ascii());
         }
     }
 
@@ -296,9 +303,9 @@ mod tests {
             let mut read = 0;
             let mut endless = io::repeat(b'a').take(100 << 20);
             let mut source = start.chain(Counted(&mut endless, &mut read));
-            let got = Replies::new().next(&mut source);
-            assert!(matches!(got, Err(NoReply::Garbage)) || got.is_ok(), "{}: {got:?}", start.escape_ascii());
-            assert!(read <= 2 * MAX_REPLY, "{}: {read}", start.escape_ascii());
+            let got = ReplyDecoder::new().next(&mut source);
+            assert!(matches!(got, Err(DecodeError::Malformed)) || got.is_ok(), "{}: {got:?}", start.escape_ascii());
+            assert!(read <= 2 * MAX_REPLY_BYTES, "{}: {read}", start.escape_ascii());
         }
     }
 
@@ -314,7 +321,7 @@ mod tests {
 
     #[test]
     fn the_end_is_an_end() {
-        let got = Replies::new().next(&mut &b"*2\r\n:1\r\n"[..]);
-        assert!(matches!(got, Err(NoReply::Source(error)) if error.kind() == io::ErrorKind::UnexpectedEof));
+        let got = ReplyDecoder::new().next(&mut &b"*2\r\n:1\r\n"[..]);
+        assert!(matches!(got, Err(DecodeError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof));
     }
 }

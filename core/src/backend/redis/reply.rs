@@ -1,4 +1,4 @@
-//! From the server's reply back to an [`Outcome`].
+//! The outcome that a server's reply means.
 
 use redis::Value;
 
@@ -6,25 +6,25 @@ use super::{refusal, request, value};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token, token};
 
-/// Fencing tokens are below this: from here on Lua and JavaScript round them, and two holders could have the same. A server
-/// that says otherwise does not run our script.
+/// Fencing tokens are below this: from here on Lua and JavaScript round them, and two holders could have the same. A
+/// larger one does not come from our script.
 const FENCE_END: u64 = 1 << 53;
 
-/// What a reply to a script call says.
+/// A decoded reply to a script call.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Reading {
-    /// The server's clock, if it came along.
+pub(crate) struct DecodedReply {
+    /// The server's clock, if the reply has it.
     pub(crate) server_time_us: Option<u64>,
-    /// What came of the operation.
+    /// The outcome of the operation.
     pub(crate) outcome: Outcome<Reply>,
-    /// A release happened, but the server refused to tell the waiters.
-    pub(crate) unheard: bool,
+    /// Released, but the server refused to announce it.
+    pub(crate) publish_refused: bool,
 }
 
-/// Reads the reply to `op`. One that doesn't fit is no reply: what happened is then unknown.
-pub(crate) fn read(op: &Op, value: Value) -> Reading {
+/// Reads the reply to `op`. A reply that does not fit leaves the outcome indeterminate.
+pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
     match (op, &value) {
-        // the plain command took it
+        // taken by the plain command
         (_, Value::Okay) if request::is_plain(op) => {
             return bare(Reply::Granted { fence: None, again: false }, false);
         }
@@ -70,9 +70,11 @@ pub(crate) fn read(op: &Op, value: Value) -> Reading {
         Op::ForceRelease { .. } => forced(&mut items),
     };
     match reply {
-        Some((reply, unheard)) => {
-            Reading { server_time_us: Some(server_time_us), outcome: Outcome::Applied(reply), unheard }
-        }
+        Some((reply, unheard)) => DecodedReply {
+            server_time_us: Some(server_time_us),
+            outcome: Outcome::Applied(reply),
+            publish_refused: unheard,
+        },
         None => unusable(op),
     }
 }
@@ -87,21 +89,21 @@ pub(crate) fn is_grant(value: &Value) -> bool {
 }
 
 /// A reply without the server's clock.
-fn bare(reply: Reply, unheard: bool) -> Reading {
-    Reading { server_time_us: None, outcome: Outcome::Applied(reply), unheard }
+fn bare(reply: Reply, unheard: bool) -> DecodedReply {
+    DecodedReply { server_time_us: None, outcome: Outcome::Applied(reply), publish_refused: unheard }
 }
 
-fn refused(text: &str) -> Reading {
-    Reading { server_time_us: None, outcome: Outcome::NotApplied(refusal::classify(text)), unheard: false }
+fn refused(text: &str) -> DecodedReply {
+    DecodedReply { server_time_us: None, outcome: Outcome::NotApplied(refusal::classify(text)), publish_refused: false }
 }
 
-fn unusable(op: &Op) -> Reading {
+fn unusable(op: &Op) -> DecodedReply {
     let detail = format!("the reply to {} makes no sense", op.name());
     let failure = Failure::transient(ErrorKind::Unavailable, detail);
-    Reading { server_time_us: None, outcome: Outcome::Indeterminate(failure), unheard: false }
+    DecodedReply { server_time_us: None, outcome: Outcome::Indeterminate(failure), publish_refused: false }
 }
 
-/// The items of a reply, one after the other.
+/// The items of a reply, in order.
 struct Items(std::vec::IntoIter<Value>);
 
 impl Items {
@@ -129,7 +131,7 @@ impl Items {
     }
 }
 
-/// What `PTTL` said: negative for a key without time to live.
+/// The result of `PTTL`: negative for a key without time to live.
 fn left(pttl: i64) -> Option<u64> {
     u64::try_from(pttl).ok()
 }
@@ -175,8 +177,8 @@ fn renewed(items: &mut Items, expected: usize) -> Option<Vec<Renewal>> {
     renewals.filter(|renewals| renewals.len() == expected)
 }
 
-/// When every single key was refused, the server refused as a whole; it says more about itself than about the keys.
-fn renewal(server_time_us: u64, mut renewals: Vec<Renewal>) -> Reading {
+/// When the server refused every single key, it refused the whole request.
+fn renewal(server_time_us: u64, mut renewals: Vec<Renewal>) -> DecodedReply {
     let outcome = match &renewals[..] {
         [Renewal::Failed(text), rest @ ..] if rest.iter().all(|renewal| matches!(renewal, Renewal::Failed(_))) => {
             Outcome::NotApplied(refusal::classify(text))
@@ -190,10 +192,10 @@ fn renewal(server_time_us: u64, mut renewals: Vec<Renewal>) -> Reading {
             Outcome::Applied(Reply::Renewed(renewals))
         }
     };
-    Reading { server_time_us: Some(server_time_us), outcome, unheard: false }
+    DecodedReply { server_time_us: Some(server_time_us), outcome, publish_refused: false }
 }
 
-/// Whether something was deleted, and whether nobody could be told.
+/// Whether a key was deleted, and whether the announcement was refused.
 fn deleted(items: &mut Items) -> Option<(bool, bool)> {
     match items.int()? {
         0 => Some((false, false)),
@@ -269,7 +271,7 @@ mod tests {
         for value in odd {
             assert!(matches!(read(&release(), value).outcome, Outcome::Indeterminate(_)));
         }
-        // one verdict too few
+        // one verdict is missing
         assert!(matches!(read(&renew(2), array(&[Value::Int(5), Value::Int(1)])).outcome, Outcome::Indeterminate(_)));
     }
 
@@ -312,15 +314,15 @@ mod tests {
     fn a_refused_publish_is_noticed() {
         let released = |found| Outcome::Applied(Reply::Released(found));
         for (number, found, unheard) in [(0, false, false), (1, true, false), (2, true, true)] {
-            let expected = Reading { server_time_us: None, outcome: released(found), unheard };
+            let expected = DecodedReply { server_time_us: None, outcome: released(found), publish_refused: unheard };
             assert_eq!(read(&release(), Value::Int(number)), expected);
-            let timed = Reading { server_time_us: Some(5), ..expected };
+            let timed = DecodedReply { server_time_us: Some(5), ..expected };
             assert_eq!(read(&release(), array(&[Value::Int(5), Value::Int(number)])), timed);
         }
         let Op::Release { claim } = release() else { unreachable!() };
         let retain = Op::Retain { claim, nodes: crate::machine::Nodes::ALL, rest_ms: 1 };
         let reading = read(&retain, array(&[Value::Int(5), Value::Int(1), Value::Int(0)]));
-        assert_eq!(reading, Reading { server_time_us: Some(5), outcome: released(true), unheard: true });
+        assert_eq!(reading, DecodedReply { server_time_us: Some(5), outcome: released(true), publish_refused: true });
     }
 
     #[test]

@@ -1,22 +1,22 @@
-//! From an operation to the command that is sent.
+//! The command for an operation.
 
 use redis::Cmd;
 
 use super::scripts::{SCRIPTS, Script};
 use crate::machine::{Claim, Key, Kind, Op, Proposal, naming};
 
-/// How a script is named in a request.
+/// The form of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// A plain command, which does all that is asked where it succeeds. Otherwise the script has to look.
+pub(crate) enum CommandForm {
+    /// A plain command. If it fails, the script is sent.
     Plain,
-    /// By its hash; the server may answer that it doesn't know it.
+    /// The script by its hash; the server may not know it.
     Sha,
-    /// By its text, which the server remembers.
+    /// The script by its text, which the server caches.
     Text,
 }
 
-/// Whether a plain command may do: taking a mutex without fencing.
+/// Whether a plain command suffices: taking a mutex without fencing.
 pub(crate) fn is_plain(op: &Op) -> bool {
     matches!(op, Op::Acquire { claim, fence_ttl_ms: None, .. } if claim.kind == Kind::Mutex)
 }
@@ -24,19 +24,19 @@ pub(crate) fn is_plain(op: &Op) -> bool {
 /// On which channels a release is announced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Announce {
-    /// On classic ones, as any server knows them.
+    /// On classic channels, which every server has.
     #[default]
     Classic,
-    /// On a cluster's sharded ones.
+    /// On sharded channels of a cluster.
     Sharded,
     /// On both.
     Both,
-    /// On classic ones, and the reply tells the server's clock: it is one of several, whose clocks are watched.
+    /// On classic channels, and the reply includes the server's clock, as Redlock needs it.
     Timed,
 }
 
 impl Announce {
-    /// Adds what the scripts want to know. The classic way is what they do when they are told nothing.
+    /// Adds the arguments for the scripts. Without any they use classic channels.
     fn add_to(self, command: &mut Cmd) {
         match self {
             Announce::Classic | Announce::Timed => {}
@@ -47,17 +47,17 @@ impl Announce {
 }
 
 /// The request for `op`.
-pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
+pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
     let scripts = &*SCRIPTS;
     match op {
         Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
-            let terms = Terms { ttl_ms: *ttl_ms, fence_ttl_ms: *fence_ttl_ms, proposed: None };
+            let terms = AcquireTerms { ttl_ms: *ttl_ms, fence_ttl_ms: *fence_ttl_ms, proposed: None };
             acquire(claim, &terms, info.as_deref(), form)
         }
         Op::Vote { claim, ttl_ms, fence, info } => {
             let fence_ttl_ms = fence.map(|fence| fence.ttl_ms);
             let proposed = fence.map_or(0, |Proposal { base, .. }| base);
-            let terms = Terms { ttl_ms: *ttl_ms, fence_ttl_ms, proposed: Some(proposed) };
+            let terms = AcquireTerms { ttl_ms: *ttl_ms, fence_ttl_ms, proposed: Some(proposed) };
             acquire(claim, &terms, info.as_deref(), form)
         }
         Op::WriteBack { claim, fence, fence_ttl_ms } => {
@@ -86,16 +86,16 @@ pub(crate) fn command(op: &Op, form: Form, announce: Announce) -> Cmd {
     }
 }
 
-/// What an acquire asks for.
-struct Terms {
+/// The arguments of an acquire.
+struct AcquireTerms {
     ttl_ms: u64,
     fence_ttl_ms: Option<u64>,
     /// The fencing token proposed to one server of several, 0 for none.
     proposed: Option<u64>,
 }
 
-fn acquire(claim: &Claim, terms: &Terms, info: Option<&str>, form: Form) -> Cmd {
-    if form == Form::Plain {
+fn acquire(claim: &Claim, terms: &AcquireTerms, info: Option<&str>, form: CommandForm) -> Cmd {
+    if form == CommandForm::Plain {
         let mut command = Cmd::with_capacity(6, claim.key.len() + claim.token.len() + 64);
         command.arg("SET").arg(&*claim.key).arg(&*claim.token).arg("NX").arg("PX").arg(terms.ttl_ms);
         return command;
@@ -125,7 +125,7 @@ fn acquire(claim: &Claim, terms: &Terms, info: Option<&str>, form: Form) -> Cmd 
     command
 }
 
-fn attach(claim: &Claim, from: &str, ttl_ms: u64, info: Option<&str>, form: Form) -> Cmd {
+fn attach(claim: &Claim, from: &str, ttl_ms: u64, info: Option<&str>, form: CommandForm) -> Cmd {
     let keys = if claim.kind == Kind::Mutex { 2 } else { 1 };
     let size = 2 * (claim.key.len() + claim.token.len()) + from.len() + info.map_or(0, str::len) + 64;
     let mut command = begin(&SCRIPTS.attach, form, keys, keys + 5, size);
@@ -140,13 +140,13 @@ fn attach(claim: &Claim, from: &str, ttl_ms: u64, info: Option<&str>, form: Form
     command
 }
 
-fn release(claim: &Claim, quiet: bool, announce: Announce, form: Form) -> Cmd {
+fn release(claim: &Claim, quiet: bool, announce: Announce, form: CommandForm) -> Cmd {
     let channel = if quiet { Vec::new() } else { naming::channel(claim.kind, &claim.key) };
     let size = claim.key.len() + claim.token.len() + channel.len();
     let mut command = begin(&SCRIPTS.release, form, 1, 4, size);
     command.arg(&*claim.key).arg(letter(claim.kind)).arg(&*claim.token).arg(channel);
     match announce {
-        // the others tell it anyway
+        // the other scripts return it in any case
         Announce::Timed => drop(command.arg("TIME")),
         _ if quiet => {}
         _ => announce.add_to(&mut command),
@@ -154,7 +154,7 @@ fn release(claim: &Claim, quiet: bool, announce: Announce, form: Form) -> Cmd {
     command
 }
 
-fn retain(claim: &Claim, rest_ms: u64, announce: Announce, form: Form) -> Cmd {
+fn retain(claim: &Claim, rest_ms: u64, announce: Announce, form: CommandForm) -> Cmd {
     let channel = naming::channel(claim.kind, &claim.key);
     let size = claim.key.len() + claim.token.len() + channel.len() + 64;
     let mut command = begin(&SCRIPTS.retain, form, 1, 5, size);
@@ -163,7 +163,7 @@ fn retain(claim: &Claim, rest_ms: u64, announce: Announce, form: Form) -> Cmd {
     command
 }
 
-fn renew(holds: &[(Claim, u64)], form: Form) -> Cmd {
+fn renew(holds: &[(Claim, u64)], form: CommandForm) -> Cmd {
     let size = holds.iter().map(|(claim, _)| claim.key.len() + claim.token.len() + 64).sum();
     let mut command = begin(&SCRIPTS.renew, form, holds.len(), 4 * holds.len(), size);
     for (claim, _) in holds {
@@ -175,7 +175,7 @@ fn renew(holds: &[(Claim, u64)], form: Form) -> Cmd {
     command
 }
 
-fn force_release(key: &Key, foreign: bool, form: Form, announce: Announce) -> Cmd {
+fn force_release(key: &Key, foreign: bool, form: CommandForm, announce: Announce) -> Cmd {
     let mut command = begin(&SCRIPTS.force_release, form, 1, 4, 3 * key.len() + 96);
     command.arg(&**key).arg(naming::channel(Kind::Mutex, key)).arg(naming::channel(Kind::Reentrant, key));
     command.arg(u8::from(foreign));
@@ -183,7 +183,7 @@ fn force_release(key: &Key, foreign: bool, form: Form, announce: Announce) -> Cm
     command
 }
 
-/// How the scripts spell a kind.
+/// The letter of a kind in the scripts.
 fn letter(kind: Kind) -> &'static str {
     match kind {
         Kind::Mutex => "m",
@@ -191,12 +191,12 @@ fn letter(kind: Kind) -> &'static str {
     }
 }
 
-/// Begins a script call with `keys` keys and, these included, `words` words behind their number. `size` is what the
-/// words themselves need, roughly.
-fn begin(script: &Script, form: Form, keys: usize, words: usize, size: usize) -> Cmd {
+/// Begins a script call with `keys` keys and `words` arguments, keys included. `size` is the rough length of the
+/// arguments.
+fn begin(script: &Script, form: CommandForm, keys: usize, words: usize, size: usize) -> Cmd {
     let (name, script) = match form {
-        Form::Plain | Form::Sha => ("EVALSHA", script.sha.as_str()),
-        Form::Text => ("EVAL", script.text),
+        CommandForm::Plain | CommandForm::Sha => ("EVALSHA", script.sha.as_str()),
+        CommandForm::Text => ("EVAL", script.text),
     };
     let mut command = Cmd::with_capacity(3 + words, script.len() + size + 8 * words);
     command.arg(name).arg(script).arg(keys);
@@ -213,13 +213,13 @@ mod tests {
         Claim { kind, key: b"k"[..].into(), token: "tok".into() }
     }
 
-    /// The words behind the script's hash.
+    /// The arguments after the script's hash.
     fn words(op: &Op) -> Vec<String> {
         let word = |arg: Arg<&[u8]>| match arg {
             Arg::Simple(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             _ => panic!("a cursor"),
         };
-        command(op, Form::Sha, Announce::Classic).args_iter().skip(2).map(word).collect()
+        command(op, CommandForm::Sha, Announce::Classic).args_iter().skip(2).map(word).collect()
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
         assert!(is_plain(&plain));
         assert!(!is_plain(&acquire(Kind::Mutex, Some(9))) && !is_plain(&acquire(Kind::Reentrant, None)));
         assert!(!is_plain(&Op::Vote { claim: claim(Kind::Mutex), ttl_ms: 5, fence: None, info: None }));
-        let packed = command(&plain, Form::Plain, Announce::Classic).get_packed_command();
+        let packed = command(&plain, CommandForm::Plain, Announce::Classic).get_packed_command();
         assert_eq!(packed, redis::cmd("SET").arg(&["k", "tok", "NX", "PX", "5"]).get_packed_command());
     }
 
@@ -260,7 +260,7 @@ mod tests {
             words(&Op::Release { claim: claim(Kind::Reentrant) }),
             ["1", "k", "r", "tok", "redisson_lock__channel:{k}"]
         );
-        let timed = command(&Op::Release { claim: claim(Kind::Mutex) }, Form::Sha, Announce::Timed);
+        let timed = command(&Op::Release { claim: claim(Kind::Mutex) }, CommandForm::Sha, Announce::Timed);
         assert!(timed.args_iter().last() == Some(Arg::Simple(&b"TIME"[..])));
         let vote = |kind, fence| Op::Vote { claim: claim(kind), ttl_ms: 5, fence, info: None };
         let fence = Some(Proposal { base: 7, ttl_ms: 9 });

@@ -1,6 +1,6 @@
-//! Finds the present master of a group by asking its Sentinels, and hears of its replacement.
+//! Resolves the present master of a group through its Sentinels, and watches for a new one.
 //!
-//! A Sentinel's word is where to look, not proof: whether a master answers there is seen when it is spoken to.
+//! A Sentinel's answer says where to connect. Whether the server there is a master is checked by the handshake.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,73 +11,81 @@ use redis::Value;
 use tokio::time::{sleep, timeout};
 
 use super::RedisOptions;
-use super::dial::open;
+use super::dial::connect_to;
 use super::endpoint::Endpoint;
-use super::hosts::{Sentinels, listed};
-use super::inquiry::{Talk, ask, ask_blocking, refused};
-use super::line::Patience;
-use super::link::Link;
-use super::shared::Common;
+use super::hosts::{SentinelConfig, host_list};
+use super::inquiry::{RawConnection, query, query_blocking, server_failure};
+use super::line::Deadline;
+use super::link::ConnectionManager;
+use super::shared::StoreState;
 use super::value::text;
 use crate::driver::clock;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 
 /// The channel on which a Sentinel announces a new master.
-const SWITCH: &str = "+switch-master";
+const SWITCH_CHANNEL: &str = "+switch-master";
 /// How long the watch pauses after a Sentinel was lost.
-const PAUSE: Duration = Duration::from_secs(1);
-/// Over a quiet watch, the Sentinel is changed for another after this long, in case it has lost touch with the others.
-const QUIET: Duration = Duration::from_secs(60);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// After this long without a message another Sentinel is watched, in case this one has lost contact with the others.
+const QUIET_LIMIT: Duration = Duration::from_secs(60);
 
-/// The Sentinels of one group, and what they said last.
-pub(crate) struct Scout {
-    service: String,
+/// The Sentinels of one group, and the master that they named last.
+pub(crate) struct SentinelResolver {
+    master_name: String,
     template: Endpoint,
     options: RedisOptions,
-    pub(crate) common: Arc<Common>,
+    pub(crate) store_state: Arc<StoreState>,
     name: String,
-    known: Mutex<Known>,
+    state: Mutex<SentinelState>,
     epoch: AtomicU64,
 }
 
-struct Known {
-    /// Whoever answered last stands in front, whoever failed or misled goes to the back.
+struct SentinelState {
+    /// The Sentinel that answered last comes first; one that failed or was wrong comes last.
     sentinels: Vec<Arc<Endpoint>>,
     master: Option<Arc<Endpoint>>,
 }
 
-impl fmt::Display for Scout {
+impl fmt::Display for SentinelResolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.name)
     }
 }
 
-impl Scout {
-    pub(crate) fn new(group: Sentinels, options: RedisOptions) -> Scout {
-        let Sentinels { service, watchers, master } = group;
+impl SentinelResolver {
+    pub(crate) fn new(group: SentinelConfig, options: RedisOptions) -> SentinelResolver {
+        let SentinelConfig { master_name, sentinels, master } = group;
         let scheme = if master.tls.is_some() { "rediss" } else { "redis" };
-        let name = format!("{scheme}+sentinel://{}/{service}/{}", listed(watchers.iter()), master.db);
-        let known = Known { sentinels: watchers.into_iter().map(Arc::new).collect(), master: None };
-        let (common, epoch) = (Arc::new(Common::default()), AtomicU64::new(0));
-        Scout { service, template: master, options, common, name, known: Mutex::new(known), epoch }
+        let name = format!("{scheme}+sentinel://{}/{master_name}/{}", host_list(sentinels.iter()), master.db);
+        let state = SentinelState { sentinels: sentinels.into_iter().map(Arc::new).collect(), master: None };
+        let (common, epoch) = (Arc::new(StoreState::default()), AtomicU64::new(0));
+        SentinelResolver {
+            master_name,
+            template: master,
+            options,
+            store_state: common,
+            name,
+            state: Mutex::new(state),
+            epoch,
+        }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, SentinelState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Grows whenever connections made before are not to be used again.
+    /// Grows whenever connections made before must not be used again.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// The present master, by the first Sentinel that knows it.
+    /// The present master, according to the first Sentinel that knows it.
     pub(crate) async fn locate(&self) -> Result<Arc<Endpoint>, Failure> {
-        let mut search = Search::new(self);
+        let mut search = SentinelSearch::new(self);
         while let Some((sentinel, share)) = search.next() {
-            let question: &[&[&str]] = &[&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.service]];
-            let answer = ask(&self.common, &self.options, &sentinel, question, share).await;
+            let question: &[&[&str]] = &[&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master_name]];
+            let answer = query(&self.store_state, &self.options, &sentinel, question, share).await;
             if let Some(master) = search.answered(&sentinel, answer) {
                 return Ok(master);
             }
@@ -86,12 +94,12 @@ impl Scout {
     }
 
     /// The same from a thread.
-    pub(crate) fn locate_blocking(&self, patience: Patience<'_>) -> Result<Arc<Endpoint>, Failure> {
-        let mut search = Search::new(self);
-        search.until = search.until.min(patience.until);
+    pub(crate) fn locate_blocking(&self, deadline: Deadline<'_>) -> Result<Arc<Endpoint>, Failure> {
+        let mut search = SentinelSearch::new(self);
+        search.until = search.until.min(deadline.until);
         while let Some((sentinel, share)) = search.next() {
-            let question: &[&[&str]] = &[&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.service]];
-            let answer = ask_blocking(&self.common, &self.options, &sentinel, question, share, patience);
+            let question: &[&[&str]] = &[&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master_name]];
+            let answer = query_blocking(&self.store_state, &self.options, &sentinel, question, share, deadline);
             if let Some(master) = search.answered(&sentinel, answer) {
                 return Ok(master);
             }
@@ -99,40 +107,40 @@ impl Scout {
         Err(search.give_up())
     }
 
-    /// Where the master was said to be in this epoch, none answered: whoever said so is asked last next time, and what was
-    /// connected before is not used again. Told once, however many found out.
-    pub(crate) fn missed(&self, epoch: u64) {
-        let mut known = self.known();
+    /// No master answered at the address that was valid in this epoch: the Sentinel that named it is asked last next
+    /// time, and earlier connections are not used again. Counts once per epoch.
+    pub(crate) fn mark_stale(&self, epoch: u64) {
+        let mut state = self.state();
         if self.epoch() == epoch {
-            known.sentinels.rotate_left(1);
+            state.sentinels.rotate_left(1);
             self.epoch.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    fn trust(&self, sentinel: &Arc<Endpoint>, master: Endpoint) -> Arc<Endpoint> {
-        let mut known = self.known();
-        if let Some(at) = known.sentinels.iter().position(|it| Arc::ptr_eq(it, sentinel)) {
-            known.sentinels[..=at].rotate_right(1);
+    fn prefer(&self, sentinel: &Arc<Endpoint>, master: Endpoint) -> Arc<Endpoint> {
+        let mut state = self.state();
+        if let Some(at) = state.sentinels.iter().position(|it| Arc::ptr_eq(it, sentinel)) {
+            state.sentinels[..=at].rotate_right(1);
         }
-        self.set_master(&mut known, master).0
+        self.set_master(&mut state, master).0
     }
 
-    /// The master, and whether it is another one than before.
-    fn set_master(&self, known: &mut Known, master: Endpoint) -> (Arc<Endpoint>, bool) {
-        if let Some(before) = known.master.as_ref().filter(|before| ***before == master) {
+    /// Stores the master; tells whether it is another one than before.
+    fn set_master(&self, state: &mut SentinelState, master: Endpoint) -> (Arc<Endpoint>, bool) {
+        if let Some(before) = state.master.as_ref().filter(|before| ***before == master) {
             return (before.clone(), false);
         }
-        let (master, moved) = (Arc::new(master), known.master.is_some());
-        known.master = Some(master.clone());
+        let (master, moved) = (Arc::new(master), state.master.is_some());
+        state.master = Some(master.clone());
         if moved {
             self.epoch.fetch_add(1, Ordering::AcqRel);
         }
         (master, moved)
     }
 
-    /// What an answer says: the master, or why there is none.
+    /// The master that a reply names, or why there is none.
     fn read(&self, sentinel: &Endpoint, answer: &Value) -> Result<Endpoint, Failure> {
-        if let Some(failure) = refused(sentinel, answer) {
+        if let Some(failure) = server_failure(sentinel, answer) {
             return Err(failure);
         }
         let place = match answer {
@@ -140,7 +148,7 @@ impl Scout {
             _ => None,
         };
         place.and_then(|(host, port)| self.master_at(host, port)).ok_or_else(|| {
-            let detail = format!("{sentinel}: this Sentinel knows no master named \"{}\"", self.service);
+            let detail = format!("{sentinel}: this Sentinel knows no master named \"{}\"", self.master_name);
             Failure::transient(ErrorKind::Unavailable, detail)
         })
     }
@@ -151,86 +159,91 @@ impl Scout {
         Some(self.template.moved_to(host, port))
     }
 
-    /// Listens to one Sentinel after the other for a new master, until the link is gone.
-    pub(crate) async fn watch(self: Arc<Self>, link: Weak<Link>) {
-        while self.common.check_open().is_ok() && link.strong_count() > 0 {
-            let sentinel = self.known().sentinels.first().cloned();
+    /// Watches one Sentinel after the other for a new master, until the connection manager is dropped.
+    pub(crate) async fn watch_switches(self: Arc<Self>, manager: Weak<ConnectionManager>) {
+        while self.store_state.check_open().is_ok() && manager.strong_count() > 0 {
+            let sentinel = self.state().sentinels.first().cloned();
             let Some(sentinel) = sentinel else { return };
-            if let Err(failure) = self.listen(&sentinel, &link).await {
+            if let Err(failure) = self.watch_one(&sentinel, &manager).await {
                 tracing::debug!(cause = failure.detail, "a Sentinel is not listened to");
-                sleep(PAUSE).await;
+                sleep(RETRY_PAUSE).await;
             }
-            let mut known = self.known();
-            if known.sentinels.first().is_some_and(|first| Arc::ptr_eq(first, &sentinel)) {
-                known.sentinels.rotate_left(1);
+            let mut state = self.state();
+            if state.sentinels.first().is_some_and(|first| Arc::ptr_eq(first, &sentinel)) {
+                state.sentinels.rotate_left(1);
             }
         }
     }
 
-    /// Ends without an error when the Sentinel has had nothing to say for a while.
-    async fn listen(&self, sentinel: &Arc<Endpoint>, link: &Weak<Link>) -> Result<(), Failure> {
+    /// Ends without an error when the Sentinel has been silent for a while.
+    async fn watch_one(&self, sentinel: &Arc<Endpoint>, manager: &Weak<ConnectionManager>) -> Result<(), Failure> {
         let limit = self.options.connect_timeout;
-        let mut talk = Talk::new(
-            timeout(limit, open(&self.common, &self.options, sentinel.clone(), limit))
+        let mut connection = RawConnection::new(
+            timeout(limit, connect_to(&self.store_state, &self.options, sentinel.clone(), limit))
                 .await
                 .unwrap_or_else(|_| Err(super::socket::no_connection_in_time(&**sentinel)))?,
         );
-        // asked on the same connection first: a change before the subscription is seen, one after it is heard
-        talk.say(&[&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.service][..], &["SUBSCRIBE", SWITCH]]).await?;
-        let master = self.read(sentinel, &talk.hear().await?)?;
-        self.heard(link, master);
+        // queried on the same connection before subscribing: so no change is missed in between
+        connection
+            .send_commands(&[
+                &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master_name][..],
+                &["SUBSCRIBE", SWITCH_CHANNEL],
+            ])
+            .await?;
+        let master = self.read(sentinel, &connection.recv().await?)?;
+        self.on_master(manager, master);
         loop {
-            let Ok(heard) = timeout(QUIET, talk.hear()).await else { return Ok(()) };
+            let Ok(heard) = timeout(QUIET_LIMIT, connection.recv()).await else { return Ok(()) };
             let heard = heard?;
-            if let Some(failure) = refused(sentinel, &heard) {
+            if let Some(failure) = server_failure(sentinel, &heard) {
                 return Err(failure);
             }
-            if let Some(master) = self.announced(&heard) {
-                self.heard(link, master);
+            if let Some(master) = self.parse_switch(&heard) {
+                self.on_master(manager, master);
             }
         }
     }
 
-    /// The new master, if a message tells of one of this group: `GROUP OLD-HOST OLD-PORT NEW-HOST NEW-PORT`.
-    fn announced(&self, message: &Value) -> Option<Endpoint> {
+    /// The new master, if a message announces one of this group: `GROUP OLD-HOST OLD-PORT NEW-HOST NEW-PORT`.
+    fn parse_switch(&self, message: &Value) -> Option<Endpoint> {
         let Value::Array(words) = message else { return None };
         if words.first().and_then(text) != Some(b"message") {
             return None;
         }
         let mut words = words.get(2).and_then(text)?.rsplitn(5, |byte| *byte == b' ');
         let (port, host) = (words.next()?, words.next()?);
-        let service = words.nth(2)?;
-        (service == self.service.as_bytes()).then(|| self.master_at(host, port)).flatten()
+        let master_name = words.nth(2)?;
+        (master_name == self.master_name.as_bytes()).then(|| self.master_at(host, port)).flatten()
     }
 
-    fn heard(&self, link: &Weak<Link>, master: Endpoint) {
+    fn on_master(&self, manager: &Weak<ConnectionManager>, master: Endpoint) {
         let (master, moved) = {
-            let mut known = self.known();
-            self.set_master(&mut known, master)
+            let mut state = self.state();
+            self.set_master(&mut state, master)
         };
         if moved {
             tracing::info!(%master, "Sentinel: the master has moved");
-            if let Some(link) = link.upgrade() {
-                link.moved();
+            if let Some(manager) = manager.upgrade() {
+                manager.on_master_moved();
             }
         }
     }
 }
 
-/// One round of questions. Each Sentinel gets its share of the time, so that a silent one leaves some to the next, and
-/// something is left for the master.
-struct Search<'a> {
-    scout: &'a Scout,
+/// One round of queries. Each Sentinel gets its share of the time, so that a silent one leaves some to the next, and
+/// some is left for the master.
+struct SentinelSearch<'a> {
+    resolver: &'a SentinelResolver,
     left: std::vec::IntoIter<Arc<Endpoint>>,
     until: Time,
     failure: Option<Failure>,
 }
 
-impl<'a> Search<'a> {
-    fn new(scout: &'a Scout) -> Search<'a> {
-        let sentinels = scout.known().sentinels.clone();
-        let until = clock::now() + scout.options.connect_timeout;
-        Search { scout, left: sentinels.into_iter(), until, failure: None }
+impl<'a> SentinelSearch<'a> {
+    fn new(resolver: &'a SentinelResolver) -> SentinelSearch<'a> {
+        let sentinels = resolver.state().sentinels.clone();
+        let until = clock::now() + resolver.options.connect_timeout;
+        SentinelSearch { resolver, left: sentinels.into_iter(), until, failure: None }
     }
 
     fn next(&mut self) -> Option<(Arc<Endpoint>, Duration)> {
@@ -240,13 +253,13 @@ impl<'a> Search<'a> {
     }
 
     fn answered(&mut self, sentinel: &Arc<Endpoint>, answer: Result<Vec<Value>, Failure>) -> Option<Arc<Endpoint>> {
-        let read = answer.and_then(|answers| self.scout.read(sentinel, answers.first().unwrap_or(&Value::Nil)));
+        let read = answer.and_then(|answers| self.resolver.read(sentinel, answers.first().unwrap_or(&Value::Nil)));
         match read {
-            Ok(master) => Some(self.scout.trust(sentinel, master)),
+            Ok(master) => Some(self.resolver.prefer(sentinel, master)),
             Err(failure) => {
                 tracing::debug!(cause = failure.detail, "a Sentinel did not name the master");
-                // what somebody has to do something about is told before what may pass
-                if self.failure.as_ref().is_none_or(|known| known.transient) {
+                // a lasting failure is reported before a transient one
+                if self.failure.as_ref().is_none_or(|state| state.transient) {
                     self.failure = Some(failure);
                 }
                 None
@@ -256,7 +269,7 @@ impl<'a> Search<'a> {
 
     fn give_up(self) -> Failure {
         let failure = self.failure.unwrap_or_else(|| Failure::transient(ErrorKind::Unavailable, "no Sentinel"));
-        let detail = format!("no Sentinel named the master of \"{}\"; {}", self.scout.service, failure.detail);
+        let detail = format!("no Sentinel named the master of \"{}\"; {}", self.resolver.master_name, failure.detail);
         Failure { detail, ..failure }
     }
 }

@@ -49,8 +49,8 @@ impl Scripts {
 
 pub(crate) static SCRIPTS: Hashed = Hashed(OnceBox::new());
 
-/// The scripts, hashed at their first use. Not behind a lock: a child that is forked while another thread is at it would find
-/// it closed for ever.
+/// The scripts, hashed at their first use. Not behind a lock: in a child that is forked during the first use, it would
+/// stay locked.
 pub(crate) struct Hashed(OnceBox<Scripts>);
 
 impl Deref for Hashed {

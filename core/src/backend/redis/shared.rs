@@ -1,4 +1,4 @@
-//! What every connection of one store needs to know.
+//! What all connections of a node share: its server, its options, and the state of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,54 +7,55 @@ use std::time::Duration;
 use rustls::ClientConfig;
 
 use super::RedisOptions;
-use super::certificates::Certificates;
+use super::certificates::TlsConfigs;
 use super::endpoint::{Endpoint, TlsFiles};
-use super::line::Patience;
-use super::scout::Scout;
+use super::line::Deadline;
+use super::scout::SentinelResolver;
 use crate::backend::StoreStats;
 use crate::driver::clock;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 
-/// That there is a new connection in place of one that was lost is said this often at most.
-const TOLD_AGAIN: Duration = Duration::from_secs(10);
+/// A new connection in place of a lost one is logged this often at most.
+const RECONNECT_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A server that refused `WAIT` is asked again after so long.
-const ASKED_AGAIN: Duration = Duration::from_secs(60);
+/// After a server refused `WAIT`, it is tried again after this time.
+const WAIT_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// What all nodes of one store have in common: what has been counted and said, and whether it was closed.
+/// What all nodes of one store share: counters, what was logged, and whether the store was closed.
 #[derive(Default)]
-pub(crate) struct Common {
-    certificates: Certificates,
+pub(crate) struct StoreState {
+    tls_configs: TlsConfigs,
     commands_sent: AtomicU64,
     reconnects: AtomicU64,
-    /// When it was last said that there is a new connection; 0 for never.
-    told_at: AtomicU64,
-    unheard: AtomicBool,
+    /// When a reconnect was logged last; 0 for never.
+    reconnect_logged_at: AtomicU64,
+    publish_refusal_logged: AtomicBool,
     /// When the server refused `WAIT` last; 0 for never.
-    without_wait_since: AtomicU64,
-    /// Whether that was said.
-    without_wait: AtomicBool,
+    wait_refused_at: AtomicU64,
+    /// Whether that was logged.
+    wait_refusal_logged: AtomicBool,
     closed: AtomicBool,
 }
 
-impl Common {
+impl StoreState {
     /// The TLS configuration for a new connection; `None` for plain text.
     pub(crate) fn tls(&self, files: Option<&TlsFiles>) -> Result<Option<Arc<ClientConfig>>, Failure> {
         let Some(files) = files else { return Ok(None) };
-        self.certificates.config(files).map(Some)
+        self.tls_configs.config(files).map(Some)
     }
 
     pub(crate) fn count_command(&self) {
         self.commands_sent.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A connection replaces one that was lost. Said now and then only: many break together.
-    pub(crate) fn reconnected(&self, server: &str) {
+    /// Counts a connection that replaces a lost one, and logs it now and then: many break together.
+    pub(crate) fn note_reconnect(&self, server: &str) {
         self.reconnects.fetch_add(1, Ordering::Relaxed);
-        let (now, before) = (clock::now().as_nanos(), self.told_at.load(Ordering::Relaxed));
-        let again = before == 0 || now.saturating_sub(before) > TOLD_AGAIN.as_nanos() as u64;
-        if again && self.told_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let (now, before) = (clock::now().as_nanos(), self.reconnect_logged_at.load(Ordering::Relaxed));
+        let again = before == 0 || now.saturating_sub(before) > RECONNECT_LOG_INTERVAL.as_nanos() as u64;
+        if again && self.reconnect_logged_at.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             tracing::info!(server, "onelock: connected again");
         }
     }
@@ -66,9 +67,9 @@ impl Common {
         }
     }
 
-    /// Says once that waiters are not woken.
-    pub(crate) fn warn_unheard(&self, server: &str) {
-        if !self.unheard.swap(true, Ordering::Relaxed) {
+    /// Logs once that releases are not announced.
+    pub(crate) fn warn_publish_refused(&self, server: &str) {
+        if !self.publish_refusal_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server,
                 "this user may not publish, so a release wakes nobody: waiters find out by polling; \
@@ -77,17 +78,17 @@ impl Common {
         }
     }
 
-    /// Whether replicas can be waited for, as far as is known. A refusal is not remembered for ever: the user may be allowed
-    /// to by now, or the server another one.
+    /// Whether the server offers `WAIT`, as far as is known. A refusal is forgotten after a while: permissions or the
+    /// server may have changed.
     pub(crate) fn has_wait(&self) -> bool {
-        let since = self.without_wait_since.load(Ordering::Relaxed);
-        since == 0 || clock::now().since(Time::from_nanos(since)) > ASKED_AGAIN
+        let since = self.wait_refused_at.load(Ordering::Relaxed);
+        since == 0 || clock::now().since(Time::from_nanos(since)) > WAIT_RETRY_AFTER
     }
 
-    /// Says once that replicas are not waited for.
-    pub(crate) fn warn_without_wait(&self, server: &str, said: &str) {
-        self.without_wait_since.store(clock::now().as_nanos(), Ordering::Relaxed);
-        if !self.without_wait.swap(true, Ordering::Relaxed) {
+    /// Logs once that replicas are not waited for.
+    pub(crate) fn warn_wait_refused(&self, server: &str, said: &str) {
+        self.wait_refused_at.store(clock::now().as_nanos(), Ordering::Relaxed);
+        if !self.wait_refusal_logged.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 server,
                 said,
@@ -101,7 +102,7 @@ impl Common {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// The refusal of every call after `close`.
+    /// The failure of every call after `close`.
     pub(crate) fn check_open(&self) -> Result<(), Failure> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Failure::lasting(ErrorKind::Closed, "the client was closed"));
@@ -111,66 +112,66 @@ impl Common {
 }
 
 /// Which server the connections of a node go to.
-pub(crate) enum Target {
+pub(crate) enum Locator {
     /// Always this one.
     Fixed(Arc<Endpoint>),
-    /// The present master, which Sentinels know.
-    Watched(Arc<Scout>),
+    /// The present master, according to Sentinels.
+    Sentinel(Arc<SentinelResolver>),
 }
 
-/// One node: where it is, how to speak to it, and what it shares with the others.
-pub(crate) struct Shared {
-    pub(crate) target: Target,
+/// One node: its address, its options, and the state it shares with others.
+pub(crate) struct NodeContext {
+    pub(crate) locator: Locator,
     pub(crate) options: RedisOptions,
-    pub(crate) common: Arc<Common>,
+    pub(crate) store_state: Arc<StoreState>,
     /// Where it is, for messages.
     pub(crate) name: String,
 }
 
-impl Shared {
-    pub(crate) fn new(endpoint: Endpoint, options: RedisOptions, common: Arc<Common>) -> Shared {
+impl NodeContext {
+    pub(crate) fn new(endpoint: Endpoint, options: RedisOptions, store_state: Arc<StoreState>) -> NodeContext {
         let name = endpoint.to_string();
-        Shared { target: Target::Fixed(Arc::new(endpoint)), options, common, name }
+        NodeContext { locator: Locator::Fixed(Arc::new(endpoint)), options, store_state, name }
     }
 
-    pub(crate) fn watched(scout: Scout, options: RedisOptions) -> Shared {
-        let (name, common) = (scout.to_string(), scout.common.clone());
-        Shared { target: Target::Watched(Arc::new(scout)), options, common, name }
+    pub(crate) fn with_sentinels(resolver: SentinelResolver, options: RedisOptions) -> NodeContext {
+        let (name, store_state) = (resolver.to_string(), resolver.store_state.clone());
+        NodeContext { locator: Locator::Sentinel(Arc::new(resolver)), options, store_state, name }
     }
 
     /// The server to connect to now.
     pub(crate) async fn locate(&self) -> Result<Arc<Endpoint>, Failure> {
-        match &self.target {
-            Target::Fixed(endpoint) => Ok(endpoint.clone()),
-            Target::Watched(scout) => scout.locate().await,
+        match &self.locator {
+            Locator::Fixed(endpoint) => Ok(endpoint.clone()),
+            Locator::Sentinel(resolver) => resolver.locate().await,
         }
     }
 
     /// The same from a thread.
-    pub(crate) fn locate_blocking(&self, patience: Patience<'_>) -> Result<Arc<Endpoint>, Failure> {
-        match &self.target {
-            Target::Fixed(endpoint) => Ok(endpoint.clone()),
-            Target::Watched(scout) => scout.locate_blocking(patience),
+    pub(crate) fn locate_blocking(&self, deadline: Deadline<'_>) -> Result<Arc<Endpoint>, Failure> {
+        match &self.locator {
+            Locator::Fixed(endpoint) => Ok(endpoint.clone()),
+            Locator::Sentinel(resolver) => resolver.locate_blocking(deadline),
         }
     }
 
-    /// What was located in this epoch did not answer as a master does: whoever named it is asked last next time, and
-    /// connections made before are not used again.
-    pub(crate) fn missed(&self, epoch: u64) {
-        if let Target::Watched(scout) = &self.target {
-            scout.missed(epoch);
+    /// The server located in this epoch is not a master that answers: the Sentinel that named it is asked last next
+    /// time, and earlier connections are not used again.
+    pub(crate) fn mark_stale(&self, epoch: u64) {
+        if let Locator::Sentinel(resolver) = &self.locator {
+            resolver.mark_stale(epoch);
         }
     }
 
-    /// Grows when connections made before are not to be used again.
+    /// Grows when earlier connections must not be used again.
     pub(crate) fn epoch(&self) -> u64 {
-        match &self.target {
-            Target::Fixed(_) => 0,
-            Target::Watched(scout) => scout.epoch(),
+        match &self.locator {
+            Locator::Fixed(_) => 0,
+            Locator::Sentinel(resolver) => resolver.epoch(),
         }
     }
 
-    /// The moment at which a request must be answered: the caller's own limit or the request's, whichever is first.
+    /// When a request must be answered: at the caller's limit or the request's, whichever is first.
     pub(crate) fn reply_until(&self, until: Time, sent_at: Time) -> Time {
         until.min(sent_at + self.options.request_timeout)
     }
@@ -182,13 +183,14 @@ mod tests {
 
     #[test]
     fn a_refused_wait_is_asked_for_again_some_day() {
-        let common = Common::default();
-        assert!(common.has_wait());
-        common.warn_without_wait("redis://h", "NOPERM");
-        assert!(!common.has_wait());
-        let long_ago = clock::now().as_nanos().saturating_sub((ASKED_AGAIN + Duration::from_secs(1)).as_nanos() as u64);
-        common.without_wait_since.store(long_ago.max(1), Ordering::Relaxed);
-        // a machine that was started a moment ago has no time that is long ago
-        assert_eq!(common.has_wait(), long_ago > 0);
+        let store_state = StoreState::default();
+        assert!(store_state.has_wait());
+        store_state.warn_wait_refused("redis://h", "NOPERM");
+        assert!(!store_state.has_wait());
+        let long_ago =
+            clock::now().as_nanos().saturating_sub((WAIT_RETRY_AFTER + Duration::from_secs(1)).as_nanos() as u64);
+        store_state.wait_refused_at.store(long_ago.max(1), Ordering::Relaxed);
+        // a machine that has just started has no time so long ago
+        assert_eq!(store_state.has_wait(), long_ago > 0);
     }
 }

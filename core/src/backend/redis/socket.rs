@@ -1,4 +1,4 @@
-//! What both ways to the socket share: socket options, the order of addresses, and the words for what went wrong.
+//! What every kind of connection shares: socket options, the order of addresses, and the failures of a connection.
 
 use std::fmt::Display;
 use std::io;
@@ -7,18 +7,18 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 
-use super::endpoint::{Endpoint, Place};
+use super::endpoint::{ConnectionAddr, Endpoint};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 
-/// A connection over which nothing has come for this long is asked whether it is still there …
+/// A connection on which nothing has arrived for this long is probed …
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 /// … this often …
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
-/// … and bytes that nobody acknowledges for this long end it.
+/// … and bytes that are not acknowledged for this long end it.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
-/// Sets what a lock client wants of a TCP socket. An option that the system doesn't have is done without.
+/// Sets the options of a TCP socket. An option that the system does not have is skipped.
 pub(crate) fn tune(socket: &SockRef<'_>) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     let _ = socket.set_tcp_nodelay(true);
@@ -36,29 +36,29 @@ fn set_user_timeout(_: &SockRef<'_>) {
     let _ = UNACKNOWLEDGED; // the request limits do the work alone
 }
 
-/// The address, if the host is written as one and no resolver is needed.
+/// The address, if the host is an IP address and needs no resolver.
 pub(crate) fn literal(host: &str, port: u16) -> Option<SocketAddr> {
     host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, port))
 }
 
-/// Tries one address after the other. Each gets its share of what is left of `limit`, so that one black hole doesn't
-/// use up the time of the next.
-pub(crate) struct Tries {
+/// Tries one address after the other. Each gets its share of what is left of the limit, so that an address that does
+/// not answer leaves time for the next.
+pub(crate) struct AddressAttempts {
     addresses: std::vec::IntoIter<SocketAddr>,
     last: io::Error,
 }
 
-impl Tries {
-    pub(crate) fn new(addresses: Vec<SocketAddr>) -> Tries {
+impl AddressAttempts {
+    pub(crate) fn new(addresses: Vec<SocketAddr>) -> AddressAttempts {
         let last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
-        Tries { addresses: addresses.into_iter(), last }
+        AddressAttempts { addresses: addresses.into_iter(), last }
     }
 
     /// The next address and its share of `left`.
     pub(crate) fn next(&mut self, left: Duration) -> Option<(SocketAddr, Duration)> {
         let share = left / u32::try_from(self.addresses.len()).unwrap_or(u32::MAX).max(1);
         let address = self.addresses.next()?;
-        // a share of nothing is refused by the system
+        // the system refuses a time limit of zero
         Some((address, share.max(Duration::from_millis(1))))
     }
 
@@ -71,12 +71,12 @@ impl Tries {
     }
 }
 
-/// The system gave no thread for what blocks.
+/// The system gave no thread for a blocking call.
 pub(crate) fn no_thread(error: &io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::OutOfMemory, format!("this machine gave no thread: {error}"))
 }
 
-/// Whether this machine is to blame, and not the network or the server: no descriptor, no memory, no thread.
+/// Whether this machine lacks a resource (descriptors, memory, threads), and neither the network nor the server failed.
 pub(crate) fn is_limit(error: &io::Error) -> bool {
     use rustix::io::Errno;
     #[cfg(unix)]
@@ -87,7 +87,7 @@ pub(crate) fn is_limit(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::OutOfMemory || LIMITS.iter().any(known)
 }
 
-/// No connection came about, so nothing was sent.
+/// The failure to connect: nothing was sent.
 pub(crate) fn not_connected(endpoint: &Endpoint, error: &io::Error) -> Failure {
     if is_limit(error) {
         return Failure::transient(ErrorKind::SystemLimit, format!("{endpoint}: {error}"));
@@ -95,18 +95,20 @@ pub(crate) fn not_connected(endpoint: &Endpoint, error: &io::Error) -> Failure {
     let reason = match error.kind() {
         io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => "no answer in time".to_owned(),
         io::ErrorKind::ConnectionRefused => "connection refused, nothing listens there".to_owned(),
-        io::ErrorKind::NotFound if matches!(endpoint.place, Place::Unix(_)) => "there is no such socket".to_owned(),
+        io::ErrorKind::NotFound if matches!(endpoint.addr, ConnectionAddr::Unix(_)) => {
+            "there is no such socket".to_owned()
+        }
         _ => error.to_string(),
     };
     Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: {reason}"))
 }
 
-/// No connection to this server came about within the limit.
+/// The failure to connect within the limit.
 pub(crate) fn no_connection_in_time(server: &(impl Display + ?Sized)) -> Failure {
     Failure::transient(ErrorKind::Unavailable, format!("{server}: no answer in time"))
 }
 
-/// A connection broke, or what came over it was no reply.
+/// A connection broke, or the bytes on it were no reply.
 pub(crate) fn broken(server: &(impl Display + ?Sized), reason: &str) -> Failure {
     Failure::transient(ErrorKind::Unavailable, format!("{server}: {reason}"))
 }
@@ -114,15 +116,15 @@ pub(crate) fn broken(server: &(impl Display + ?Sized), reason: &str) -> Failure 
 /// The reason in words, for [`broken`].
 pub(crate) fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::UnexpectedEof => HANG_UPS[0].to_owned(),
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => HANG_UPS[1].to_owned(),
+        io::ErrorKind::UnexpectedEof => HANG_UP_WORDS[0].to_owned(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => HANG_UP_WORDS[1].to_owned(),
         io::ErrorKind::TimedOut => "the connection is dead".to_owned(),
         _ => format!("the connection broke: {error}"),
     }
 }
 
-/// The words for a peer that hangs up.
-pub(crate) const HANG_UPS: [&str; 2] = ["the server closed the connection", "the connection was reset"];
+/// The words for a peer that closes the connection.
+pub(crate) const HANG_UP_WORDS: [&str; 2] = ["the server closed the connection", "the connection was reset"];
 /// The words for a reply that did not come in time.
 pub(crate) const NO_REPLY: &str = "no reply in time";
 /// The words for bytes that are no reply.

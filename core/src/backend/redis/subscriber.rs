@@ -1,4 +1,4 @@
-//! The means to subscribe: the connection of the requests under RESP3, a connection of its own under RESP2.
+//! A subscriber: it uses the connection of the requests under RESP3, and a connection of its own under RESP2.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,117 +9,126 @@ use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
 use redis::{ErrorKind, RedisError};
 use tokio::time::timeout;
 
-use super::background::Background;
-use super::dial::Dialled;
-use super::pipe::{Ear, Health, Pipe, introduced, why};
+use super::background::AssistedTask;
+use super::dial::ConnectedStream;
+use super::pipe::{AsyncConnection, ConnectionHealth, PushHandler, connection_info, describe};
 use super::sharded::ShardedChannels;
 use super::socket::broken;
 use crate::machine::Failure;
 
-/// Why a change of subscriptions did not come about.
+/// Why a change of subscriptions failed.
 #[derive(Debug)]
-pub(crate) enum Unsubscribed {
-    /// The server said no, in these words.
+pub(crate) enum SubscribeError {
+    /// The server refused, in these words.
     Refused(String),
-    /// The connection is gone.
+    /// The connection is lost.
     Lost,
 }
 
-/// One connection's means to subscribe. Changes are made one after the other.
+/// Subscribes on one connection. Changes are made one after the other.
 pub(crate) struct Subscriber {
-    channels: Channels,
+    transport: Transport,
     limit: Duration,
 }
 
-enum Channels {
-    Shared { pipe: Arc<Pipe>, connection: MultiplexedConnection, health: Arc<Health> },
-    Own { sink: PubSubSink, background: Background },
+enum Transport {
+    Shared { connection: Arc<AsyncConnection>, commands: MultiplexedConnection, health: Arc<ConnectionHealth> },
+    Dedicated { sink: PubSubSink, background: AssistedTask },
     Sharded(ShardedChannels),
 }
 
 impl Subscriber {
     /// On the connection of the requests.
-    pub(crate) fn sharing(pipe: Arc<Pipe>, limit: Duration) -> Subscriber {
-        let (connection, health) = pipe.subscriptions();
-        Subscriber { channels: Channels::Shared { pipe, connection, health }, limit }
+    pub(crate) fn on_shared(connection: Arc<AsyncConnection>, limit: Duration) -> Subscriber {
+        let (commands, health) = connection.subscription_parts();
+        Subscriber { transport: Transport::Shared { connection, commands, health }, limit }
     }
 
-    /// On a connection that does nothing else.
-    pub(crate) async fn alone(dialled: Dialled, limit: Duration, ear: Arc<dyn Ear>) -> Result<Subscriber, Failure> {
-        let endpoint = dialled.endpoint;
-        let listening =
-            PubSub::new(&introduced(false), dialled.stream).await.map_err(|error| broken(&*endpoint, &why(&error)))?;
+    /// On a dedicated connection.
+    pub(crate) async fn on_dedicated(
+        connected: ConnectedStream,
+        limit: Duration,
+        push_handler: Arc<dyn PushHandler>,
+    ) -> Result<Subscriber, Failure> {
+        let endpoint = connected.endpoint;
+        let listening = PubSub::new(&connection_info(false), connected.stream)
+            .await
+            .map_err(|error| broken(&*endpoint, &describe(&error)))?;
         let (sink, mut messages) = listening.split();
-        let background = Background::spawn(async move {
+        let background = AssistedTask::spawn(async move {
             while let Some(message) = messages.next().await {
-                ear.heard(message.get_channel_name().as_bytes());
+                push_handler.on_message(message.get_channel_name().as_bytes());
             }
         });
-        Ok(Subscriber { channels: Channels::Own { sink, background }, limit })
+        Ok(Subscriber { transport: Transport::Dedicated { sink, background }, limit })
     }
 
-    /// To sharded channels, on a connection that does nothing else.
-    pub(crate) fn sharded(dialled: Dialled, limit: Duration, ear: Arc<dyn Ear>) -> Subscriber {
-        Subscriber { channels: Channels::Sharded(ShardedChannels::start(dialled, ear)), limit }
+    /// To sharded channels, on a dedicated connection.
+    pub(crate) fn sharded(
+        connected: ConnectedStream,
+        limit: Duration,
+        push_handler: Arc<dyn PushHandler>,
+    ) -> Subscriber {
+        Subscriber { transport: Transport::Sharded(ShardedChannels::start(connected, push_handler)), limit }
     }
 
     /// Subscribes to all of `channels`. Refused means that the server refused the whole command.
-    pub(crate) async fn subscribe(&mut self, channels: &[Vec<u8>]) -> Result<(), Unsubscribed> {
+    pub(crate) async fn subscribe(&mut self, channels: &[Vec<u8>]) -> Result<(), SubscribeError> {
         self.change(true, channels).await
     }
 
     /// Ends the subscriptions to all of `channels`.
-    pub(crate) async fn unsubscribe(&mut self, channels: &[Vec<u8>]) -> Result<(), Unsubscribed> {
+    pub(crate) async fn unsubscribe(&mut self, channels: &[Vec<u8>]) -> Result<(), SubscribeError> {
         self.change(false, channels).await
     }
 
-    async fn change(&mut self, begin: bool, channels: &[Vec<u8>]) -> Result<(), Unsubscribed> {
-        if let Channels::Sharded(sharded) = &mut self.channels {
+    async fn change(&mut self, begin: bool, channels: &[Vec<u8>]) -> Result<(), SubscribeError> {
+        if let Transport::Sharded(sharded) = &mut self.transport {
             return sharded.change(begin, channels, self.limit).await;
         }
         let count = channels.len() as u64;
-        let changed = match &mut self.channels {
-            Channels::Shared { connection, health, .. } => {
-                health.awaited.fetch_add(count, Ordering::AcqRel);
+        let changed = match &mut self.transport {
+            Transport::Shared { commands, health, .. } => {
+                health.awaited_confirmations.fetch_add(count, Ordering::AcqRel);
                 let changed = timeout(self.limit, async {
-                    if begin { connection.subscribe(channels).await } else { connection.unsubscribe(channels).await }
+                    if begin { commands.subscribe(channels).await } else { commands.unsubscribe(channels).await }
                 });
                 let changed = changed.await;
                 if matches!(changed, Ok(Err(_))) {
                     // a refusal is one reply, in place of all the confirmations
-                    health.awaited.fetch_sub(count, Ordering::AcqRel);
+                    health.awaited_confirmations.fetch_sub(count, Ordering::AcqRel);
                 }
                 changed
             }
-            Channels::Own { sink, .. } => {
+            Transport::Dedicated { sink, .. } => {
                 let changed = timeout(self.limit, async {
                     if begin { sink.subscribe(channels).await } else { sink.unsubscribe(channels).await }
                 });
                 changed.await
             }
-            Channels::Sharded(_) => return Err(Unsubscribed::Lost),
+            Transport::Sharded(_) => return Err(SubscribeError::Lost),
         };
         match changed {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) if is_refusal(&error) => Err(Unsubscribed::Refused(words(&error))),
+            Ok(Err(error)) if is_refusal(&error) => Err(SubscribeError::Refused(words(&error))),
             _ => {
-                // whether it happened is unknown, so the next connection starts from nothing
-                match &self.channels {
-                    Channels::Shared { pipe, .. } => pipe.stop(),
-                    Channels::Own { background, .. } => background.stop(),
-                    Channels::Sharded(_) => {}
+                // the result is unknown, so the next connection starts without subscriptions
+                match &self.transport {
+                    Transport::Shared { connection, .. } => connection.stop(),
+                    Transport::Dedicated { background, .. } => background.stop(),
+                    Transport::Sharded(_) => {}
                 }
-                Err(Unsubscribed::Lost)
+                Err(SubscribeError::Lost)
             }
         }
     }
 
-    /// Waits until the connection is gone.
+    /// Waits until the connection is lost.
     pub(crate) async fn gone(&self) {
-        match &self.channels {
-            Channels::Shared { pipe, .. } => pipe.gone().await,
-            Channels::Own { background, .. } => background.gone().await,
-            Channels::Sharded(sharded) => sharded.gone().await,
+        match &self.transport {
+            Transport::Shared { connection, .. } => connection.gone().await,
+            Transport::Dedicated { background, .. } => background.gone().await,
+            Transport::Sharded(sharded) => sharded.gone().await,
         }
     }
 }

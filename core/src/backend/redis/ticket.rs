@@ -1,4 +1,4 @@
-//! One of several requests on a connection: whether it was sent, and what came of it.
+//! A request on a connection of an event loop, from its submission to its completion.
 
 use std::future::poll_fn;
 use std::mem;
@@ -9,96 +9,97 @@ use redis::Value;
 
 use crate::machine::{Outcome, Time};
 
-/// What came of a request.
+/// How a request ended.
 #[derive(Debug)]
-pub(crate) enum Ending {
-    /// This, at that time.
-    Came(Outcome<Value>, Time),
-    /// Not a byte of it left.
-    Unsent,
+pub(crate) enum Completion {
+    /// This outcome, at that time.
+    Received(Outcome<Value>, Time),
+    /// No byte of it was sent.
+    NotSent,
 }
 
-/// What connection and caller know of a request.
-pub(crate) struct Ticket {
-    /// When it was handed in.
-    pub(crate) since: Time,
-    stage: Mutex<Stage>,
+/// What the connection and the caller share about a request.
+pub(crate) struct PendingRequest {
+    /// When it was submitted.
+    pub(crate) submitted_at: Time,
+    state: Mutex<RequestState>,
 }
 
-enum Stage {
+enum RequestState {
     Queued(Option<Waker>),
     Sent(Option<Waker>),
-    Ended(Ending),
+    Completed(Completion),
     /// The caller has gone.
-    Left,
+    Abandoned,
 }
 
-/// The caller stops waiting when this is dropped.
-pub(crate) struct Waiting<'a>(pub(crate) &'a Ticket);
+/// Abandons the request when dropped.
+pub(crate) struct AbandonOnDrop<'a>(pub(crate) &'a PendingRequest);
 
-impl Drop for Waiting<'_> {
+impl Drop for AbandonOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.leave();
+        self.0.abandon();
     }
 }
 
-impl Ticket {
-    /// Queued.
-    pub(crate) fn new(since: Time) -> Ticket {
-        Ticket { since, stage: Mutex::new(Stage::Queued(None)) }
+impl PendingRequest {
+    /// A queued request.
+    pub(crate) fn new(since: Time) -> PendingRequest {
+        PendingRequest { submitted_at: since, state: Mutex::new(RequestState::Queued(None)) }
     }
 
-    fn stage(&self) -> MutexGuard<'_, Stage> {
-        self.stage.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, RequestState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is sent now. False when nobody wants that any more.
-    pub(crate) fn depart(&self) -> bool {
-        let mut stage = self.stage();
-        match mem::replace(&mut *stage, Stage::Left) {
-            Stage::Queued(waker) => *stage = Stage::Sent(waker),
-            Stage::Left => return false,
-            other => *stage = other,
+    /// Marks it as sent. False when it was abandoned.
+    pub(crate) fn mark_sent(&self) -> bool {
+        let mut state = self.state();
+        match mem::replace(&mut *state, RequestState::Abandoned) {
+            RequestState::Queued(waker) => *state = RequestState::Sent(waker),
+            RequestState::Abandoned => return false,
+            other => *state = other,
         }
         true
     }
 
-    /// It has ended. Whoever is to be woken for that.
-    pub(crate) fn end(&self, ending: Ending) -> Option<Waker> {
-        let mut stage = self.stage();
-        match mem::replace(&mut *stage, Stage::Left) {
-            Stage::Queued(waker) | Stage::Sent(waker) => {
-                *stage = Stage::Ended(ending);
+    /// Completes it. Returns the waker of the caller.
+    pub(crate) fn complete(&self, completion: Completion) -> Option<Waker> {
+        let mut state = self.state();
+        match mem::replace(&mut *state, RequestState::Abandoned) {
+            RequestState::Queued(waker) | RequestState::Sent(waker) => {
+                *state = RequestState::Completed(completion);
                 waker
             }
             other => {
-                *stage = other;
+                *state = other;
                 None
             }
         }
     }
 
-    /// Waits for its end.
-    pub(crate) async fn ended(&self) -> Ending {
+    /// Waits for its completion.
+    pub(crate) async fn completed(&self) -> Completion {
         let ended = poll_fn(|context| {
-            let mut stage = self.stage();
-            match mem::replace(&mut *stage, Stage::Left) {
-                Stage::Ended(ending) => return Poll::Ready(ending),
-                Stage::Queued(_) => *stage = Stage::Queued(Some(context.waker().clone())),
-                Stage::Sent(_) => *stage = Stage::Sent(Some(context.waker().clone())),
-                Stage::Left => {}
+            let mut state = self.state();
+            match mem::replace(&mut *state, RequestState::Abandoned) {
+                RequestState::Completed(completion) => return Poll::Ready(completion),
+                RequestState::Queued(_) => *state = RequestState::Queued(Some(context.waker().clone())),
+                RequestState::Sent(_) => *state = RequestState::Sent(Some(context.waker().clone())),
+                RequestState::Abandoned => {}
             }
             Poll::Pending
         });
         ended.await
     }
 
-    /// The caller goes: how it has ended, `Unsent` if it is not to be sent any more, and nothing when it was sent.
-    pub(crate) fn leave(&self) -> Option<Ending> {
-        match mem::replace(&mut *self.stage(), Stage::Left) {
-            Stage::Ended(ending) => Some(ending),
-            Stage::Queued(_) => Some(Ending::Unsent),
-            Stage::Sent(_) | Stage::Left => None,
+    /// The caller stops waiting: its completion if it has ended, `NotSent` if it is still queued, `None` when it was
+    /// sent.
+    pub(crate) fn abandon(&self) -> Option<Completion> {
+        match mem::replace(&mut *self.state(), RequestState::Abandoned) {
+            RequestState::Completed(completion) => Some(completion),
+            RequestState::Queued(_) => Some(Completion::NotSent),
+            RequestState::Sent(_) | RequestState::Abandoned => None,
         }
     }
 }

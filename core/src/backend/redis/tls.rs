@@ -1,4 +1,4 @@
-//! TLS by rustls, with its provider named: another crate in the same process can't change what is used here.
+//! TLS by rustls, with an explicit crypto provider: another crate in the same process cannot change it.
 
 use std::io;
 use std::path::Path;
@@ -48,7 +48,7 @@ pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, Failure> {
     ServerName::try_from(host.to_owned()).map_err(|_| broken(&format!("\"{host}\" can't stand in a certificate")))
 }
 
-/// Why a TLS handshake failed. What rustls objects to will not pass by itself; a broken connection may.
+/// Why a TLS handshake failed. What rustls rejects is lasting; a broken connection is transient.
 pub(crate) fn handshake_failure(endpoint: &Endpoint, error: &io::Error) -> Failure {
     match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::InvalidMessage(_)) => Failure::lasting(
@@ -74,7 +74,7 @@ pub(crate) fn handshake_failure(endpoint: &Endpoint, error: &io::Error) -> Failu
 
 const PLAIN: &str = "if this port speaks plain text, write redis:// instead of rediss://";
 
-/// A peer that does not answer the first words of TLS may be waiting for the end of a line.
+/// The failure of a handshake without an answer: a plain-text peer may be waiting for the end of a line.
 pub(crate) fn no_handshake_in_time(endpoint: &Endpoint) -> Failure {
     Failure::transient(ErrorKind::Unavailable, format!("{endpoint}: no answer in time to the TLS handshake; {PLAIN}"))
 }
@@ -85,7 +85,7 @@ fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Failure> {
         Some(path) => certificates(path)?,
         None => rustls_native_certs::load_native_certs().certs,
     };
-    // a system's store often holds a few that no longer parse; the others still count
+    // a system's store often holds a few that do not parse; the others still count
     roots.add_parsable_certificates(certificates);
     if roots.is_empty() {
         return Err(broken(&match ca_file {
@@ -114,7 +114,7 @@ fn broken(detail: &str) -> Failure {
     Failure::lasting(ErrorKind::InvalidArgument, format!("TLS can't be set up: {detail}"))
 }
 
-/// Believes whatever certificate it is shown: `tls_insecure`. The handshake itself is still checked.
+/// Accepts any certificate: `tls_insecure`. The handshake itself is still checked.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

@@ -1,4 +1,4 @@
-//! Small questions to a server's reply, asked in several places.
+//! Reading parts of a decoded reply.
 
 use redis::{ServerError, Value};
 
@@ -12,8 +12,8 @@ pub(crate) fn text(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// The value behind a key: of a map, or of the flat array that stands for one under RESP2.
-pub(crate) fn entry<'v>(reply: &'v Value, key: &[u8]) -> Option<&'v Value> {
+/// The value of a key in a map, or in the flat array that stands for one under RESP2.
+pub(crate) fn map_entry<'v>(reply: &'v Value, key: &[u8]) -> Option<&'v Value> {
     match reply {
         Value::Map(pairs) => pairs.iter().find(|(name, _)| text(name) == Some(key)).map(|(_, value)| value),
         Value::Array(items) => items.chunks_exact(2).find(|pair| text(&pair[0]) == Some(key)).map(|pair| &pair[1]),
@@ -21,7 +21,7 @@ pub(crate) fn entry<'v>(reply: &'v Value, key: &[u8]) -> Option<&'v Value> {
     }
 }
 
-/// The server's words, put together again from code and rest; fit to be shown.
+/// The text of a server's error, from code and details; printable.
 pub(crate) fn words(error: &ServerError) -> String {
     match error.details() {
         Some(details) => printable(&format!("{} {details}", error.code())),
@@ -29,9 +29,9 @@ pub(crate) fn words(error: &ServerError) -> String {
     }
 }
 
-/// What somebody else has written, fit for a terminal and a log: what would command either of them is spelt out.
+/// Makes a text from elsewhere safe for terminals and logs: control characters are escaped.
 pub(crate) fn printable(text: &str) -> String {
-    /// Characters that turn the direction of what is written.
+    /// Characters that change the direction of text.
     const TURNING: [std::ops::RangeInclusive<char>; 3] =
         ['\u{200e}'..='\u{200f}', '\u{202a}'..='\u{202e}', '\u{2066}'..='\u{2069}'];
     let text = text.trim_end();

@@ -1,4 +1,4 @@
-//! A blocking socket of any kind: TCP, TLS over TCP, or a socket in the file system.
+//! A blocking byte stream: TCP, TLS over TCP, or a Unix socket.
 
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
@@ -12,39 +12,41 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use socket2::SockRef;
 
-use super::endpoint::Place;
-use super::paced::Paced;
-use super::socket::{Tries, literal, tune};
+use super::endpoint::ConnectionAddr;
+use super::paced::BoundedSocket;
+use super::socket::{AddressAttempts, literal, tune};
 use crate::driver::clock;
 
-/// A blocking connection.
-pub(crate) enum Wire {
-    Tcp(Paced<TcpStream>),
+/// A blocking stream.
+pub(crate) enum BlockingStream {
+    Tcp(BoundedSocket<TcpStream>),
     #[cfg(unix)]
-    Unix(Paced<UnixStream>),
-    Tls(Box<StreamOwned<ClientConnection, Paced<TcpStream>>>),
+    Unix(BoundedSocket<UnixStream>),
+    Tls(Box<StreamOwned<ClientConnection, BoundedSocket<TcpStream>>>),
 }
 
-impl Wire {
-    /// Resolves and connects; takes as long as the resolver does, and `limit` for the rest.
-    pub(crate) fn connect(place: &Place, limit: Duration) -> io::Result<Wire> {
+impl BlockingStream {
+    /// Resolves and connects; `limit` does not include name resolution.
+    pub(crate) fn connect(place: &ConnectionAddr, limit: Duration) -> io::Result<BlockingStream> {
         match place {
             #[cfg(unix)]
-            Place::Unix(path) => UnixStream::connect(path).map(|stream| Wire::Unix(Paced::new(stream))),
+            ConnectionAddr::Unix(path) => {
+                UnixStream::connect(path).map(|stream| BlockingStream::Unix(BoundedSocket::new(stream)))
+            }
             #[cfg(not(unix))]
-            Place::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
-            Place::Tcp { host, port } => {
+            ConnectionAddr::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+            ConnectionAddr::Tcp { host, port } => {
                 let addresses = match literal(host, *port) {
                     Some(address) => vec![address],
                     None => (host.as_str(), *port).to_socket_addrs()?.collect(),
                 };
                 let until = clock::now() + limit;
-                let mut tries = Tries::new(addresses);
+                let mut tries = AddressAttempts::new(addresses);
                 while let Some((address, share)) = tries.next(until.since(clock::now())) {
                     match TcpStream::connect_timeout(&address, share) {
                         Ok(stream) => {
                             tune(&SockRef::from(&stream));
-                            return Ok(Wire::Tcp(Paced::new(stream)));
+                            return Ok(BlockingStream::Tcp(BoundedSocket::new(stream)));
                         }
                         Err(error) => tries.failed(error),
                     }
@@ -54,37 +56,42 @@ impl Wire {
         }
     }
 
-    /// Puts TLS on a TCP connection. The handshake happens with the first bytes.
-    pub(crate) fn encrypt(self, config: Arc<ClientConfig>, name: ServerName<'static>) -> io::Result<Wire> {
+    /// Wraps a TCP connection in TLS. The handshake happens with the first bytes.
+    pub(crate) fn encrypt(self, config: Arc<ClientConfig>, name: ServerName<'static>) -> io::Result<BlockingStream> {
         match self {
-            Wire::Tcp(stream) => {
+            BlockingStream::Tcp(stream) => {
                 let connection = ClientConnection::new(config, name).map_err(io::Error::other)?;
-                Ok(Wire::Tls(Box::new(StreamOwned::new(connection, stream))))
+                Ok(BlockingStream::Tls(Box::new(StreamOwned::new(connection, stream))))
             }
             other => Ok(other),
         }
     }
 
-    /// Another way to the same socket, so that one thread writes while another one reads; none where both take turns.
-    pub(crate) fn twin(&self) -> Option<Wire> {
+    /// A second handle of the same socket, so that one thread writes while another one reads; none for TLS, where both
+    /// share a state.
+    pub(crate) fn try_clone(&self) -> Option<BlockingStream> {
         match self {
-            Wire::Tcp(stream) => stream.socket.try_clone().ok().map(|twin| Wire::Tcp(Paced::new(twin))),
+            BlockingStream::Tcp(stream) => {
+                stream.socket.try_clone().ok().map(|socket| BlockingStream::Tcp(BoundedSocket::new(socket)))
+            }
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.socket.try_clone().ok().map(|twin| Wire::Unix(Paced::new(twin))),
-            Wire::Tls(_) => None,
+            BlockingStream::Unix(stream) => {
+                stream.socket.try_clone().ok().map(|socket| BlockingStream::Unix(BoundedSocket::new(socket)))
+            }
+            BlockingStream::Tls(_) => None,
         }
     }
 
-    /// Sends all of this, or fails, within `limit` or little more; for a [`Wire::twin`].
-    pub(crate) fn send(&self, mut bytes: &[u8], limit: Duration) -> io::Result<()> {
-        // looked at only when it is not sent at once
+    /// Sends all bytes, or fails, within `limit` or little more; for a handle from [`BlockingStream::try_clone`].
+    pub(crate) fn write_all_within(&self, mut bytes: &[u8], limit: Duration) -> io::Result<()> {
+        // set only when the first write did not take all
         let mut until = None;
         while !bytes.is_empty() {
             let written = match self {
-                Wire::Tcp(stream) => (&mut &stream.socket).write(bytes),
+                BlockingStream::Tcp(stream) => (&mut &stream.socket).write(bytes),
                 #[cfg(unix)]
-                Wire::Unix(stream) => (&mut &stream.socket).write(bytes),
-                Wire::Tls(_) => return Err(io::ErrorKind::Unsupported.into()),
+                BlockingStream::Unix(stream) => (&mut &stream.socket).write(bytes),
+                BlockingStream::Tls(_) => return Err(io::ErrorKind::Unsupported.into()),
             };
             match written {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -102,15 +109,15 @@ impl Wire {
         Ok(())
     }
 
-    /// Ends the connection for all who use it; whoever reads finds the end.
-    pub(crate) fn hang_up(&self) {
+    /// Shuts the connection down for all its handles; the reader finds the end.
+    pub(crate) fn shutdown(&self) {
         let _ = self.socket().shutdown(std::net::Shutdown::Both);
     }
 
-    /// Drives the TLS handshake; `WouldBlock` as long as it isn't finished.
-    pub(crate) fn shake_hands(&mut self) -> io::Result<()> {
-        self.begin();
-        if let Wire::Tls(tls) = self {
+    /// Drives the TLS handshake; `WouldBlock` until it is complete.
+    pub(crate) fn tls_handshake(&mut self) -> io::Result<()> {
+        self.begin_calls();
+        if let BlockingStream::Tls(tls) = self {
             while tls.conn.is_handshaking() {
                 tls.conn.complete_io(&mut tls.sock)?;
             }
@@ -118,38 +125,38 @@ impl Wire {
         Ok(())
     }
 
-    /// How long one read or write may block, and several in a row.
-    pub(crate) fn set_slice(&mut self, slice: Duration) -> io::Result<()> {
+    /// Limits how long one read or write blocks, and several in a row.
+    pub(crate) fn set_io_timeout(&mut self, timeout: Duration) -> io::Result<()> {
         let socket = self.socket();
-        socket.set_read_timeout(Some(slice))?;
-        socket.set_write_timeout(Some(slice))?;
-        self.set_pace(Some(slice));
+        socket.set_read_timeout(Some(timeout))?;
+        socket.set_write_timeout(Some(timeout))?;
+        self.set_call_limit(Some(timeout));
         Ok(())
     }
 
-    fn set_pace(&mut self, slice: Option<Duration>) {
+    fn set_call_limit(&mut self, timeout: Option<Duration>) {
         match self {
-            Wire::Tcp(stream) => stream.set_slice(slice),
+            BlockingStream::Tcp(stream) => stream.set_limit(timeout),
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.set_slice(slice),
-            Wire::Tls(tls) => tls.sock.set_slice(slice),
+            BlockingStream::Unix(stream) => stream.set_limit(timeout),
+            BlockingStream::Tls(tls) => tls.sock.set_limit(timeout),
         }
     }
 
-    /// The caller has looked whether it may go on; so reads and writes may block again.
-    pub(crate) fn begin(&mut self) {
+    /// The caller has checked its deadline: reads and writes may block again.
+    pub(crate) fn begin_calls(&mut self) {
         match self {
-            Wire::Tcp(stream) => stream.begin(),
+            BlockingStream::Tcp(stream) => stream.begin_calls(),
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.begin(),
-            Wire::Tls(tls) => tls.sock.begin(),
+            BlockingStream::Unix(stream) => stream.begin_calls(),
+            BlockingStream::Tls(tls) => tls.sock.begin_calls(),
         }
     }
 
-    /// Reads and writes never block any more. The number of the socket, for those who watch it.
-    pub(crate) fn unblock(&mut self) -> io::Result<i32> {
-        // what there is is read to its end: who watches is told only once
-        self.set_pace(None);
+    /// Makes reads and writes non-blocking. Returns the descriptor, for polling.
+    pub(crate) fn set_nonblocking(&mut self) -> io::Result<i32> {
+        // everything there is must be read: an edge-triggered poller reports it only once
+        self.set_call_limit(None);
         let socket = self.socket();
         socket.set_nonblocking(true)?;
         #[cfg(unix)]
@@ -159,7 +166,7 @@ impl Wire {
         Ok(fd)
     }
 
-    /// Whether the server has closed the connection, or sent something unasked. Looks without waiting.
+    /// Whether the server has closed the connection, or sent something unsolicited. Does not wait.
     pub(crate) fn is_stale(&self, blocks: bool) -> bool {
         let socket = self.socket();
         if blocks && socket.set_nonblocking(true).is_err() {
@@ -172,48 +179,48 @@ impl Wire {
         match seen {
             Ok(0) => true,
             // TLS has messages of its own between replies
-            Ok(_) => !matches!(self, Wire::Tls(_)),
+            Ok(_) => !matches!(self, BlockingStream::Tls(_)),
             Err(error) => error.kind() != io::ErrorKind::WouldBlock,
         }
     }
 
     pub(crate) fn socket(&self) -> SockRef<'_> {
         match self {
-            Wire::Tcp(stream) => SockRef::from(&stream.socket),
+            BlockingStream::Tcp(stream) => SockRef::from(&stream.socket),
             #[cfg(unix)]
-            Wire::Unix(stream) => SockRef::from(&stream.socket),
-            Wire::Tls(tls) => SockRef::from(&tls.sock.socket),
+            BlockingStream::Unix(stream) => SockRef::from(&stream.socket),
+            BlockingStream::Tls(tls) => SockRef::from(&tls.sock.socket),
         }
     }
 }
 
-impl Read for Wire {
+impl Read for BlockingStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Wire::Tcp(stream) => stream.read(buffer),
+            BlockingStream::Tcp(stream) => stream.read(buffer),
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.read(buffer),
-            Wire::Tls(tls) => tls.read(buffer),
+            BlockingStream::Unix(stream) => stream.read(buffer),
+            BlockingStream::Tls(tls) => tls.read(buffer),
         }
     }
 }
 
-impl Write for Wire {
+impl Write for BlockingStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Wire::Tcp(stream) => stream.write(bytes),
+            BlockingStream::Tcp(stream) => stream.write(bytes),
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.write(bytes),
-            Wire::Tls(tls) => tls.write(bytes),
+            BlockingStream::Unix(stream) => stream.write(bytes),
+            BlockingStream::Tls(tls) => tls.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Wire::Tcp(stream) => stream.flush(),
+            BlockingStream::Tcp(stream) => stream.flush(),
             #[cfg(unix)]
-            Wire::Unix(stream) => stream.flush(),
-            Wire::Tls(tls) => tls.flush(),
+            BlockingStream::Unix(stream) => stream.flush(),
+            BlockingStream::Tls(tls) => tls.flush(),
         }
     }
 }

@@ -241,7 +241,7 @@ impl Model {
         match self.keys.peek(now.ms, &claim.key).map(|entry| &entry.value) {
             Some(Value::Text(holder)) => digest(holder),
             Some(Value::Hash(fields)) => {
-                // without an owner: given back before its shortest time was over
+                // without an owner: released before its shortest time was over
                 digest(fields.iter().find(|(field, _)| is_owner(field)).map_or(&b""[..], |(owner, _)| &**owner))
             }
             Some(Value::List) | None => 0,

@@ -80,7 +80,7 @@ impl Model {
         self.counter(Moment::at(server_time_us), key)
     }
 
-    /// Who holds a key: the string, or the first owner field of the hash; of one that was given back before its shortest time
+    /// Who holds a key: the string, or the first owner field of the hash; of one that was released before its shortest time
     /// was over, the text that says so.
     pub fn holder_of(&self, server_time_us: u64, key: &[u8]) -> Option<(Kind, Key)> {
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;

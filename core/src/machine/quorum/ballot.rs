@@ -14,13 +14,13 @@ use super::{Nodes, Quorum, tally};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Outcome, Reply, Time};
 
-/// What one node said.
+/// The answer of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Vote {
     Pending,
     Granted {
         fence: u64,
-        /// The token that it is just being told.
+        /// The token that is being written to it.
         told: u64,
     },
     Taken {
@@ -31,7 +31,7 @@ enum Vote {
     /// It does not have the hold that is to be gone on with.
     Gone,
     Wrong(String),
-    /// It does not vote at present; whether it granted nevertheless.
+    /// It is not eligible at present; whether it granted nevertheless.
     Barred {
         granted: bool,
     },
@@ -51,18 +51,18 @@ impl Vote {
     }
 }
 
-/// How the ballot stands.
+/// The result of the votes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Undecided; these nodes are to be told this token.
+    /// Undecided; this token must be written to these nodes.
     Open(Option<(Nodes, u64)>),
     /// A majority granted, and acknowledged this token (0: fencing is off).
     Granted(u64),
-    /// No majority can come of it any more.
+    /// No majority is possible any more.
     Failed,
 }
 
-/// All votes.
+/// The votes of all nodes.
 #[derive(Clone, Debug)]
 pub(super) struct Ballot {
     votes: Vec<Vote>,
@@ -110,7 +110,7 @@ impl Ballot {
         };
     }
 
-    /// How it stands, and whom to tell the token; they count as told.
+    /// The result, and the nodes to write the token to; they count as written to.
     pub(super) fn count(&mut self, majority: usize) -> Standing {
         let standing = self.standing(majority);
         if let Standing::Open(Some((nodes, token))) = standing {
@@ -123,7 +123,7 @@ impl Ballot {
         standing
     }
 
-    /// How it stands.
+    /// The result so far.
     pub(super) fn standing(&self, majority: usize) -> Standing {
         let granted = self.number(|vote| matches!(vote, Vote::Granted { .. }));
         let pending = self.number(|vote| *vote == Vote::Pending);

@@ -1,18 +1,18 @@
-//! Redlock: one lock on N independent servers, held by whoever holds a majority of them. Every decision of it, and no
-//! I/O: which node gets what, what the answers amount to, when that is settled, and what is left to be undone.
+//! Redlock: one lock on N independent servers, held by the client that holds a majority of them. Every decision of it, and
+//! no I/O: which node gets which request, what the answers mean, when the result is certain, and what is left to undo.
 //!
-//! [`Quorum`] is what a client knows of its nodes over time; a [`Round`] is one operation on all of them. The hands ask
-//! [`Quorum::begin`] what to send, tell each answer to [`Round::answered`], and take the outcome when [`Round::rest`]
-//! says that there is nothing to wait for. A renewal goes on after that: its late answers are told in the same way, until
-//! [`Round::end`].
+//! [`Quorum`] is what a client knows of its nodes over time; a [`QuorumRound`] is one operation on all of them. The store
+//! asks [`Quorum::begin`] what to send, passes each answer to [`QuorumRound::answered`], and takes the outcome when
+//! [`QuorumRound::status`] says that there is nothing to wait for. A renewal continues after that: its late answers are
+//! passed in the same way, until [`QuorumRound::end`].
 //!
 //! | file | decides |
 //! |---|---|
 //! | `nodes` | sets of nodes |
-//! | `standing` | which nodes vote: quarantine after a restart without data, a clock that jumped |
-//! | `round` | one operation: whom to send what, how long to wait |
-//! | `ballot` | what the votes on an acquire amount to; the fencing token that a majority acknowledges |
-//! | `tally` | what the answers to everything else amount to |
+//! | `eligibility` | which nodes vote: quarantine after a restart without data, a clock that jumped |
+//! | `round` | one operation: requests, answers, how long to wait |
+//! | `votes` | the result of the votes on an acquire; the fencing token that a majority acknowledges |
+//! | `replies` | the result of the answers to every other operation |
 
 mod ballot;
 mod nodes;
@@ -31,24 +31,24 @@ pub use standing::Life;
 use self::standing::Standing;
 use crate::machine::{Answer, Claim, Op, Outcome, Time};
 
-/// The shortest quarantine that is chosen when none is asked for.
+/// The shortest default quarantine.
 const QUARANTINE_MIN: Duration = Duration::from_secs(60);
 /// How many tokens are remembered at most for the sake of fewer requests.
 const REMEMBERED: usize = 4096;
 /// How many holds that not every node has answered are remembered at most.
 const UNHEARD_MAX: usize = 65_536;
-/// A renewal that did not end within this time never will: whoever made it has gone away.
+/// A renewal that did not end within this time never will: its caller has gone.
 const RENEWAL_MAX: Duration = Duration::from_secs(60);
 
 /// What the client decided about its quorum.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// How long a node that restarted without its data does not vote; zero: not at all; `None`: the larger of a minute
-    /// and twice the longest lease that was asked for.
+    /// How long a node that restarted without its data is not eligible; zero: not at all; `None`: the larger of a
+    /// minute and twice the longest lease that was requested.
     pub quarantine: Option<Duration>,
     /// How far apart clocks may run.
     pub drift_factor: f64,
-    /// Whether a node that is given a hold again gets a fencing counter too.
+    /// Whether a repaired node gets a fencing counter too.
     pub fencing: bool,
     /// The longest lease to reckon with from the beginning.
     pub longest_ttl: Duration,
@@ -60,7 +60,7 @@ impl Default for Rules {
     }
 }
 
-/// What one client knows of its nodes. Pure: the hands hold it behind a mutex, never while anything waits.
+/// What one client knows of its nodes. Pure: the driver holds it behind a mutex, never while anything waits.
 #[derive(Clone, Debug)]
 pub struct Quorum {
     members: Vec<Member>,
@@ -68,13 +68,13 @@ pub struct Quorum {
     longest_ttl: Duration,
     /// The highest fencing token that was seen.
     last_token: u64,
-    /// Nodes that surely never got an acquire that was granted by the others, so that nothing is owed to them later.
+    /// Nodes that surely never got an acquire that the others granted, so that they need no release.
     spared: HashMap<Arc<str>, Nodes>,
     /// Nodes that may still carry out an acquire that was granted by the others.
     unheard: HashMap<Arc<str>, Vec<Unheard>>,
-    /// Holds whose renewal is under way, or listened to.
+    /// Holds whose renewal is in progress.
     renewing: HashMap<Arc<str>, Renewing>,
-    /// Nodes that are just being given a hold again that they had lost.
+    /// Nodes that are being repaired: they lost a hold and get it again.
     seeding: HashMap<Arc<str>, Seeding>,
 }
 
@@ -82,11 +82,11 @@ pub struct Quorum {
 struct Member {
     name: String,
     standing: Standing,
-    /// It did not answer the last request in time: nobody waits for it for mere completeness.
+    /// It did not answer the last request in time: the next round does not wait for it just to be complete.
     silent: bool,
 }
 
-/// A node from which nothing was heard when the others granted the acquire.
+/// A node that had not answered when the others granted the acquire.
 #[derive(Clone, Copy, Debug)]
 struct Unheard {
     node: usize,
@@ -162,7 +162,7 @@ impl Quorum {
         Round::begin(self, now, wall_us, op)
     }
 
-    /// A hold is over: released, lost, or handed away. No node is given it again.
+    /// A hold is over: released, lost, or detached. No node is repaired for it any more.
     pub fn over(&mut self, claim: &Claim) {
         if let Some(renewing) = self.renewing.get_mut(&claim.token) {
             renewing.over = true;
@@ -176,19 +176,19 @@ impl Quorum {
         self.longest_ttl = self.longest_ttl.max(Duration::from_millis(ttl_ms));
     }
 
-    /// A connection to a node was made, and the node said who it is; `None` if it would not.
+    /// A connection to a node was made, and the node reported its run; `None` if it would not.
     pub fn introduced(&mut self, now: Time, node: usize, life: Option<&Life>) {
         if let Some(member) = self.members.get_mut(node) {
             member.standing.introduced(now, life);
         }
     }
 
-    /// How long a node that restarted without its data does not vote.
+    /// How long a node that restarted without its data is not eligible.
     pub fn quarantine(&self) -> Duration {
         self.rules.quarantine.unwrap_or_else(|| QUARANTINE_MIN.max(self.longest_ttl * 2))
     }
 
-    /// For how much longer this node does not vote, if it does not.
+    /// For how much longer this node is not eligible, if it is not.
     pub fn barred_for(&self, now: Time, node: usize) -> Option<Duration> {
         self.members.get(node)?.standing.barred_for(now, self.quarantine())
     }
@@ -198,7 +198,7 @@ impl Quorum {
         wall_us.max(self.last_token + 1)
     }
 
-    /// Looks at what an answer says about its node; tells whether the node votes.
+    /// Takes an answer's information about its node; tells whether the node is eligible.
     fn heard(&mut self, now: Time, node: usize, answer: &Answer) -> bool {
         let (quarantine, longest) = (self.quarantine(), self.longest_ttl);
         let Some(member) = self.members.get_mut(node) else { return false };
@@ -222,7 +222,7 @@ impl Quorum {
 
     fn spare(&mut self, claim: &Claim, nodes: Nodes) {
         if self.spared.len() >= REMEMBERED {
-            // forgotten, they are asked to give back what they never had: harmless
+            // forgotten nodes are asked to release what they never had: harmless
             self.spared.clear();
         }
         self.spared.insert(claim.token.clone(), nodes);
@@ -232,10 +232,10 @@ impl Quorum {
         if self.spared.is_empty() { Nodes::NONE } else { self.spared.remove(&claim.token).unwrap_or(Nodes::NONE) }
     }
 
-    /// Nodes from which nothing was heard when the others granted the acquire.
+    /// Nodes that had not answered when the others granted the acquire.
     fn unheard(&mut self, claim: &Claim, nodes: Vec<Unheard>) {
         if self.unheard.len() >= UNHEARD_MAX {
-            // forgotten, their word is taken when they say that they don't have the hold: then it may stay for one ttl
+            // a forgotten node is believed when it reports no hold: then the hold may stay for one ttl
             self.unheard.clear();
         }
         self.unheard.insert(claim.token.clone(), nodes);
@@ -260,12 +260,12 @@ impl Quorum {
         }
     }
 
-    /// Whether a hold whose renewal is under way or listened to is still wanted, as far as anybody said.
+    /// Whether a hold whose renewal is in progress is still wanted, as far as is known.
     pub fn is_renewed(&self, claim: &Claim) -> bool {
         self.renewing.get(&claim.token).is_some_and(|renewing| !renewing.over)
     }
 
-    /// A node is about to be given a hold again.
+    /// A repair of a node begins.
     fn seed(&mut self, claim: &Claim, node: usize) {
         let seeding = self.seeding.entry(claim.token.clone()).or_default();
         seeding.nodes = seeding.nodes.with(node);
@@ -277,14 +277,13 @@ impl Quorum {
         }
     }
 
-    /// Whether a node that is about to be given a hold again is still to get it. To be asked at the last moment before the
-    /// request is sent.
+    /// Whether a node still has to be repaired. To be asked just before the request is sent.
     pub fn still_seeds(&self, claim: &Claim) -> bool {
         self.seeding.get(&claim.token).is_some_and(|seeding| !seeding.over)
     }
 
-    /// The request that gave a node its hold again was answered, or was not: then it may still be carried out. Until this
-    /// is called the node is given special care when the hold is released.
+    /// The repair request was answered, or failed: then it may still be carried out. Until this is called the node gets
+    /// special care when the hold is released.
     pub fn seeded(&mut self, claim: &Claim, node: usize, answer: &Answer) {
         if matches!(answer.outcome, Outcome::Indeterminate(_)) {
             self.unheard.entry(claim.token.clone()).or_default().push(Unheard { node, via: 0, twice: true });
@@ -304,7 +303,7 @@ impl Quorum {
         self.seeding.get(&claim.token).map_or(Nodes::NONE, |seeding| seeding.nodes)
     }
 
-    /// What a node said, with its name in front.
+    /// A node's text, with its name in front.
     fn quoted(&self, node: usize, detail: &str) -> String {
         match self.members.get(node) {
             Some(member) if !detail.starts_with(&member.name) => format!("{}: {detail}", member.name),

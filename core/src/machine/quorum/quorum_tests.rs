@@ -69,7 +69,7 @@ enum Says {
 const SAYS: [Says; 4] = [Says::Grants, Says::Taken, Says::Refuses, Says::Silent];
 
 /// Every pattern of votes of one to seven nodes, told in order: the lock is granted if and only if a majority granted
-/// it, as early as that is certain, and whatever may have been taken otherwise has to be given back.
+/// it, as early as that is certain, and whatever may have been taken otherwise has to be released.
 #[test]
 fn every_pattern_of_votes() {
     for nodes in 1..=7_usize {
@@ -331,7 +331,7 @@ fn a_node_that_may_still_carry_the_acquire_out_is_not_believed_to_be_free() {
             round.answered(&mut three, at(4), node, answer);
         }
         assert_eq!(round.conclude(&mut three, at(5)).outcome, *expected, "connection {connection}");
-        // once is enough: the rest is clean-up's
+        // once is enough: the rest is cleanup's
         assert_eq!(release(&mut three, &[found(), found(), gone()]), done);
     }
     // given the hold a second time, it may get it a second time

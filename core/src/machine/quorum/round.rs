@@ -24,7 +24,7 @@ pub struct Send {
 /// Whether there is anything to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
-    /// It depends on answers that are still to come.
+    /// The result depends on outstanding answers.
     Wait,
     /// It is settled; wait for the missing answers until then, but no longer.
     Until(Time),
@@ -32,7 +32,7 @@ pub enum Rest {
     Over,
 }
 
-/// One operation under way.
+/// One operation in progress.
 #[derive(Clone, Debug)]
 pub struct Round {
     op: Op,
@@ -44,12 +44,11 @@ pub struct Round {
     answers: Vec<Option<Heard>>,
     /// The ordered connections on which the nodes were sent the request; 0 where that is not known.
     via: Vec<u64>,
-    /// Nodes that were just being given the hold again when this began to take it away.
+    /// Nodes that were being repaired when this release began.
     seeding: Nodes,
     ballot: Option<Ballot>,
     settled_at: Option<Time>,
-    /// For each hold of a renewal: whether a majority confirmed it by the conclusion, and the nodes that were to be given
-    /// it again.
+    /// For each hold of a renewal: whether a majority confirmed it by the conclusion, and the nodes to be repaired.
     confirmed: Vec<bool>,
     seeded: Vec<Nodes>,
     ended: bool,
@@ -152,7 +151,7 @@ impl Round {
             let waits = self.ballot.as_ref().map_or(!self.pending.is_empty(), Ballot::waits);
             return if waits { Rest::Wait } else { Rest::Over };
         };
-        // who gets the lock is in a hurry; the answers that are missing can only be grants of it
+        // the caller of an acquire waits; the outstanding answers can only be grants of it
         let granted =
             self.ballot.as_ref().is_some_and(|ballot| matches!(ballot.standing(self.majority), Count::Granted(_)));
         if granted || self.pending.and(quorum.prompt()).is_empty() {
@@ -166,8 +165,8 @@ impl Round {
         self.pending
     }
 
-    /// Nodes whose answers are of use even after the conclusion: those that a renewal has not heard of. One that is slower
-    /// than the others is not silent, may have lost the hold, and tells its time.
+    /// Nodes whose answers are of use even after the conclusion: those that have not answered a renewal. A slow node
+    /// may have lost the hold, and reports its time.
     pub fn late(&self) -> Nodes {
         if matches!(self.op, Op::Renew { .. }) && !self.ended { self.pending } else { Nodes::NONE }
     }
@@ -227,19 +226,19 @@ impl Round {
         numbers.map(|number| (number != 0).then_some(number)).sum::<Option<u64>>().unwrap_or(0)
     }
 
-    /// After a renewal was concluded, and after each late answer to it: what to send to nodes that lost a hold which a
-    /// majority still has, to each of them once. Ask [`Quorum::still_seeds`] before sending it. Each answer, or the want of
-    /// one, is told to [`Quorum::seeded`].
+    /// After a renewal was concluded, and after each late answer to it: the requests that repair nodes which lost a
+    /// hold that a majority still has, one for each node. Ask [`Quorum::is_repair_wanted`] before sending one, and pass
+    /// each answer, or its absence, to [`Quorum::repair_ended`].
     pub fn seeds(&mut self, quorum: &mut Quorum, now: Time, wall_us: u64) -> Vec<(Claim, usize, Op)> {
         let Op::Renew { holds } = &self.op else { return Vec::new() };
         let age = now.since(self.sent_at);
         let mut seeds = Vec::new();
         for (index, (claim, ttl_ms)) in holds.iter().enumerate() {
             if tally::renewal(&self.answers, self.majority, index) == tally::Renewed::No {
-                // lost, whatever another renewal of it heard before
+                // lost, whatever another renewal of it found before
                 quorum.over(claim);
             }
-            // what a majority confirmed too late for its holder to hear of it, the holder may have given up
+            // a hold that was confirmed too late may have been given up by its holder
             let confirmed = self.confirmed.get(index) == Some(&true);
             if !confirmed || self.ended || age >= RENEWAL_MAX || !quorum.is_renewed(claim) {
                 continue;
@@ -249,7 +248,7 @@ impl Round {
                 continue;
             }
             let fence_ttl_ms = naming::fence_ttl_ms(*ttl_ms);
-            // what is left of the lease, not all of it: the others were asked some time ago
+            // the rest of the lease, not all of it: the others were asked some time ago
             let ttl_ms = full.saturating_sub(age).as_millis() as u64;
             for (node, heard) in self.answers.iter().enumerate() {
                 let lost = heard.as_ref().is_some_and(|heard| heard.verdict(index) == Some(&Renewal::NotMine));
@@ -270,7 +269,7 @@ impl Round {
         seeds
     }
 
-    /// The end: nobody listens any more. To be called in any case, once.
+    /// The end: no more answers are read. To be called in any case, once.
     pub fn end(&mut self, quorum: &mut Quorum) {
         if let Op::Renew { holds } = &self.op
             && !std::mem::replace(&mut self.ended, true)

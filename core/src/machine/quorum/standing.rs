@@ -1,6 +1,6 @@
-//! Whether a node votes. A server that was started anew without its data has forgotten who holds what; until every lease
-//! that it may have known has ended, it would help to give the lock to a second holder. The same is true of one whose
-//! clock jumped ahead, which lets its keys expire early.
+//! Whether a node may vote. A server that was restarted without its data has forgotten its locks; until every lease
+//! that it may have known has ended, its vote could help to give a lock to a second holder. The same is true of one
+//! whose clock jumped forward, which lets its keys expire early.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Standing {
         Standing { run_id: None, restarted: None, jumped: None, clock: ClockWatch::new(drift_factor) }
     }
 
-    /// A connection was made. A node that does not tell is believed.
+    /// A connection was made. A node that does not report its run stays eligible.
     pub(super) fn introduced(&mut self, now: Time, life: Option<&Life>) {
         let Some(life) = life else { return self.clock.forget() };
         if self.run_id == Some(life.run_id) {
@@ -41,21 +41,21 @@ impl Standing {
         }
         // its clock may be that of another machine
         self.clock.forget();
-        // another server may have come to this address: how long it has been running says nothing then
+        // another server may have this address now: its uptime tells nothing then
         let uptime = if self.run_id.is_none() { life.uptime } else { Duration::ZERO };
         self.run_id = Some(life.run_id);
         self.restarted = (!life.keeps_data).then_some((now, uptime));
     }
 
-    /// Compares the node's clock with ours. One that jumped ahead by more than drift explains does not vote for as long
-    /// as its keys may be gone early, `longest` at most.
+    /// Compares the node's clock with ours. After a jump forward by more than drift explains it is not eligible for as
+    /// long as its keys may be gone early, `longest` at most.
     pub(super) fn observe(&mut self, now: Time, answer: &Answer, longest: Duration) {
         if let Some(Anomaly::Forward(by)) = self.clock.observe_same(answer) {
             self.jumped = Some((now, by.min(longest)));
         }
     }
 
-    /// For how much longer it does not vote.
+    /// For how much longer it is not eligible.
     pub(super) fn barred_for(&self, now: Time, quarantine: Duration) -> Option<Duration> {
         let restarted = self.restarted.map(|(noticed, uptime)| (noticed, quarantine.saturating_sub(uptime)));
         [restarted, self.jumped]

@@ -4,7 +4,7 @@ use super::{Nodes, Quorum, Unheard};
 use crate::error::ErrorKind;
 use crate::machine::{Claim, Failure, Kind, Op, Outcome, Renewal, Reply, Standing, Time};
 
-/// What is said of a node that did not answer while there was reason to wait.
+/// The text for a node without an answer.
 pub(super) const SILENT: &str = "no answer in time";
 
 /// What one node answered.
@@ -42,11 +42,11 @@ pub(super) enum Renewed {
     Yes,
     /// No majority has it any more.
     No,
-    /// Too few have said anything yet.
+    /// Too few answers so far.
     Open,
 }
 
-/// How one hold of a renewal stands. A node that does not vote cannot confirm, but what it lacks it lacks.
+/// The result for one hold of a renewal. A node that is not eligible cannot confirm, but a missing hold counts.
 pub(super) fn renewal(answers: &Answers, majority: usize, hold: usize) -> Renewed {
     let confirmed = number(answers, |heard| heard.votes && heard.verdict(hold) == Some(&Renewal::Renewed));
     let gone = number(answers, |heard| heard.verdict(hold) == Some(&Renewal::NotMine));
@@ -103,21 +103,21 @@ fn found_and_gone(answers: &Answers) -> (usize, usize) {
     (said(true), said(false))
 }
 
-/// Whether the release of a hold can only end in one way.
+/// Whether the result of a release is certain.
 pub(super) fn is_released(answers: &Answers, majority: usize) -> bool {
     let (found, gone) = found_and_gone(answers);
     found >= majority || (answers.len() - gone < majority && found + gone >= majority)
 }
 
-/// Who was asked, on which connections, and who was just being given the hold again.
+/// The nodes of a release, their connections, and the nodes that were being repaired.
 pub(super) struct Asked<'a> {
     pub(super) nodes: Nodes,
     pub(super) via: &'a [u64],
     pub(super) seeding: Nodes,
 }
 
-/// What came of a release: once a majority is known to be free of the token, somebody else can have the lock. The rest
-/// is owed.
+/// The result of a release: once a majority surely does not have the token, another client can get the lock. The rest
+/// is outstanding.
 pub(super) fn released(
     quorum: &mut Quorum,
     answers: &Answers,
@@ -143,7 +143,7 @@ pub(super) fn released(
         .filter(|(_, heard)| heard.as_ref().is_some_and(Heard::is_applied))
         .map(|(node, _)| node)
         .collect();
-    // the request that gives it back to a node may come in after the one that takes it away
+    // the repair request may arrive after the release
     let seeding = quorum.seeding(claim).or(asked.seeding);
     let late = late(quorum, answers, asked, claim);
     let owed = addressed.but(answered).but(quorum.spared(claim)).or(seeding).or(late);
@@ -155,8 +155,8 @@ pub(super) fn released(
     Outcome::Applied(Reply::PartlyReleased { found, owed, at_large: !seeding.or(late).is_empty() })
 }
 
-/// Nodes that may carry the acquire out after they were asked to give it back: nothing was heard of them when it was
-/// granted, and nothing now, or they did not have it and were asked on another connection.
+/// Nodes that may still carry the acquire out after the release: they had not answered when it was granted, and have
+/// not now, or they did not have it and were asked on another connection.
 fn late(quorum: &mut Quorum, answers: &Answers, asked: &Asked<'_>, claim: &Claim) -> Nodes {
     if quorum.unheard.is_empty() {
         return Nodes::NONE;
@@ -172,8 +172,7 @@ fn late(quorum: &mut Quorum, answers: &Answers, asked: &Asked<'_>, claim: &Claim
     late.map(|unheard| unheard.node).collect()
 }
 
-/// What stands under a key, as a majority sees it: its holder, or that nobody has a majority. `None`: too few have said
-/// anything yet.
+/// What a key holds according to a majority: its holder, or that nobody has a majority. `None`: too few answers so far.
 #[allow(clippy::option_option, reason = "not known yet, nothing there, something there")]
 pub(super) fn seen(answers: &Answers, majority: usize) -> Option<Option<Standing>> {
     let looks: Vec<Option<&Standing>> = answers
@@ -204,7 +203,7 @@ fn merged(camp: &[&Standing], majority: usize) -> Standing {
     let mut left: Vec<u64> = camp.iter().map(|standing| standing.ttl_left_ms.unwrap_or(u64::MAX)).collect();
     left.sort_unstable();
     whole.ttl_left_ms = left.iter().rev().nth(majority - 1).copied().filter(|left| *left != u64::MAX);
-    // most have the same token and count: those that were given the hold again later differ
+    // most have the same token and count; repaired nodes differ
     let common = |value: fn(&Standing) -> Option<u64>| {
         let votes = |wanted: &Option<u64>| camp.iter().filter(|standing| value(standing) == *wanted).count();
         camp.iter().map(|standing| value(standing)).max_by_key(|found| (votes(found), *found)).flatten()
@@ -228,7 +227,7 @@ pub(super) fn forced(quorum: &Quorum, answers: &Answers, majority: usize) -> Out
     Outcome::Applied(wrong.filter(|_| !forced).unwrap_or(Reply::Forced(forced)))
 }
 
-/// Why a node does not vote.
+/// Why a node is not eligible.
 pub(super) fn barred(quorum: &Quorum, now: Time, node: usize) -> String {
     let left = quorum.barred_for(now, node).unwrap_or_default();
     format!(
@@ -269,8 +268,7 @@ pub(super) fn failure(quorum: &Quorum, answers: &Answers, majority: usize) -> Ou
     if maybe { Outcome::Indeterminate(failure) } else { Outcome::NotApplied(failure) }
 }
 
-/// The failure of a round without a majority. When all that stands in its way is one and the same lasting trouble, it is
-/// called by that name.
+/// The failure of a round without a majority. When one lasting failure is the only reason, it gives the kind.
 pub(super) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majority: usize) -> Failure {
     let nodes = lines.len();
     let lasting: Vec<ErrorKind> = failures.iter().filter(|(_, transient)| !transient).map(|(kind, _)| *kind).collect();
@@ -278,7 +276,7 @@ pub(super) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majo
     let limited = failures.iter().filter(|(kind, _)| *kind == ErrorKind::SystemLimit).count();
     let kind = match lasting.first() {
         Some(first) if stuck && lasting.iter().all(|kind| kind == first) => *first,
-        // the servers were not even asked
+        // no request was sent to the servers
         _ if nodes - limited < majority => ErrorKind::SystemLimit,
         _ => ErrorKind::NoQuorum,
     };
@@ -286,7 +284,7 @@ pub(super) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majo
     Failure { kind, transient: !stuck, detail, nodes: lines }
 }
 
-/// The store was asked for what only one of its nodes can be asked for.
+/// The operation exists for single nodes only.
 pub(super) fn not_for_a_quorum(op: &Op) -> Outcome<Reply> {
     let detail = format!("{} is an operation on one node", op.name());
     Outcome::NotApplied(Failure::lasting(ErrorKind::Internal, detail))

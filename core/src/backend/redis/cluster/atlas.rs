@@ -1,4 +1,5 @@
-//! Keeps the map of the cluster: asks for it, corrects it as nodes say, and tells who follows it.
+//! The topology of a cluster: fetches the slot map, corrects it after redirections, and notifies subscriptions of
+//! changes.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,62 +11,62 @@ use redis::Value;
 use tokio::sync::watch;
 
 use super::super::RedisOptions;
-use super::super::endpoint::{Endpoint, Place};
-use super::super::hosts::{Seeds, listed};
-use super::super::inquiry::{ask, ask_blocking, refused};
-use super::super::line::Patience;
+use super::super::endpoint::{ConnectionAddr, Endpoint};
+use super::super::hosts::{ClusterSeeds, host_list};
+use super::super::inquiry::{query, query_blocking, server_failure};
+use super::super::line::Deadline;
 use super::super::node::Node;
 use super::super::request::Announce;
-use super::super::shared::Common;
-use super::map::{self, Map};
+use super::super::shared::StoreState;
+use super::map::{self, SlotMap};
 use crate::backend::Notify;
 use crate::driver::clock;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 
-/// What is asked for a map. A server that doesn't know the second question has no sharded channels.
-const QUESTIONS: &[&[&str]] = &[&["CLUSTER", "SLOTS"], &["PUBSUB", "SHARDNUMSUB"]];
-/// Suspicions that come closer together than this are looked into together.
-const SPACING: Duration = Duration::from_millis(50);
+/// The commands that fetch a map. A server that does not know the second one has no sharded channels.
+const DISCOVERY_COMMANDS: &[&[&str]] = &[&["CLUSTER", "SLOTS"], &["PUBSUB", "SHARDNUMSUB"]];
+/// Refreshes that are requested closer together than this are done once.
+const REFRESH_DELAY: Duration = Duration::from_millis(50);
 
-type Spot = (String, u16);
+type NodeAddress = (String, u16);
 
-/// The nodes of a cluster and the map of its slots.
-pub(super) struct Atlas {
+/// The nodes of a cluster and its slot map.
+pub(super) struct ClusterTopology {
     template: Endpoint,
     options: RedisOptions,
-    pub(super) common: Arc<Common>,
+    pub(super) store_state: Arc<StoreState>,
     pub(super) name: String,
-    map: ArcSwap<Map>,
-    /// When the present map was asked for.
-    asked_at: Mutex<Time>,
-    nodes: Mutex<Nodes>,
-    /// Those of the address: whom to ask when nobody else is known.
+    map: ArcSwap<SlotMap>,
+    /// When the present map was requested.
+    map_requested_at: Mutex<Time>,
+    nodes: Mutex<KnownNodes>,
+    /// The nodes of the address, queried when no other is known.
     seeds: Vec<Arc<Endpoint>>,
-    /// Whom to ask, in turn: the seeds, and who stands on the latest map.
-    informants: Mutex<Vec<Arc<Endpoint>>>,
-    /// One task asks, the others wait for what it learns.
-    asking: tokio::sync::Mutex<Option<Vain>>,
-    suspected: AtomicBool,
+    /// The nodes to query, in turn: the seeds, and those of the latest map.
+    discovery_nodes: Mutex<Vec<Arc<Endpoint>>>,
+    /// One task refreshes, the others wait for its result.
+    refreshing: tokio::sync::Mutex<Option<FailedRefresh>>,
+    refresh_scheduled: AtomicBool,
     versions: watch::Sender<u64>,
 }
 
-/// The nodes that are spoken to.
+/// The nodes with connections.
 #[derive(Default)]
-struct Nodes {
-    known: HashMap<Spot, Known>,
-    /// How many there have been.
-    made: u64,
+struct KnownNodes {
+    known: HashMap<NodeAddress, KnownNode>,
+    /// How many were created.
+    created: u64,
 }
 
-struct Known {
+struct KnownNode {
     node: Arc<Node>,
-    /// When somebody spoke of it last.
-    named_at: Time,
+    /// When a map or a redirection named it last.
+    last_named_at: Time,
 }
 
-/// A round of questions that nobody could answer.
-struct Vain {
+/// A refresh that no node could answer.
+struct FailedRefresh {
     ended_at: Time,
     failure: Failure,
 }
@@ -74,29 +75,29 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Atlas {
-    pub(super) fn new(seeds: Seeds, options: RedisOptions) -> Atlas {
+impl ClusterTopology {
+    pub(super) fn new(seeds: ClusterSeeds, options: RedisOptions) -> ClusterTopology {
         let scheme = if seeds.nodes.iter().any(|node| node.tls.is_some()) { "rediss" } else { "redis" };
-        let name = format!("{scheme}+cluster://{}", listed(seeds.nodes.iter()));
-        let informants: Vec<_> = seeds.nodes.iter().map(|node| Arc::new(node.for_questions())).collect();
+        let name = format!("{scheme}+cluster://{}", host_list(seeds.nodes.iter()));
+        let discovery_nodes: Vec<_> = seeds.nodes.iter().map(|node| Arc::new(node.for_queries())).collect();
         let template = seeds.nodes.into_iter().next().unwrap_or_else(Endpoint::nowhere);
-        Atlas {
+        ClusterTopology {
             template,
             options,
-            common: Arc::new(Common::default()),
+            store_state: Arc::new(StoreState::default()),
             name,
-            map: ArcSwap::from_pointee(Map::empty()),
-            asked_at: Mutex::new(Time::ZERO),
+            map: ArcSwap::from_pointee(SlotMap::empty()),
+            map_requested_at: Mutex::new(Time::ZERO),
             nodes: Mutex::default(),
-            seeds: informants.clone(),
-            informants: Mutex::new(informants),
-            asking: tokio::sync::Mutex::default(),
-            suspected: AtomicBool::new(false),
+            seeds: discovery_nodes.clone(),
+            discovery_nodes: Mutex::new(discovery_nodes),
+            refreshing: tokio::sync::Mutex::default(),
+            refresh_scheduled: AtomicBool::new(false),
             versions: watch::Sender::new(0),
         }
     }
 
-    pub(super) fn map(&self) -> arc_swap::Guard<Arc<Map>> {
+    pub(super) fn map(&self) -> arc_swap::Guard<Arc<SlotMap>> {
         self.map.load()
     }
 
@@ -110,7 +111,7 @@ impl Atlas {
         self.versions.subscribe()
     }
 
-    /// How releases are announced here.
+    /// How releases are announced in this cluster.
     pub(super) fn announce(&self) -> Announce {
         match self.options.notify {
             Notify::Auto if self.map.load().sharded => Announce::Sharded,
@@ -120,54 +121,54 @@ impl Atlas {
         }
     }
 
-    /// Every node that is spoken to.
+    /// Every node with connections.
     pub(super) fn nodes(&self) -> Vec<Arc<Node>> {
         locked(&self.nodes).known.values().map(|known| known.node.clone()).collect()
     }
 
-    /// The node at this place.
+    /// The node at this address.
     pub(super) fn node_at(&self, host: &str, port: u16) -> Arc<Node> {
         let mut nodes = locked(&self.nodes);
-        let Nodes { known, made } = &mut *nodes;
+        let KnownNodes { known, created: made } = &mut *nodes;
         let named_at = clock::now();
         let entry = known.entry((host.to_owned(), port)).or_insert_with(|| {
             *made += 1;
             let endpoint = self.template.moved_to(host, port);
-            // so many connections that none will ever have the number of another node's
-            let node = Node::at(endpoint, self.options.clone(), self.common.clone(), *made << 32);
-            Known { node: Arc::new(node), named_at }
+            // no node makes so many connections that their numbers reach another node's
+            let node = Node::at(endpoint, self.options.clone(), self.store_state.clone(), *made << 32);
+            KnownNode { node: Arc::new(node), last_named_at: named_at }
         });
-        entry.named_at = named_at;
+        entry.last_named_at = named_at;
         entry.node.clone()
     }
 
-    /// Nodes that a map does not know, and nobody has spoken of since it was asked for, are not spoken to any more. What is
-    /// under way there goes on.
-    fn forget(&self, places: &[&Spot], asked_at: Time) {
+    /// Drops nodes that are not in a map, and that no redirection has named since the map was requested. Their requests
+    /// in flight continue.
+    fn drop_unnamed(&self, places: &[&NodeAddress], asked_at: Time) {
         let mut gone = Vec::new();
         locked(&self.nodes).known.retain(|place, known| {
-            let stays = known.named_at >= asked_at || places.contains(&place);
+            let stays = known.last_named_at >= asked_at || places.contains(&place);
             if !stays {
                 gone.push(known.node.clone());
             }
             stays
         });
         for node in gone {
-            node.part();
+            node.drop_idle();
         }
     }
 
-    /// A node said that the slot is served elsewhere.
-    pub(super) fn moved(&self, slot: u16, host: &str, port: u16) -> Arc<Node> {
+    /// A node redirected this slot.
+    pub(super) fn on_moved(&self, slot: u16, host: &str, port: u16) -> Arc<Node> {
         let node = self.node_at(host, port);
         self.replace(|map| {
             let known = map.owner(slot).is_some_and(|owner| Arc::ptr_eq(owner, &node));
-            (!known).then(|| map.with(slot, &node))
+            (!known).then(|| map.with_owner(slot, &node))
         });
         node
     }
 
-    fn replace(&self, next: impl Fn(&Map) -> Option<Map>) {
+    fn replace(&self, next: impl Fn(&SlotMap) -> Option<SlotMap>) {
         loop {
             let present = self.map.load_full();
             let Some(next) = next(&present) else { return };
@@ -180,79 +181,81 @@ impl Atlas {
         }
     }
 
-    /// The map may be wrong: looks into it in the background, if nobody does already. Needs a runtime context.
-    pub(super) fn suspect(self: &Arc<Self>) {
-        if self.common.check_open().is_err() || self.suspected.swap(true, Ordering::AcqRel) {
+    /// The map may be wrong: refreshes it in the background, unless a refresh is scheduled already. Needs a runtime
+    /// context.
+    pub(super) fn schedule_refresh(self: &Arc<Self>) {
+        if self.store_state.check_open().is_err() || self.refresh_scheduled.swap(true, Ordering::AcqRel) {
             return;
         }
-        let (atlas, doubtful_at) = (self.clone(), clock::now());
+        let (topology, doubtful_at) = (self.clone(), clock::now());
         tokio::spawn(async move {
-            tokio::time::sleep(SPACING).await;
-            atlas.suspected.store(false, Ordering::Release);
-            if let Err(failure) = atlas.refresh(doubtful_at).await {
+            tokio::time::sleep(REFRESH_DELAY).await;
+            topology.refresh_scheduled.store(false, Ordering::Release);
+            if let Err(failure) = topology.refresh(doubtful_at).await {
                 tracing::debug!(cause = failure.detail, "the cluster's map could not be had");
             }
         });
     }
 
-    /// A map that was asked for after `doubtful_at`.
+    /// Fetches a map that is requested after `doubtful_at`.
     pub(super) async fn refresh(&self, doubtful_at: Time) -> Result<(), Failure> {
         let came_at = clock::now();
-        let mut vain = self.asking.lock().await;
-        if *locked(&self.asked_at) > doubtful_at {
+        let mut failed = self.refreshing.lock().await;
+        if *locked(&self.map_requested_at) > doubtful_at {
             return Ok(());
         }
-        if let Some(vain) = vain.as_ref().filter(|vain| vain.ended_at > came_at) {
-            // who waited for a round shares in what came of it, be it nothing
-            return Err(vain.failure.clone());
+        if let Some(failed) = failed.as_ref().filter(|failed| failed.ended_at > came_at) {
+            // callers that waited for this refresh share its result, also when it failed
+            return Err(failed.failure.clone());
         }
-        let mut search = Search::new(self);
-        while let Some((informant, share)) = search.next() {
+        let mut search = DiscoverySearch::new(self);
+        while let Some((discovery_node, share)) = search.next() {
             let asked_at = clock::now();
-            let answers = ask(&self.common, &self.options, &informant, QUESTIONS, share).await;
-            if search.answered(&informant, answers, asked_at) {
+            let answers = query(&self.store_state, &self.options, &discovery_node, DISCOVERY_COMMANDS, share).await;
+            if search.answered(&discovery_node, answers, asked_at) {
                 return Ok(());
             }
         }
         let failure = search.give_up();
-        *vain = Some(Vain { ended_at: clock::now(), failure: failure.clone() });
+        *failed = Some(FailedRefresh { ended_at: clock::now(), failure: failure.clone() });
         Err(failure)
     }
 
     /// The same from a thread.
-    pub(super) fn refresh_blocking(&self, doubtful_at: Time, patience: Patience<'_>) -> Result<(), Failure> {
-        let mut search = Search::new(self);
-        search.until = search.until.min(patience.until);
-        while *locked(&self.asked_at) <= doubtful_at {
-            let Some((informant, share)) = search.next() else { return Err(search.give_up()) };
+    pub(super) fn refresh_blocking(&self, doubtful_at: Time, deadline: Deadline<'_>) -> Result<(), Failure> {
+        let mut search = DiscoverySearch::new(self);
+        search.until = search.until.min(deadline.until);
+        while *locked(&self.map_requested_at) <= doubtful_at {
+            let Some((discovery_node, share)) = search.next() else { return Err(search.give_up()) };
             let asked_at = clock::now();
-            let answers = ask_blocking(&self.common, &self.options, &informant, QUESTIONS, share, patience);
-            search.answered(&informant, answers, asked_at);
+            let answers =
+                query_blocking(&self.store_state, &self.options, &discovery_node, DISCOVERY_COMMANDS, share, deadline);
+            search.answered(&discovery_node, answers, asked_at);
         }
         Ok(())
     }
 
-    /// Takes over what an informant says.
-    fn learn(&self, informant: &Endpoint, answers: &[Value], asked_at: Time) -> Result<(), Failure> {
+    /// Applies the map that a node returned.
+    fn apply(&self, discovery_node: &Endpoint, answers: &[Value], asked_at: Time) -> Result<(), Failure> {
         let (slots, shards) = (answers.first().unwrap_or(&Value::Nil), answers.get(1).unwrap_or(&Value::Nil));
-        if let Some(failure) = refused(informant, slots) {
+        if let Some(failure) = server_failure(discovery_node, slots) {
             if failure.kind == ErrorKind::ServerRefused && failure.detail.contains("cluster support disabled") {
                 let detail =
-                    format!("{informant}: this server is no node of a cluster; its address begins with redis://");
+                    format!("{discovery_node}: this server is no node of a cluster; its address begins with redis://");
                 return Err(Failure::lasting(ErrorKind::InvalidArgument, detail));
             }
             return Err(failure);
         }
-        let here = match &informant.place {
-            Place::Tcp { host, .. } => host.as_str(),
-            Place::Unix(_) => "localhost",
+        let here = match &discovery_node.addr {
+            ConnectionAddr::Tcp { host, .. } => host.as_str(),
+            ConnectionAddr::Unix(_) => "localhost",
         };
         let ranges = map::read(slots, here).filter(|ranges| !ranges.is_empty()).ok_or_else(|| {
-            Failure::transient(ErrorKind::Unavailable, format!("{informant}: this node knows of no slots"))
+            Failure::transient(ErrorKind::Unavailable, format!("{discovery_node}: this node knows of no slots"))
         })?;
         let sharded = !matches!(shards, Value::ServerError(_));
         {
-            let mut latest = locked(&self.asked_at);
+            let mut latest = locked(&self.map_requested_at);
             if asked_at <= *latest {
                 return Ok(());
             }
@@ -260,56 +263,56 @@ impl Atlas {
         }
         let places: Vec<_> =
             ranges.iter().flat_map(|range| std::iter::once(&range.master).chain(&range.replicas)).collect();
-        self.remember(&places);
+        self.set_discovery_nodes(&places);
         self.replace(|present| {
-            let mut next = Map::new(present.version + 1, sharded);
+            let mut next = SlotMap::new(present.version + 1, sharded);
             for range in &ranges {
-                next.give(range.from, range.to, &self.node_at(&range.master.0, range.master.1));
+                next.assign(range.from, range.to, &self.node_at(&range.master.0, range.master.1));
             }
             Some(next)
         });
-        self.forget(&places, asked_at);
+        self.drop_unnamed(&places, asked_at);
         Ok(())
     }
 
-    /// Those who were named last can be asked next time, and those of the address; nobody else.
-    fn remember(&self, places: &[&Spot]) {
+    /// The nodes to query next time: those named last, and those of the address.
+    fn set_discovery_nodes(&self, places: &[&NodeAddress]) {
         let mut next: Vec<Arc<Endpoint>> = Vec::new();
-        let named = places.iter().map(|(host, port)| Arc::new(self.template.moved_to(host, *port).for_questions()));
-        for informant in named.chain(self.seeds.iter().cloned()) {
-            if !next.contains(&informant) {
-                next.push(informant);
+        let named = places.iter().map(|(host, port)| Arc::new(self.template.moved_to(host, *port).for_queries()));
+        for discovery_node in named.chain(self.seeds.iter().cloned()) {
+            if !next.contains(&discovery_node) {
+                next.push(discovery_node);
             }
         }
-        let mut informants = locked(&self.informants);
-        // in the order in which it is their turn: those who stay, then those who are new
-        let mut turn: Vec<_> = informants.iter().filter(|known| next.contains(known)).cloned().collect();
-        turn.extend(next.into_iter().filter(|new| !informants.contains(new)));
-        *informants = turn;
+        let mut discovery_nodes = locked(&self.discovery_nodes);
+        // in turn: the present ones first, then the new ones
+        let mut turn: Vec<_> = discovery_nodes.iter().filter(|known| next.contains(known)).cloned().collect();
+        turn.extend(next.into_iter().filter(|new| !discovery_nodes.contains(new)));
+        *discovery_nodes = turn;
     }
 }
 
-/// One round of questions, each with its share of the time.
-struct Search<'a> {
-    atlas: &'a Atlas,
+/// One round of queries, each with its share of the time.
+struct DiscoverySearch<'a> {
+    topology: &'a ClusterTopology,
     left: std::vec::IntoIter<Arc<Endpoint>>,
     until: Time,
     failure: Option<Failure>,
 }
 
-/// No more are asked in one round.
-const ASKED: usize = 6;
+/// At most so many nodes are queried in one round.
+const MAX_ASKED: usize = 6;
 
-impl<'a> Search<'a> {
-    fn new(atlas: &'a Atlas) -> Search<'a> {
-        let mut informants = locked(&atlas.informants);
-        let turn: Vec<_> = informants.iter().take(ASKED).cloned().collect();
-        // another one begins each time: a node that is cut off goes on telling what it knows
-        if !informants.is_empty() {
-            informants.rotate_left(1);
+impl<'a> DiscoverySearch<'a> {
+    fn new(topology: &'a ClusterTopology) -> DiscoverySearch<'a> {
+        let mut discovery_nodes = locked(&topology.discovery_nodes);
+        let turn: Vec<_> = discovery_nodes.iter().take(MAX_ASKED).cloned().collect();
+        // each round starts with another node: one that is cut off keeps returning an old map
+        if !discovery_nodes.is_empty() {
+            discovery_nodes.rotate_left(1);
         }
-        let until = clock::now() + atlas.options.connect_timeout;
-        Search { atlas, left: turn.into_iter(), until, failure: None }
+        let until = clock::now() + topology.options.connect_timeout;
+        DiscoverySearch { topology, left: turn.into_iter(), until, failure: None }
     }
 
     fn next(&mut self) -> Option<(Arc<Endpoint>, Duration)> {
@@ -318,8 +321,8 @@ impl<'a> Search<'a> {
         Some((self.left.next()?, share.max(Duration::from_millis(1))))
     }
 
-    fn answered(&mut self, informant: &Endpoint, answers: Result<Vec<Value>, Failure>, asked_at: Time) -> bool {
-        let learnt = answers.and_then(|answers| self.atlas.learn(informant, &answers, asked_at));
+    fn answered(&mut self, discovery_node: &Endpoint, answers: Result<Vec<Value>, Failure>, asked_at: Time) -> bool {
+        let learnt = answers.and_then(|answers| self.topology.apply(discovery_node, &answers, asked_at));
         let Err(failure) = learnt else { return true };
         tracing::debug!(cause = failure.detail, "a node did not tell where the slots are");
         if self.failure.as_ref().is_none_or(|known| known.transient) {
@@ -348,14 +351,14 @@ mod tests {
     fn addresses_of_yesterday_are_forgotten() {
         let options = RedisOptions::default();
         let seed = Endpoint::parse("redis://seed", &options).unwrap();
-        let atlas = Atlas::new(Seeds { nodes: vec![seed.clone()] }, options);
+        let topology = ClusterTopology::new(ClusterSeeds { nodes: vec![seed.clone()] }, options);
         for day in 0..200 {
             let answers = [all_slots_at(&format!("10.0.0.{day}")), Value::Array(Vec::new())];
-            atlas.learn(&seed, &answers, clock::now()).unwrap();
+            topology.apply(&seed, &answers, clock::now()).unwrap();
         }
-        let informants: Vec<String> = locked(&atlas.informants).iter().map(ToString::to_string).collect();
-        assert_eq!(informants, ["redis://seed:6379", "redis://10.0.0.199:6379"]);
-        let names: Vec<String> = atlas.nodes().iter().map(|node| node.shared.name.clone()).collect();
+        let discovery_nodes: Vec<String> = locked(&topology.discovery_nodes).iter().map(ToString::to_string).collect();
+        assert_eq!(discovery_nodes, ["redis://seed:6379", "redis://10.0.0.199:6379"]);
+        let names: Vec<String> = topology.nodes().iter().map(|node| node.context.name.clone()).collect();
         assert_eq!(names, ["redis://10.0.0.199:6379"]);
     }
 
@@ -363,11 +366,11 @@ mod tests {
     fn a_node_of_which_somebody_spoke_since_the_map_was_asked_for_stays() {
         let options = RedisOptions::default();
         let seed = Endpoint::parse("redis://seed", &options).unwrap();
-        let atlas = Atlas::new(Seeds { nodes: vec![seed.clone()] }, options);
+        let topology = ClusterTopology::new(ClusterSeeds { nodes: vec![seed.clone()] }, options);
         let asked_at = clock::now();
-        let moved = atlas.moved(7, "10.0.0.1", 6379);
-        atlas.learn(&seed, &[all_slots_at("10.0.0.2"), Value::Array(Vec::new())], asked_at).unwrap();
-        assert!(Arc::ptr_eq(&atlas.node_at("10.0.0.1", 6379), &moved));
-        assert_eq!(atlas.nodes().len(), 2);
+        let moved = topology.on_moved(7, "10.0.0.1", 6379);
+        topology.apply(&seed, &[all_slots_at("10.0.0.2"), Value::Array(Vec::new())], asked_at).unwrap();
+        assert!(Arc::ptr_eq(&topology.node_at("10.0.0.1", 6379), &moved));
+        assert_eq!(topology.nodes().len(), 2);
     }
 }

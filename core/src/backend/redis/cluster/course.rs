@@ -1,85 +1,87 @@
-//! What to do with an operation after a node's answer. Decides; sends nothing.
+//! Routing: what to do with an operation after a node's answer. Decides; sends nothing.
 
 use std::time::Duration;
 
-use super::super::node::Told;
-use super::super::pursuit::Pursuit;
+use super::super::node::RoutedAnswer;
+use super::super::pursuit::FailoverRetry;
 use super::super::redirect::Redirect;
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Outcome, Time};
 
-/// An operation is sent on this often at most.
-const HOPS: u32 = 8;
+/// An operation is redirected this often at most.
+const MAX_REDIRECTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(4);
-const LONGEST_PAUSE: Duration = Duration::from_millis(64);
+const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// What comes next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turn {
-    /// It is answered.
+pub(super) enum RouteStep {
+    /// The operation is answered.
     Done,
-    /// It is answered as far as it goes, and the map is doubtful.
-    DoneInDoubt,
-    /// The slot is served there: to be noted, and sent there.
+    /// It is answered, and the map may be wrong.
+    DoneAndRefresh,
+    /// The slot is served there: update the map, and send it there.
     Moved { slot: u16, host: String, port: u16 },
-    /// To be sent there, for this once.
+    /// Send it there, this once.
     Ask { host: String, port: u16 },
-    /// To be sent again, after a pause.
-    Again(Duration),
-    /// To be sent key by key.
+    /// Send it again, after a pause.
+    Retry(Duration),
+    /// Send it key by key.
     Split,
-    /// To be sent again if a new map knows somebody else.
-    Look,
-    /// The node is a replica by now: to be sent again after a pause, to whoever a new map knows.
-    Pursue(Duration),
+    /// Send it again if a new map names another node.
+    RefreshThenRetry,
+    /// The node has become a replica: after a pause, send it to the node that a new map names.
+    RetryAfterFailover(Duration),
 }
 
-/// The way of one operation from node to node.
-pub(super) struct Course {
+/// Routes one operation from node to node.
+pub(super) struct Router {
     until: Time,
-    hops: u32,
+    redirects: u32,
     pauses: u32,
-    looked: bool,
-    pursuit: Pursuit,
+    refreshed: bool,
+    failover: FailoverRetry,
 }
 
-impl Course {
-    /// Everything ends by `until`.
-    pub(super) fn new(until: Time) -> Course {
-        Course { until, hops: 0, pauses: 0, looked: false, pursuit: Pursuit::new(until) }
+impl Router {
+    /// The operation ends by `until`.
+    pub(super) fn new(until: Time) -> Router {
+        Router { until, redirects: 0, pauses: 0, refreshed: false, failover: FailoverRetry::new(until) }
     }
 
-    /// What to do after this answer; `several`: the operation could be sent key by key.
-    pub(super) fn next(&mut self, told: &Told, now: Time, several: bool) -> Turn {
+    /// The next step after this answer; `several`: the operation can be sent key by key.
+    pub(super) fn next(&mut self, routed: &RoutedAnswer, now: Time, several: bool) -> RouteStep {
         if now >= self.until {
-            return Turn::DoneInDoubt;
+            return RouteStep::DoneAndRefresh;
         }
-        match &told.redirect {
-            None => self.unredirected(&told.answer.outcome, now),
-            Some(Redirect::TryAgain | Redirect::CrossSlot) if several => Turn::Split,
+        match &routed.redirect {
+            None => self.without_redirect(&routed.answer.outcome, now),
+            Some(Redirect::TryAgain | Redirect::CrossSlot) if several => RouteStep::Split,
             Some(Redirect::TryAgain) => {
-                let pause = PAUSE.saturating_mul(1 << self.pauses.min(8)).min(LONGEST_PAUSE);
+                let pause = PAUSE.saturating_mul(1 << self.pauses.min(8)).min(PAUSE_MAX);
                 self.pauses += 1;
-                if now + pause < self.until { Turn::Again(pause) } else { Turn::Done }
+                if now + pause < self.until { RouteStep::Retry(pause) } else { RouteStep::Done }
             }
-            Some(Redirect::Moved { .. } | Redirect::Ask { .. }) if self.hops >= HOPS => Turn::DoneInDoubt,
+            Some(Redirect::Moved { .. } | Redirect::Ask { .. }) if self.redirects >= MAX_REDIRECTS => {
+                RouteStep::DoneAndRefresh
+            }
             Some(Redirect::Moved { slot, host, port }) => {
-                self.hops += 1;
-                Turn::Moved { slot: *slot, host: host.clone(), port: *port }
+                self.redirects += 1;
+                RouteStep::Moved { slot: *slot, host: host.clone(), port: *port }
             }
             Some(Redirect::Ask { host, port }) => {
-                self.hops += 1;
-                Turn::Ask { host: host.clone(), port: *port }
+                self.redirects += 1;
+                RouteStep::Ask { host: host.clone(), port: *port }
             }
-            Some(Redirect::Down | Redirect::CrossSlot) => Turn::DoneInDoubt,
+            Some(Redirect::Down | Redirect::CrossSlot) => RouteStep::DoneAndRefresh,
         }
     }
 
-    /// What the caller is told in the end.
-    pub(super) fn settled(&self, told: Told) -> Answer {
-        let Told { answer, redirect } = told;
-        let mut answer = self.pursuit.settled_answer(answer);
-        // a node's "not here" is no lasting refusal: the map will be right again
+    /// The answer that the caller gets in the end.
+    pub(super) fn final_answer(&self, routed: RoutedAnswer) -> Answer {
+        let RoutedAnswer { answer, redirect } = routed;
+        let mut answer = self.failover.final_answer(answer);
+        // a redirection is no lasting refusal: the map will be right again
         if redirect.is_some()
             && let Outcome::NotApplied(failure) = &mut answer.outcome
         {
@@ -88,21 +90,21 @@ impl Course {
         answer
     }
 
-    fn unredirected<T>(&mut self, outcome: &Outcome<T>, now: Time) -> Turn {
-        if let Some(pause) = self.pursuit.pause(outcome, now) {
-            return Turn::Pursue(pause);
+    fn without_redirect<T>(&mut self, outcome: &Outcome<T>, now: Time) -> RouteStep {
+        if let Some(pause) = self.failover.pause_after(outcome, now) {
+            return RouteStep::RetryAfterFailover(pause);
         }
         match outcome {
-            Outcome::Indeterminate(_) => Turn::DoneInDoubt,
-            // not there: nothing was done, so somebody else may do it
+            Outcome::Indeterminate(_) => RouteStep::DoneAndRefresh,
+            // not reached: nothing was done, so another node may do it
             Outcome::NotApplied(failure) if matches!(failure.kind, ErrorKind::Unavailable | ErrorKind::ReadOnly) => {
-                if std::mem::replace(&mut self.looked, true) {
-                    Turn::DoneInDoubt
+                if std::mem::replace(&mut self.refreshed, true) {
+                    RouteStep::DoneAndRefresh
                 } else {
-                    Turn::Look
+                    RouteStep::RefreshThenRetry
                 }
             }
-            Outcome::Applied(_) | Outcome::NotApplied(_) => Turn::Done,
+            Outcome::Applied(_) | Outcome::NotApplied(_) => RouteStep::Done,
         }
     }
 }
@@ -112,50 +114,50 @@ mod tests {
     use super::*;
     use crate::machine::{Failure, Reply};
 
-    fn told(redirect: Option<Redirect>, outcome: Outcome<Reply>) -> Told {
+    fn routed(redirect: Option<Redirect>, outcome: Outcome<Reply>) -> RoutedAnswer {
         let at = Time::ZERO;
         let answer = Answer { sent_at: at, received_at: at, connection: 0, server_time_us: None, outcome };
-        Told { answer, redirect }
+        RoutedAnswer { answer, redirect }
     }
 
-    fn refused(redirect: Redirect) -> Told {
-        told(Some(redirect), Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, "no")))
+    fn refused(redirect: Redirect) -> RoutedAnswer {
+        routed(Some(redirect), Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, "no")))
     }
 
     #[test]
     fn redirections_are_followed_but_not_for_ever() {
-        let (mut course, now) = (Course::new(Time::from_millis(100)), Time::ZERO);
+        let (mut router, now) = (Router::new(Time::from_millis(100)), Time::ZERO);
         let moved = || refused(Redirect::Moved { slot: 7, host: "h".into(), port: 1 });
-        for _ in 0..HOPS {
-            assert_eq!(course.next(&moved(), now, false), Turn::Moved { slot: 7, host: "h".into(), port: 1 });
+        for _ in 0..MAX_REDIRECTS {
+            assert_eq!(router.next(&moved(), now, false), RouteStep::Moved { slot: 7, host: "h".into(), port: 1 });
         }
-        assert_eq!(course.next(&moved(), now, false), Turn::DoneInDoubt);
+        assert_eq!(router.next(&moved(), now, false), RouteStep::DoneAndRefresh);
         let ask = refused(Redirect::Ask { host: "h".into(), port: 1 });
-        let mut course = Course::new(Time::from_millis(100));
-        assert_eq!(course.next(&ask, now, true), Turn::Ask { host: "h".into(), port: 1 });
-        assert_eq!(course.next(&ask, Time::from_millis(100), true), Turn::DoneInDoubt);
+        let mut router = Router::new(Time::from_millis(100));
+        assert_eq!(router.next(&ask, now, true), RouteStep::Ask { host: "h".into(), port: 1 });
+        assert_eq!(router.next(&ask, Time::from_millis(100), true), RouteStep::DoneAndRefresh);
     }
 
     #[test]
     fn a_slot_on_its_way_is_waited_for_or_asked_key_by_key() {
-        let mut course = Course::new(Time::from_millis(100));
+        let mut router = Router::new(Time::from_millis(100));
         let mut now = Time::ZERO;
-        assert_eq!(course.next(&refused(Redirect::TryAgain), now, true), Turn::Split);
+        assert_eq!(router.next(&refused(Redirect::TryAgain), now, true), RouteStep::Split);
         let mut pauses = 0;
-        while let Turn::Again(pause) = course.next(&refused(Redirect::TryAgain), now, false) {
+        while let RouteStep::Retry(pause) = router.next(&refused(Redirect::TryAgain), now, false) {
             now = now + pause;
             pauses += 1;
         }
         assert!((3..8).contains(&pauses) && now < Time::from_millis(100), "{pauses} {now:?}");
-        assert_eq!(course.next(&refused(Redirect::CrossSlot), Time::ZERO, true), Turn::Split);
+        assert_eq!(router.next(&refused(Redirect::CrossSlot), Time::ZERO, true), RouteStep::Split);
     }
 
     #[test]
     fn a_master_that_became_a_replica_is_looked_past_until_the_time_is_up() {
-        let mut course = Course::new(Time::from_millis(1000));
-        let replica = || told(None, Outcome::NotApplied(Failure::transient(ErrorKind::ReadOnly, "a replica")));
+        let mut router = Router::new(Time::from_millis(1000));
+        let replica = || routed(None, Outcome::NotApplied(Failure::transient(ErrorKind::ReadOnly, "a replica")));
         let mut now = Time::ZERO;
-        while let Turn::Pursue(pause) = course.next(&replica(), now, false) {
+        while let RouteStep::RetryAfterFailover(pause) = router.next(&replica(), now, false) {
             now = now + pause;
         }
         assert!(now > Time::from_millis(800) && now < Time::from_millis(1000), "{now:?}");
@@ -163,14 +165,14 @@ mod tests {
 
     #[test]
     fn a_node_that_is_gone_is_looked_past_once() {
-        let mut course = Course::new(Time::from_millis(100));
-        let gone = || told(None, Outcome::NotApplied(Failure::transient(ErrorKind::Unavailable, "gone")));
-        assert_eq!(course.next(&gone(), Time::ZERO, false), Turn::Look);
-        assert_eq!(course.next(&gone(), Time::ZERO, false), Turn::DoneInDoubt);
-        let unknown = told(None, Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "silent")));
-        assert_eq!(course.next(&unknown, Time::ZERO, false), Turn::DoneInDoubt, "never sent on by itself");
-        assert_eq!(course.next(&refused(Redirect::Down), Time::ZERO, false), Turn::DoneInDoubt);
-        let full = told(None, Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, "OOM")));
-        assert_eq!(course.next(&full, Time::ZERO, false), Turn::Done);
+        let mut router = Router::new(Time::from_millis(100));
+        let gone = || routed(None, Outcome::NotApplied(Failure::transient(ErrorKind::Unavailable, "gone")));
+        assert_eq!(router.next(&gone(), Time::ZERO, false), RouteStep::RefreshThenRetry);
+        assert_eq!(router.next(&gone(), Time::ZERO, false), RouteStep::DoneAndRefresh);
+        let unknown = routed(None, Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "silent")));
+        assert_eq!(router.next(&unknown, Time::ZERO, false), RouteStep::DoneAndRefresh, "never sent on by itself");
+        assert_eq!(router.next(&refused(Redirect::Down), Time::ZERO, false), RouteStep::DoneAndRefresh);
+        let full = routed(None, Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, "OOM")));
+        assert_eq!(router.next(&full, Time::ZERO, false), RouteStep::Done);
     }
 }

@@ -1,4 +1,4 @@
-//! Which node serves which slot, as one of the nodes told it.
+//! The slot map: which node serves which slot.
 
 use std::sync::Arc;
 
@@ -8,37 +8,37 @@ use super::super::node::Node;
 use super::super::value::text;
 use crate::machine::naming::SLOTS;
 
-const NOBODY: u16 = u16::MAX;
+const NO_OWNER: u16 = u16::MAX;
 
-/// Where the slots are. Never changed: a new one takes its place.
-pub(super) struct Map {
-    /// Grows from map to map.
+/// A slot map. Immutable: an update replaces it.
+pub(super) struct SlotMap {
+    /// Grows with every map.
     pub(super) version: u64,
     /// The masters.
     pub(super) nodes: Vec<Arc<Node>>,
-    /// For each slot, the position of its master.
+    /// For each slot, the index of its master.
     owners: Box<[u16]>,
-    /// Whether the nodes know sharded channels.
+    /// Whether the nodes have sharded channels.
     pub(super) sharded: bool,
 }
 
-impl Map {
-    /// Before anybody was asked.
-    pub(super) fn empty() -> Map {
-        Map::new(0, false)
+impl SlotMap {
+    /// A map before the first refresh.
+    pub(super) fn empty() -> SlotMap {
+        SlotMap::new(0, false)
     }
 
-    pub(super) fn new(version: u64, sharded: bool) -> Map {
-        let owners = vec![NOBODY; usize::from(SLOTS)].into_boxed_slice();
-        Map { version, nodes: Vec::new(), owners, sharded }
+    pub(super) fn new(version: u64, sharded: bool) -> SlotMap {
+        let owners = vec![NO_OWNER; usize::from(SLOTS)].into_boxed_slice();
+        SlotMap { version, nodes: Vec::new(), owners, sharded }
     }
 
     pub(super) fn owner(&self, slot: u16) -> Option<&Arc<Node>> {
         self.nodes.get(usize::from(*self.owners.get(usize::from(slot))?))
     }
 
-    /// Gives slots to a node.
-    pub(super) fn give(&mut self, from: u16, to: u16, node: &Arc<Node>) {
+    /// Assigns slots to a node.
+    pub(super) fn assign(&mut self, from: u16, to: u16, node: &Arc<Node>) {
         let at = self.nodes.iter().position(|known| Arc::ptr_eq(known, node)).unwrap_or_else(|| {
             self.nodes.push(node.clone());
             self.nodes.len() - 1
@@ -49,47 +49,48 @@ impl Map {
     }
 
     /// The next map, in which one slot has another master.
-    pub(super) fn with(&self, slot: u16, node: &Arc<Node>) -> Map {
+    pub(super) fn with_owner(&self, slot: u16, node: &Arc<Node>) -> SlotMap {
         let (nodes, owners) = (self.nodes.clone(), self.owners.clone());
-        let mut next = Map { version: self.version + 1, nodes, owners, sharded: self.sharded };
-        next.give(slot, slot, node);
+        let mut next = SlotMap { version: self.version + 1, nodes, owners, sharded: self.sharded };
+        next.assign(slot, slot, node);
         next
     }
 
     /// Whether every slot has a master.
-    pub(super) fn is_whole(&self) -> bool {
-        !self.owners.contains(&NOBODY)
+    pub(super) fn is_complete(&self) -> bool {
+        !self.owners.contains(&NO_OWNER)
     }
 }
 
-/// A range of slots, its master, and everybody else who could be asked.
+/// A range of slots, its master, and its replicas, which can be queried too.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct SlotRange {
     pub(super) from: u16,
     pub(super) to: u16,
     pub(super) master: (String, u16),
     pub(super) replicas: Vec<(String, u16)>,
 }
 
-/// Reads the reply to `CLUSTER SLOTS`. `here` is who answers: a node that doesn't know its own name leaves it out.
-pub(super) fn read(reply: &Value, here: &str) -> Option<Vec<Range>> {
+/// Reads the reply to `CLUSTER SLOTS`. `here` is the answering node's host: a node that does not know its own leaves it
+/// out.
+pub(super) fn read(reply: &Value, here: &str) -> Option<Vec<SlotRange>> {
     let Value::Array(ranges) = reply else { return None };
     ranges.iter().map(|range| read_range(range, here)).collect()
 }
 
-fn read_range(range: &Value, here: &str) -> Option<Range> {
+fn read_range(range: &Value, here: &str) -> Option<SlotRange> {
     let Value::Array(items) = range else { return None };
     let [Value::Int(from), Value::Int(to), master, replicas @ ..] = &items[..] else { return None };
     let slot = |number: i64| u16::try_from(number).ok().filter(|slot| *slot < SLOTS);
-    Some(Range {
+    Some(SlotRange {
         from: slot(*from)?,
         to: slot(*to)?,
-        master: place(master, here)?,
-        replicas: replicas.iter().filter_map(|replica| place(replica, here)).collect(),
+        master: node_address(master, here)?,
+        replicas: replicas.iter().filter_map(|replica| node_address(replica, here)).collect(),
     })
 }
 
-fn place(node: &Value, here: &str) -> Option<(String, u16)> {
+fn node_address(node: &Value, here: &str) -> Option<(String, u16)> {
     let Value::Array(items) = node else { return None };
     let [host, Value::Int(port), ..] = &items[..] else { return None };
     let host = match text(host) {
@@ -113,7 +114,7 @@ mod tests {
             "*2\n*4\n:0\n:8191\n*3\n$2\nh1\n:7000\n$2\nid\n*3\n$2\nh2\n:7001\n$2\nid\n*3\n:8192\n:16383\n*4\n$-1\n:7002\n$2\nid\n*0\n",
         );
         let ranges = read(&reply, "me").unwrap();
-        let range = |from, to, host: &str, port, replicas: Vec<(String, u16)>| Range {
+        let range = |from, to, host: &str, port, replicas: Vec<(String, u16)>| SlotRange {
             from,
             to,
             master: (host.to_owned(), port),

@@ -1,13 +1,15 @@
-//! The store of a whole cluster: sends every operation to the node that serves its slot.
+//! The store of a cluster: sends every operation to the node that serves its slot.
 //!
 //! | file | is |
 //! |---|---|
-//! | `map` | which node serves which slot |
-//! | `atlas` | keeps the map: asks for it, corrects it |
-//! | `course` | what to do after a node's answer: send on, wait, split, or be done |
-//! | `relay` | subscriptions that follow their slot |
+//! | `slot_map` | which node serves which slot |
+//! | `map` | keeps the slot map: fetches it, corrects it |
+//! | `routing` | what to do after a node's answer: redirect, wait, split, or finish |
+//! | `redirect` | the redirections of nodes |
+//! | `pubsub` | subscriptions that follow their slot |
 //!
-//! What a node did not do can be sent on; what it may have done never is: that is for the machine room to decide.
+//! An operation that a node did not apply is sent to another one; an indeterminate one never is: the machine decides about
+//! it.
 
 mod atlas;
 mod course;
@@ -19,11 +21,11 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use self::atlas::Atlas;
-use self::course::{Course, Turn};
-use super::line::Patience;
-use super::node::{How, Node, not_sent};
-use super::{RedisOptions, Seeds, facts, pursuit};
+use self::atlas::ClusterTopology;
+use self::course::{RouteStep, Router};
+use super::line::Deadline;
+use super::node::{Node, SendOptions, not_sent};
+use super::{ClusterSeeds, RedisOptions, facts, pursuit};
 use crate::backend::finding::{SLOTS, finding};
 use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
 use crate::driver::clock;
@@ -32,43 +34,44 @@ use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Outcome, Rene
 
 /// Locks on a Redis or Valkey cluster, 6.2 or newer.
 pub struct ClusterStore {
-    atlas: Arc<Atlas>,
+    topology: Arc<ClusterTopology>,
 }
 
 impl ClusterStore {
-    /// A store for the cluster at `address` (see [`Seeds::parse`]). No I/O happens; a bad address is `InvalidArgument`.
+    /// A store for the cluster at `address` (see [`ClusterSeeds::parse`]). No I/O happens; a bad address is
+    /// `InvalidArgument`.
     pub fn new(address: &str, options: RedisOptions) -> Result<ClusterStore, Error> {
-        Ok(ClusterStore::at(Seeds::parse(address, &options)?, options))
+        Ok(ClusterStore::at(ClusterSeeds::parse(address, &options)?, options))
     }
 
     /// A store for the cluster that these nodes belong to. No I/O happens.
-    pub fn at(seeds: Seeds, options: RedisOptions) -> ClusterStore {
-        ClusterStore { atlas: Arc::new(Atlas::new(seeds, options)) }
+    pub fn at(seeds: ClusterSeeds, options: RedisOptions) -> ClusterStore {
+        ClusterStore { topology: Arc::new(ClusterTopology::new(seeds, options)) }
     }
 }
 
 impl Store for ClusterStore {
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
-        let atlas = self.atlas.clone();
-        Box::pin(async move { call(&atlas, &op, until).await })
+        let topology = self.topology.clone();
+        Box::pin(async move { call(&topology, &op, until).await })
     }
 
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
-        if let Some(parts) = parts(op) {
+        if let Some(parts) = split_by_slot(op) {
             let answers = parts.iter().map(|(_, op)| self.call_blocking(op, until, interrupt)).collect();
-            return merged(&parts, answers);
+            return merge_answers(&parts, answers);
         }
-        if let Some(answer) = call_one_blocking(&self.atlas, op, until, interrupt) {
+        if let Some(answer) = call_one_blocking(&self.topology, op, until, interrupt) {
             return answer;
         }
-        let Some(singles) = one_by_one(op) else { return stuck() };
-        let call = |op: &Op| call_one_blocking(&self.atlas, op, until, interrupt).unwrap_or_else(stuck);
+        let Some(singles) = split_by_hold(op) else { return slot_is_moving() };
+        let call = |op: &Op| call_one_blocking(&self.topology, op, until, interrupt).unwrap_or_else(slot_is_moving);
         let answers = singles.iter().map(|(_, op)| call(op)).collect();
-        merged(&singles, answers)
+        merge_answers(&singles, answers)
     }
 
     fn connection(&self) -> u64 {
-        // an operation may have gone to several nodes, so an undo is repeated until nothing can come after it
+        // an operation may have gone to several nodes, so an undo is repeated until nothing can arrive after it
         0
     }
 
@@ -77,25 +80,25 @@ impl Store for ClusterStore {
     }
 
     fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
-        relay::subscribe(&self.atlas, naming::slot(key), naming::channel(kind, key))
+        relay::subscribe(&self.topology, naming::slot(key), naming::channel(kind, key))
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
-        let atlas = self.atlas.clone();
-        Box::pin(async move { look(&atlas, until).await })
+        let topology = self.topology.clone();
+        Box::pin(async move { query_server_info(&topology, until).await })
     }
 
     fn stats(&self) -> StoreStats {
-        self.atlas.common.stats()
+        self.topology.store_state.stats()
     }
 
     fn address(&self) -> &str {
-        &self.atlas.name
+        &self.topology.name
     }
 
     fn close(&self) {
-        self.atlas.common.close();
-        for node in self.atlas.nodes() {
+        self.topology.store_state.close();
+        for node in self.topology.nodes() {
             node.close();
         }
     }
@@ -107,7 +110,7 @@ impl Drop for ClusterStore {
     }
 }
 
-/// The key that says where an operation goes.
+/// The key that decides where an operation goes.
 fn key(op: &Op) -> Option<&Key> {
     match op {
         Op::Acquire { claim, .. }
@@ -124,10 +127,10 @@ fn key(op: &Op) -> Option<&Key> {
 }
 
 /// Parts of an operation, each with the positions of its holds.
-type Parts = Vec<(Vec<usize>, Op)>;
+type SplitOp = Vec<(Vec<usize>, Op)>;
 
 /// A renewal of holds in several slots, slot by slot.
-fn parts(op: &Op) -> Option<Parts> {
+fn split_by_slot(op: &Op) -> Option<SplitOp> {
     let Op::Renew { holds } = op else { return None };
     let mut slots: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
     for (at, (claim, _)) in holds.iter().enumerate() {
@@ -141,14 +144,14 @@ fn parts(op: &Op) -> Option<Parts> {
 }
 
 /// A renewal of several holds, hold by hold.
-fn one_by_one(op: &Op) -> Option<Parts> {
+fn split_by_hold(op: &Op) -> Option<SplitOp> {
     let Op::Renew { holds } = op else { return None };
     let single = |(at, hold): (usize, &(Claim, u64))| (vec![at], Op::Renew { holds: vec![hold.clone()] });
     (holds.len() > 1).then(|| holds.iter().enumerate().map(single).collect())
 }
 
-/// One answer out of those to the parts. Its deadline counts from the earliest.
-fn merged(parts: &Parts, answers: Vec<Answer>) -> Answer {
+/// One answer made of those to the parts. Its deadline counts from the earliest.
+fn merge_answers(parts: &SplitOp, answers: Vec<Answer>) -> Answer {
     let count = parts.iter().map(|(positions, _)| positions.len()).sum();
     let mut renewals = vec![Renewal::Failed("not asked".to_owned()); count];
     let sent_at = answers.iter().map(|answer| answer.sent_at).min().unwrap_or(Time::ZERO);
@@ -167,23 +170,23 @@ fn merged(parts: &Parts, answers: Vec<Answer>) -> Answer {
     Answer { sent_at, received_at: clock::now(), connection: 0, server_time_us: None, outcome }
 }
 
-async fn call(atlas: &Arc<Atlas>, op: &Op, until: Time) -> Answer {
-    if let Some(parts) = parts(op) {
-        let answers = join_all(parts.iter().map(|(_, op)| Box::pin(call(atlas, op, until)))).await;
-        return merged(&parts, answers);
+async fn call(topology: &Arc<ClusterTopology>, op: &Op, until: Time) -> Answer {
+    if let Some(parts) = split_by_slot(op) {
+        let answers = join_all(parts.iter().map(|(_, op)| Box::pin(call(topology, op, until)))).await;
+        return merge_answers(&parts, answers);
     }
-    if let Some(answer) = call_one(atlas, op, until).await {
+    if let Some(answer) = call_one(topology, op, until).await {
         return answer;
     }
-    let Some(singles) = one_by_one(op) else { return stuck() };
-    let answers = join_all(singles.iter().map(|(_, op)| call_one(atlas, op, until))).await;
-    merged(&singles, answers.into_iter().map(|answer| answer.unwrap_or_else(stuck)).collect())
+    let Some(singles) = split_by_hold(op) else { return slot_is_moving() };
+    let answers = join_all(singles.iter().map(|(_, op)| call_one(topology, op, until))).await;
+    merge_answers(&singles, answers.into_iter().map(|answer| answer.unwrap_or_else(slot_is_moving)).collect())
 }
 
-/// Before any I/O: what can never work here, and a store that was closed.
-fn refused_at_once(atlas: &Atlas, op: &Op) -> Option<Answer> {
+/// Fails before any I/O what can never work here, and every call after `close`.
+fn check_before_send(topology: &ClusterTopology, op: &Op) -> Option<Answer> {
     let failure = match key(op) {
-        _ if atlas.common.check_open().is_err() => atlas.common.check_open().err()?,
+        _ if topology.store_state.check_open().is_err() => topology.store_state.check_open().err()?,
         Some(key) if !naming::shares_slot(key) => Failure::lasting(
             ErrorKind::InvalidArgument,
             "in a cluster the braces of a name must enclose something, as in {orders}:42: what belongs to this lock would \
@@ -196,43 +199,43 @@ fn refused_at_once(atlas: &Atlas, op: &Op) -> Option<Answer> {
 }
 
 /// One operation on one slot; `None`: to be sent hold by hold.
-async fn call_one(atlas: &Arc<Atlas>, op: &Op, until: Time) -> Option<Answer> {
-    if let Some(answer) = refused_at_once(atlas, op) {
+async fn call_one(topology: &Arc<ClusterTopology>, op: &Op, until: Time) -> Option<Answer> {
+    if let Some(answer) = check_before_send(topology, op) {
         return Some(answer);
     }
-    let (slot, several) = (naming::slot(key(op)?), one_by_one(op).is_some());
-    let (mut course, mut to) = (Course::new(until), None);
+    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some());
+    let (mut router, mut to) = (Router::new(until), None);
     loop {
         let begun = clock::now();
         let (node, asking) = match to.take() {
             Some(node) => (node, true),
-            None => match owner(atlas, slot, until).await {
+            None => match owner(topology, slot, until).await {
                 Ok(node) => (node, false),
                 Err(failure) => return Some(not_sent(begun, failure).answer),
             },
         };
-        let told = node.call(op, How { announce: atlas.announce(), asking }, until).await;
-        match course.next(&told, clock::now(), several) {
-            Turn::Done => return Some(course.settled(told)),
-            Turn::DoneInDoubt => {
-                atlas.suspect();
-                return Some(course.settled(told));
+        let reply = node.call(op, SendOptions { announce: topology.announce(), asking }, until).await;
+        match router.next(&reply, clock::now(), several) {
+            RouteStep::Done => return Some(router.final_answer(reply)),
+            RouteStep::DoneAndRefresh => {
+                topology.schedule_refresh();
+                return Some(router.final_answer(reply));
             }
-            Turn::Moved { slot, host, port } => {
-                atlas.moved(slot, &host, port);
-                atlas.suspect();
+            RouteStep::Moved { slot, host, port } => {
+                topology.on_moved(slot, &host, port);
+                topology.schedule_refresh();
             }
-            Turn::Ask { host, port } => to = Some(atlas.node_at(&host, port)),
-            Turn::Again(pause) => tokio::time::sleep(pause).await,
-            Turn::Split => return None,
-            Turn::Pursue(pause) => {
+            RouteStep::Ask { host, port } => to = Some(topology.node_at(&host, port)),
+            RouteStep::Retry(pause) => tokio::time::sleep(pause).await,
+            RouteStep::Split => return None,
+            RouteStep::RetryAfterFailover(pause) => {
                 tokio::time::sleep(pause).await;
-                let _ = tokio::time::timeout(until.since(clock::now()), atlas.refresh(begun)).await;
+                let _ = tokio::time::timeout(until.since(clock::now()), topology.refresh(begun)).await;
             }
-            Turn::Look => {
-                let limit = tokio::time::timeout(until.since(clock::now()), atlas.refresh(begun)).await;
-                if !matches!(limit, Ok(Ok(()))) || is_served_by(atlas, slot, &node) {
-                    return Some(course.settled(told));
+            RouteStep::RefreshThenRetry => {
+                let limit = tokio::time::timeout(until.since(clock::now()), topology.refresh(begun)).await;
+                if !matches!(limit, Ok(Ok(()))) || is_served_by(topology, slot, &node) {
+                    return Some(router.final_answer(reply));
                 }
             }
         }
@@ -240,86 +243,91 @@ async fn call_one(atlas: &Arc<Atlas>, op: &Op, until: Time) -> Option<Answer> {
 }
 
 /// The same from a thread.
-fn call_one_blocking(atlas: &Arc<Atlas>, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Option<Answer> {
-    if let Some(answer) = refused_at_once(atlas, op) {
+fn call_one_blocking(
+    topology: &Arc<ClusterTopology>,
+    op: &Op,
+    until: Time,
+    interrupt: &dyn Interrupt,
+) -> Option<Answer> {
+    if let Some(answer) = check_before_send(topology, op) {
         return Some(answer);
     }
-    let (slot, several) = (naming::slot(key(op)?), one_by_one(op).is_some());
-    let (mut course, mut to) = (Course::new(until), None);
-    let patience = Patience { until, interrupt };
+    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some());
+    let (mut router, mut to) = (Router::new(until), None);
+    let deadline = Deadline { until, interrupt };
     loop {
         let begun = clock::now();
         let (node, asking) = match to.take() {
             Some(node) => (node, true),
-            None => match owner_blocking(atlas, slot, patience) {
+            None => match owner_blocking(topology, slot, deadline) {
                 Ok(node) => (node, false),
                 Err(failure) => return Some(not_sent(begun, failure).answer),
             },
         };
-        let told = node.call_blocking(op, How { announce: atlas.announce(), asking }, until, interrupt);
-        match course.next(&told, clock::now(), several) {
-            Turn::Done => return Some(course.settled(told)),
-            Turn::Split => return None,
-            _ if interrupt.interrupted() => return Some(course.settled(told)),
-            Turn::Moved { slot, host, port } => drop(atlas.moved(slot, &host, port)),
-            Turn::Ask { host, port } => to = Some(atlas.node_at(&host, port)),
-            Turn::Again(pause) => pursuit::pause_on_thread(pause, patience),
-            Turn::Pursue(pause) => {
-                pursuit::pause_on_thread(pause, patience);
-                let _ = atlas.refresh_blocking(begun, patience);
+        let reply = node.call_blocking(op, SendOptions { announce: topology.announce(), asking }, until, interrupt);
+        match router.next(&reply, clock::now(), several) {
+            RouteStep::Done => return Some(router.final_answer(reply)),
+            RouteStep::Split => return None,
+            _ if interrupt.interrupted() => return Some(router.final_answer(reply)),
+            RouteStep::Moved { slot, host, port } => drop(topology.on_moved(slot, &host, port)),
+            RouteStep::Ask { host, port } => to = Some(topology.node_at(&host, port)),
+            RouteStep::Retry(pause) => pursuit::pause_blocking(pause, deadline),
+            RouteStep::RetryAfterFailover(pause) => {
+                pursuit::pause_blocking(pause, deadline);
+                let _ = topology.refresh_blocking(begun, deadline);
             }
             // the resent request must find a new map, if there is one
-            Turn::DoneInDoubt => {
-                let _ = atlas.refresh_blocking(begun, patience);
-                return Some(course.settled(told));
+            RouteStep::DoneAndRefresh => {
+                let _ = topology.refresh_blocking(begun, deadline);
+                return Some(router.final_answer(reply));
             }
-            Turn::Look => {
-                if atlas.refresh_blocking(begun, patience).is_err() || is_served_by(atlas, slot, &node) {
-                    return Some(course.settled(told));
+            RouteStep::RefreshThenRetry => {
+                if topology.refresh_blocking(begun, deadline).is_err() || is_served_by(topology, slot, &node) {
+                    return Some(router.final_answer(reply));
                 }
             }
         }
     }
 }
 
-async fn owner(atlas: &Atlas, slot: u16, until: Time) -> Result<Arc<Node>, Failure> {
-    if let Some(node) = atlas.owner(slot) {
+async fn owner(topology: &ClusterTopology, slot: u16, until: Time) -> Result<Arc<Node>, Failure> {
+    if let Some(node) = topology.owner(slot) {
         return Ok(node);
     }
     let now = clock::now();
-    let asked = tokio::time::timeout(until.since(now), atlas.refresh(now)).await;
-    asked.unwrap_or_else(|_| Err(super::socket::no_connection_in_time(&atlas.name)))?;
-    atlas.owner(slot).ok_or_else(|| unserved(slot))
+    let asked = tokio::time::timeout(until.since(now), topology.refresh(now)).await;
+    asked.unwrap_or_else(|_| Err(super::socket::no_connection_in_time(&topology.name)))?;
+    topology.owner(slot).ok_or_else(|| unserved(slot))
 }
 
-fn owner_blocking(atlas: &Atlas, slot: u16, patience: Patience<'_>) -> Result<Arc<Node>, Failure> {
-    if let Some(node) = atlas.owner(slot) {
+fn owner_blocking(topology: &ClusterTopology, slot: u16, deadline: Deadline<'_>) -> Result<Arc<Node>, Failure> {
+    if let Some(node) = topology.owner(slot) {
         return Ok(node);
     }
-    atlas.refresh_blocking(clock::now(), patience)?;
-    atlas.owner(slot).ok_or_else(|| unserved(slot))
+    topology.refresh_blocking(clock::now(), deadline)?;
+    topology.owner(slot).ok_or_else(|| unserved(slot))
 }
 
 fn unserved(slot: u16) -> Failure {
     Failure::transient(ErrorKind::ServerRefused, format!("no node of the cluster serves slot {slot}"))
 }
 
-fn is_served_by(atlas: &Atlas, slot: u16, node: &Arc<Node>) -> bool {
-    atlas.owner(slot).is_none_or(|owner| Arc::ptr_eq(&owner, node))
+fn is_served_by(topology: &ClusterTopology, slot: u16, node: &Arc<Node>) -> bool {
+    topology.owner(slot).is_none_or(|owner| Arc::ptr_eq(&owner, node))
 }
 
 /// A single hold cannot be split any further.
-fn stuck() -> Answer {
+fn slot_is_moving() -> Answer {
     not_sent(clock::now(), Failure::transient(ErrorKind::ServerRefused, "the slot is being moved")).answer
 }
 
-/// What the masters say about themselves. Those that don't answer are passed over, unless none does.
-async fn look(atlas: &Arc<Atlas>, until: Time) -> Result<Facts, Failure> {
+/// What the masters report about themselves. Those that do not answer are skipped, unless none does.
+async fn query_server_info(topology: &Arc<ClusterTopology>, until: Time) -> Result<Facts, Failure> {
     let begun = clock::now();
-    let refreshed = tokio::time::timeout(until.since(begun), atlas.refresh(begun)).await;
-    refreshed.unwrap_or_else(|_| Err(super::socket::no_connection_in_time(&atlas.name)))?;
-    let map = atlas.map().clone();
-    let answers = join_all(map.nodes.iter().map(|node| facts::look(node, until))).await;
+    let refreshed = tokio::time::timeout(until.since(begun), topology.refresh(begun)).await;
+    refreshed.unwrap_or_else(|_| Err(super::socket::no_connection_in_time(&topology.name)))?;
+    let map = topology.map().clone();
+    let answers = join_all(map.nodes.iter().map(|node| facts::query(node, until))).await;
     let (mut found, mut failure): (Option<Facts>, _) = (None, None);
     for answer in answers {
         match (answer, &mut found) {
@@ -334,7 +342,7 @@ async fn look(atlas: &Arc<Atlas>, until: Time) -> Result<Facts, Failure> {
     let nobody = || Failure::transient(ErrorKind::Unavailable, "no master of the cluster answered");
     let Some(mut found) = found else { return Err(failure.unwrap_or_else(nobody)) };
     found.grade = found.grade.min(Grade::BestEffort);
-    if !map.is_whole() {
+    if !map.is_complete() {
         let text = "some slots of the cluster have no master: locks in them can't be taken";
         found.warnings.push(finding(SLOTS, text));
     }

@@ -1,4 +1,4 @@
-//! Subscriptions in a cluster: made at the node that serves the slot, and made again at the next one when it moves.
+//! Subscriptions that follow their slot: made at the node that serves it, and made again at the next one when it moves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,108 +8,116 @@ use tokio::task::AbortHandle;
 
 use super::super::node::Node;
 use super::super::request::Announce;
-use super::atlas::Atlas;
-use crate::backend::{Hearing, Subscription};
+use super::atlas::ClusterTopology;
+use crate::backend::{Subscription, SubscriptionState};
 use crate::driver::clock;
 
-/// How long a subscription may be missing before the map is doubted again.
-const DOUBT: Duration = Duration::from_secs(1);
+/// How long a subscription may be missing before the map is refreshed.
+const REFRESH_AFTER: Duration = Duration::from_secs(1);
 
-/// Ends the task that stands behind a subscription.
-struct Guard(AbortHandle);
+/// Ends the task of a subscription.
+struct FollowGuard(AbortHandle);
 
-impl Drop for Guard {
+impl Drop for FollowGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Subscribes to `channel`, which is of this slot, until the guard is dropped.
-pub(super) fn subscribe(atlas: &Arc<Atlas>, slot: u16, channel: Vec<u8>) -> Subscription {
-    let (sender, hearing) = watch::channel(Hearing::default());
-    let task = tokio::spawn(relay(atlas.clone(), slot, channel, sender));
-    Subscription { hearing, guard: Box::new(Guard(task.abort_handle())) }
+/// Subscribes to `channel`, which belongs to this slot, until the guard is dropped.
+pub(super) fn subscribe(topology: &Arc<ClusterTopology>, slot: u16, channel: Vec<u8>) -> Subscription {
+    let (sender, state) = watch::channel(SubscriptionState::default());
+    let task = tokio::spawn(follow_slot(topology.clone(), slot, channel, sender));
+    Subscription { state, guard: Box::new(FollowGuard(task.abort_handle())) }
 }
 
-async fn relay(atlas: Arc<Atlas>, slot: u16, channel: Vec<u8>, sender: watch::Sender<Hearing>) {
-    let mut versions = atlas.versions();
+async fn follow_slot(
+    topology: Arc<ClusterTopology>,
+    slot: u16,
+    channel: Vec<u8>,
+    sender: watch::Sender<SubscriptionState>,
+) {
+    let mut versions = topology.versions();
     loop {
         versions.borrow_and_update();
-        let Some(node) = atlas.owner(slot) else {
-            if atlas.refresh(clock::now()).await.is_err() {
-                tokio::time::sleep(DOUBT).await;
+        let Some(node) = topology.owner(slot) else {
+            if topology.refresh(clock::now()).await.is_err() {
+                tokio::time::sleep(REFRESH_AFTER).await;
             }
-            if atlas.common.check_open().is_err() {
+            if topology.store_state.check_open().is_err() {
                 return;
             }
             continue;
         };
-        let announce = atlas.announce();
-        let mut ears = Ears::at(&node, &channel, announce);
+        let announce = topology.announce();
+        let mut subscriptions = NodeSubscriptions::subscribe_at(&node, &channel, announce);
         loop {
-            let subscribed = ears.tell(&sender);
+            let subscribed = subscriptions.publish(&sender);
             tokio::select! {
-                () = ears.changed() => {
-                    if !ears.state().subscribed {
-                        // lost or refused: perhaps because the slot is no longer there
-                        atlas.suspect();
+                () = subscriptions.changed() => {
+                    if !subscriptions.combined().subscribed {
+                        // lost or refused: the slot may have moved
+                        topology.schedule_refresh();
                     }
                 }
                 _ = versions.changed() => {
-                    let stays = atlas.owner(slot).is_some_and(|owner| Arc::ptr_eq(&owner, &node));
-                    if !stays || atlas.announce() != announce {
+                    let stays = topology.owner(slot).is_some_and(|owner| Arc::ptr_eq(&owner, &node));
+                    if !stays || topology.announce() != announce {
                         break;
                     }
                 }
-                () = tokio::time::sleep(DOUBT), if !subscribed => atlas.suspect(),
+                () = tokio::time::sleep(REFRESH_AFTER), if !subscribed => topology.schedule_refresh(),
             }
         }
-        drop(ears);
-        // whatever was announced meanwhile was missed
-        sender.send_modify(|hearing| {
-            hearing.subscribed = false;
-            hearing.hints += 1;
+        drop(subscriptions);
+        // messages in between were missed
+        sender.send_modify(|state| {
+            state.subscribed = false;
+            state.generation += 1;
         });
     }
 }
 
 /// One or two subscriptions at a node.
-struct Ears {
+struct NodeSubscriptions {
     classic: Option<Subscription>,
     sharded: Option<Subscription>,
 }
 
-impl Ears {
-    fn at(node: &Arc<Node>, channel: &[u8], announce: Announce) -> Ears {
-        let ear = |wanted: bool, sharded: bool| wanted.then(|| node.subscribe(channel.to_vec(), sharded));
-        Ears { classic: ear(announce != Announce::Sharded, false), sharded: ear(announce != Announce::Classic, true) }
+impl NodeSubscriptions {
+    fn subscribe_at(node: &Arc<Node>, channel: &[u8], announce: Announce) -> NodeSubscriptions {
+        let subscription = |wanted: bool, sharded: bool| wanted.then(|| node.subscribe(channel.to_vec(), sharded));
+        NodeSubscriptions {
+            classic: subscription(announce != Announce::Sharded, false),
+            sharded: subscription(announce != Announce::Classic, true),
+        }
     }
 
     /// Subscribed means all that can be; refused that none can.
-    fn state(&self) -> Hearing {
-        let ears = [&self.classic, &self.sharded].into_iter().flatten();
+    fn combined(&self) -> SubscriptionState {
+        let subscriptions = [&self.classic, &self.sharded].into_iter().flatten();
         let (mut some, mut all, mut refused, mut hints) = (false, true, true, 0);
-        for ear in ears {
-            let heard = *ear.hearing.borrow();
+        for subscription in subscriptions {
+            let heard = *subscription.state.borrow();
             some |= heard.subscribed;
             all &= heard.subscribed || heard.refused;
             refused &= heard.refused;
-            hints += heard.hints;
+            hints += heard.generation;
         }
-        Hearing { subscribed: some && all, refused, hints }
+        SubscriptionState { subscribed: some && all, refused, generation: hints }
     }
 
-    /// Passes the state on, if there is anything new. Returns whether it is subscribed.
-    fn tell(&self, sender: &watch::Sender<Hearing>) -> bool {
-        let state = self.state();
-        if state.hints > 0 {
-            sender.send_modify(|hearing| {
-                hearing.subscribed = state.subscribed;
-                hearing.refused = state.refused;
-                hearing.hints += 1;
+    /// Publishes the combined state if it has changed. Returns whether it is subscribed.
+    fn publish(&self, sender: &watch::Sender<SubscriptionState>) -> bool {
+        let combined = self.combined();
+        if combined.generation > 0 {
+            sender.send_modify(|state| {
+                state.subscribed = combined.subscribed;
+                state.refused = combined.refused;
+                state.generation += 1;
             });
         }
-        state.subscribed
+        combined.subscribed
     }
 
     async fn changed(&mut self) {
@@ -120,9 +128,9 @@ impl Ears {
     }
 }
 
-async fn changed(ear: &mut Option<Subscription>) {
-    if let Some(ear) = ear
-        && ear.hearing.changed().await.is_ok()
+async fn changed(subscription: &mut Option<Subscription>) {
+    if let Some(subscription) = subscription
+        && subscription.state.changed().await.is_ok()
     {
         return;
     }
