@@ -9,7 +9,7 @@ const require = createRequire(import.meta.url)
 const { default: Redlock } = require('redlock')
 export const { Client } = require('../../bindings-node')
 
-const scripts = new URL('../../core/src/backend/redis/scripts/', import.meta.url)
+const scripts = new URL('../../core/src/store/redis/command/scripts/', import.meta.url)
 
 function script(name) {
   const text = readFileSync(new URL(name, scripts), 'utf8')

@@ -25,7 +25,7 @@ import redis
 from sides import ASYNC, SYNC
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = HERE.parents[1] / "core" / "src" / "backend" / "redis" / "scripts"
+SCRIPTS = HERE.parents[1] / "core" / "src" / "store" / "redis" / "command" / "scripts"
 NAME = "bench:python:00"
 CPU = 0
 TASKS, THREADS, WAITERS = 64, 16, 8

@@ -9,9 +9,9 @@ use redis::{Cmd, Connection, FromRedisValue};
 use sha1_smol::Sha1;
 
 /// The library's acquire script.
-pub(crate) const ACQUIRE: &str = include_str!("../../core/src/backend/redis/scripts/acquire_lock.lua");
+pub(crate) const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/acquire_lock.lua");
 /// The library's release script.
-pub(crate) const RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/release.lua");
+pub(crate) const RELEASE: &str = include_str!("../../core/src/store/redis/command/scripts/release.lua");
 /// What a plain lock releases with.
 pub(crate) const DELETE: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";

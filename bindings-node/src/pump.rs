@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
-use onelock::port::is_cancelled;
+use onelock::event_loop::is_cancelled;
 use onelock::{CredentialsRequest, Facts, Inspection, Lease, LossReason, Release};
 
 use crate::data::Failure;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use onelock::port::Task;
+use onelock::event_loop::Task;
 use onelock::{CredentialsRequest, Lease};
 
 use crate::data::{Failure, Seen, ServerFacts, loss_code, release_code};

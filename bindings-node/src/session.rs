@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use napi::Env;
 use napi::bindgen_prelude::Float64ArraySlice;
 use napi_derive::napi;
-use onelock::{Credentials, ErrorKind, Lease, Release, port};
+use onelock::{Credentials, ErrorKind, Lease, Release, event_loop};
 
 use crate::client::{Name, NativeClient, bytes};
 use crate::credentials::Provider;
@@ -384,8 +384,8 @@ impl Session {
             pump.tell(Message::Outcome { call, outcome });
         });
         let task = match &self.watcher {
-            Some(watcher) => watcher.port().start(work),
-            None => port::begin(work),
+            Some(watcher) => watcher.core_loop().start(work),
+            None => event_loop::begin(work),
         };
         let mut state = self.state.borrow_mut();
         let task = match task {

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use napi::bindgen_prelude::JsValue;
 use napi::{Env, sys};
-use onelock::port::{EventLoop, Socket};
+use onelock::event_loop::{EventLoop, Socket};
 
 use crate::pump::{BellFunction, Message, Pump};
 use crate::records::{RECORD, State};
@@ -83,7 +83,7 @@ struct Inner {
     env: sys::napi_env,
     context: sys::napi_async_context,
     bell: sys::napi_ref,
-    port: EventLoop,
+    core_loop: EventLoop,
     pump: Arc<Pump>,
     /// The session's.
     state: Weak<RefCell<State>>,
@@ -141,7 +141,7 @@ impl Watcher {
             env,
             context,
             bell: reference,
-            port: EventLoop::new(),
+            core_loop: EventLoop::new(),
             pump: pump.clone(),
             state: Rc::downgrade(state),
             layout,
@@ -165,20 +165,20 @@ impl Watcher {
         Some(Watcher(inner))
     }
 
-    pub(crate) fn port(&self) -> &EventLoop {
-        &self.0.port
+    pub(crate) fn core_loop(&self) -> &EventLoop {
+        &self.0.core_loop
     }
 
     /// What came of something that was begun: has the event loop watch what is new, and send together what is sent
     /// together. Only on its thread.
     pub(crate) fn attend(&self) {
-        for socket in self.0.port.new_sockets() {
+        for socket in self.0.core_loop.new_sockets() {
             // otherwise the socket is dropped, and another one is made later
             if self.0.ending.get().is_none() {
                 Inner::watch(&self.0, socket);
             }
         }
-        if self.0.port.needs_flush() && self.0.ending.get().is_none() {
+        if self.0.core_loop.needs_flush() && self.0.ending.get().is_none() {
             Inner::flush_soon(&self.0);
         }
     }
@@ -208,7 +208,7 @@ impl Inner {
         let prepared = inner.prepared.get();
         // SAFETY: it is open: it is closed when the thread ends, which was asked for above. Starting it twice is fine.
         if prepared.is_null() || unsafe { (uv.prepare_start)(prepared, about_to_wait) } != 0 {
-            inner.port.flush();
+            inner.core_loop.flush();
         }
     }
 
@@ -346,7 +346,7 @@ unsafe extern "C" fn readable(handle: Raw, _status: c_int, _events: c_int) {
         let inner = watched.inner.clone();
         let Some(socket) = &watched.socket else { return };
         inner.attending(|| {
-            if !inner.port.ready(socket) {
+            if !inner.core_loop.ready(socket) {
                 inner.close(handle);
             }
         });
@@ -360,7 +360,7 @@ unsafe extern "C" fn about_to_wait(handle: Raw) {
         let inner = unsafe { (*data(handle)).inner.clone() };
         // SAFETY: it is open.
         unsafe { (inner.uv.prepare_stop)(handle) };
-        inner.attending(|| inner.port.flush());
+        inner.attending(|| inner.core_loop.flush());
     }));
 }
 

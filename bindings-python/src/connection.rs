@@ -1,6 +1,6 @@
 //! A connection whose replies an event loop reads.
 
-use onelock::port::Socket;
+use onelock::event_loop::Socket;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 

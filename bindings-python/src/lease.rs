@@ -205,7 +205,7 @@ impl Lease {
     /// `release` in the background, and nobody waits for it. Not held from here on.
     fn _release_later(&self, py: Python<'_>) -> PyResult<()> {
         let lease = self.shared()?;
-        let begun = onelock::port::begin(async move {
+        let begun = onelock::event_loop::begin(async move {
             let _ = lease.release().await;
         });
         begun.map(drop).map_err(|error| raise(py, &error))

@@ -13,7 +13,7 @@ use std::{mem, process, thread};
 
 use futures_util::FutureExt;
 use onelock::ErrorKind;
-use onelock::port::{EventLoop, Socket, Task};
+use onelock::event_loop::{EventLoop, Socket, Task};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
@@ -37,7 +37,7 @@ struct Waiters {
 /// The way of results into one event loop.
 #[pyclass(frozen, weakref, module = "onelock._onelock")]
 pub(crate) struct Pump {
-    port: EventLoop,
+    event_loop: EventLoop,
     queue: Arc<Queue>,
     waiters: Mutex<Waiters>,
     next: AtomicU64,
@@ -102,11 +102,11 @@ impl Pump {
         let (py, this) = (pump.py(), pump.get());
         let id = this.number();
         let report = Report { queue: Some(this.queue.clone()), id };
-        let started = this.port.start(work.map(move |finish| report.done(finish)));
+        let started = this.event_loop.start(work.map(move |finish| report.done(finish)));
         let work = started.map_err(|error| raise(py, &error))?;
         this.waiters().results.insert(id, Waiter { future, work });
-        let fresh = this.port.new_sockets();
-        let flush = this.port.needs_flush() && !this.called.swap(true, Ordering::Relaxed);
+        let fresh = this.event_loop.new_sockets();
+        let flush = this.event_loop.needs_flush() && !this.called.swap(true, Ordering::Relaxed);
         if fresh.is_empty() && !flush {
             return Ok((id, None));
         }
@@ -124,7 +124,7 @@ impl Pump {
     /// What this socket has is taken in; what came of it, and whether it is to be watched on.
     pub(crate) fn ready(&self, py: Python<'_>, socket: &Socket) -> (bool, Vec<Told>) {
         self.queue.attend();
-        let goes_on = self.port.ready(socket);
+        let goes_on = self.event_loop.ready(socket);
         (goes_on, self.tell(py, self.queue.take_attended()))
     }
 
@@ -159,14 +159,14 @@ impl Pump {
         })?;
         let (waiters, next) = (Mutex::default(), AtomicU64::new(0));
         let called = AtomicBool::new(false);
-        Ok(Pump { port: EventLoop::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })
+        Ok(Pump { event_loop: EventLoop::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })
     }
 
     /// Sends the requests that came together. The loop calls it when it has gone round, and tells what has come.
     fn flush(&self, py: Python<'_>) -> Vec<Told> {
         self.called.store(false, Ordering::Relaxed);
         self.queue.attend();
-        self.port.flush();
+        self.event_loop.flush();
         self.tell(py, self.queue.take_attended())
     }
 

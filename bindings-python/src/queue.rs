@@ -4,7 +4,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, mem};
 
-use onelock::port::is_cancelled;
+use onelock::event_loop::is_cancelled;
 use pyo3::prelude::*;
 
 use crate::wake::Wake;

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::backend::SharedStore;
-use crate::backend::memory::MemoryStore;
-use crate::backend::quorum::{RedlockNodes, RedlockStore};
-use crate::backend::redis::{ClusterSeeds, ClusterStore, RedisStore, SentinelConfig};
 use crate::options::{Options, invalid};
+use crate::store::SharedStore;
+use crate::store::memory::MemoryStore;
+use crate::store::redis::RedisStore;
+use crate::store::redis::address::endpoint::Endpoint;
+use crate::store::redis::address::multi::{ClusterSeeds, SentinelConfig};
+use crate::store::redis::topology::cluster::ClusterStore;
+use crate::store::redlock::{RedlockNodes, RedlockStore};
 
 /// The environment variable whose address is used when an empty one is given: `ONELOCK_URL`.
 pub const URL_VARIABLE: &str = "ONELOCK_URL";
@@ -16,7 +19,7 @@ const EXAMPLE: &str = "redis://127.0.0.1:6379";
 /// Where the locks are kept, parsed and checked, but not connected.
 #[derive(Clone)]
 pub(crate) enum Address {
-    Redis(Box<crate::backend::redis::Endpoint>),
+    Redis(Box<Endpoint>),
     Sentinel(Box<SentinelConfig>),
     Cluster(ClusterSeeds),
     Quorum(RedlockNodes),
@@ -49,9 +52,9 @@ impl Address {
             return Err(invalid("make a client", format!("the address has no scheme; for example {EXAMPLE}")));
         };
         match scheme {
-            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => {
-                Ok(Address::Redis(Box::new(crate::backend::redis::Endpoint::parse(url, &options.redis())?)))
-            }
+            "redis" | "rediss" | "valkey" | "valkeys" | "unix" | "redis+unix" => Ok(Address::Redis(Box::new(
+                crate::store::redis::address::endpoint::Endpoint::parse(url, &options.redis())?,
+            ))),
             "redis+sentinel" | "rediss+sentinel" | "valkey+sentinel" | "valkeys+sentinel" => {
                 Ok(Address::Sentinel(Box::new(SentinelConfig::parse(url, &options.redis())?)))
             }

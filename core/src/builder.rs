@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::credentials::{CredentialsProvider, Provider};
-use crate::backend::{Notify, Secret};
 use crate::client::{Client, Shared};
 use crate::machine::Grade;
 use crate::options::{Options, TlsOptions};
+use crate::store::credentials::{CredentialsProvider, Provider};
+use crate::store::{Notify, Secret};
 use crate::{Error, blocking};
 
 /// The options of a client, from [`Client::builder`]. All are checked when the client is made, before any I/O.

@@ -8,11 +8,8 @@ use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 
 use crate::address::Address;
-use crate::backend::Facts;
-use crate::backend::finding;
 use crate::builder::ClientBuilder;
 use crate::driver::acquiring::cause;
-use crate::driver::clock;
 use crate::driver::closing::{self, Telling};
 use crate::driver::engine::Engine;
 use crate::driver::tally::Stats;
@@ -22,6 +19,9 @@ use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
 use crate::options::Options;
 use crate::runtime;
+use crate::store::Facts;
+use crate::store::finding;
+use crate::sys::clock;
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
 pub(crate) struct Shared {

@@ -12,7 +12,7 @@ use std::{mem, thread};
 use arc_swap::ArcSwapOption;
 
 use crate::driver::engine::Engine;
-use crate::driver::process::Stamp;
+use crate::sys::fork::Stamp;
 
 /// How long the end of the process waits.
 const BOUND: Duration = Duration::from_secs(1);

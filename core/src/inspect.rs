@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::driver::acquiring::failed;
-use crate::driver::clock;
 use crate::driver::engine::Engine;
 use crate::lock::Description;
 use crate::machine::naming::RELEASED_VALUE;
 use crate::machine::{Answer, Failure, Key, Kind, Op, Outcome, OwnerInfo, Reply, Standing, Time, token};
+use crate::sys::clock;
 use crate::{Client, Error, ErrorKind};
 
 /// What a key holds, from [`Client::inspect`](crate::Client::inspect).

@@ -9,8 +9,8 @@ use crate::Error;
 use crate::driver::engine::Engine;
 use crate::driver::giving;
 use crate::driver::hold::Hold;
-use crate::driver::{clock, lock};
 use crate::machine::{Grade, LossReason, Phase};
+use crate::sys::{clock, lock};
 use crate::{ErrorKind, Kind};
 
 /// What a release found, from [`Lease::release`]. None of these is an error: after each the lock is not held.

@@ -27,25 +27,23 @@
 //! # What is stable
 //!
 //! The items at the root of the crate and [`blocking`] are for users, and change only with the version number.
-//! [`runtime`], [`port`] and [`log`] are for bindings to other languages. [`machine`] and [`backend`] are public for simulators, for stores and
+//! [`runtime`], [`event_loop`] and [`log`] are for bindings to other languages. [`machine`] and [`store`] are public for simulators, for stores and
 //! for the tests of this project: they come without any promise of stability.
 //!
-//! Inside, decisions and deeds are kept apart: [`machine`] decides and does no I/O, [`backend`] carries out single
+//! Inside, decisions and deeds are kept apart: [`machine`] decides and does no I/O, [`store`] carries out single
 //! operations on a store, and a private driver runs the one against the other.
 //!
 //! # Features
 //!
 //! `client` (default): everything that does I/O. Without it only [`machine`] is built, which depends on next to nothing.
 
-#![deny(unsafe_code)] // but for a few lines in `driver::birthmark` and `exit`
+#![deny(unsafe_code)] // but for a few lines in `sys::fork_detect` and `exit`
 
 mod error;
 pub mod machine;
 
 #[cfg(feature = "client")]
 mod address;
-#[cfg(feature = "client")]
-pub mod backend;
 #[cfg(feature = "client")]
 pub mod blocking;
 #[cfg(feature = "client")]
@@ -56,6 +54,8 @@ mod client;
 mod description;
 #[cfg(feature = "client")]
 mod driver;
+#[cfg(feature = "client")]
+pub mod event_loop;
 #[cfg(feature = "client")]
 mod exit;
 #[cfg(feature = "client")]
@@ -69,9 +69,11 @@ pub mod log;
 #[cfg(feature = "client")]
 mod options;
 #[cfg(feature = "client")]
-pub mod port;
-#[cfg(feature = "client")]
 pub mod runtime;
+#[cfg(feature = "client")]
+pub mod store;
+#[cfg(feature = "client")]
+mod sys;
 
 pub use error::{Error, ErrorKind};
 #[doc(inline)]
@@ -79,9 +81,6 @@ pub use machine::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Kind, LossReason, Owner,
 
 #[cfg(feature = "client")]
 pub use address::URL_VARIABLE;
-#[cfg(feature = "client")]
-#[doc(inline)]
-pub use backend::{Credentials, CredentialsProvider, CredentialsRequest, Facts, Notify};
 #[cfg(feature = "client")]
 pub use builder::ClientBuilder;
 #[cfg(feature = "client")]
@@ -94,6 +93,9 @@ pub use inspect::Inspection;
 pub use lease::{Lease, Release};
 #[cfg(feature = "client")]
 pub use lock::Lock;
+#[cfg(feature = "client")]
+#[doc(inline)]
+pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Facts, Notify};
 
 /// The Rust in the README compiles.
 #[cfg(all(doctest, feature = "client"))]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::credentials::Provider;
-use crate::backend::{Notify, Secret, finding, quorum, redis};
 use crate::machine::quorum::Rules;
 use crate::machine::{Grade, Terms, naming, terms};
+use crate::store::credentials::Provider;
+use crate::store::{Notify, Secret, finding, redis, redlock};
 use crate::{Error, ErrorKind};
 
 /// The longest lock name, in bytes.
@@ -125,7 +125,7 @@ impl Options {
 
 impl Options {
     /// What a store of several servers needs to know of them.
-    pub(crate) fn quorum(&self) -> quorum::RedlockOptions {
+    pub(crate) fn quorum(&self) -> redlock::RedlockOptions {
         let rules = Rules {
             quarantine: self.quarantine,
             drift_factor: self.terms.drift_factor,
@@ -134,7 +134,7 @@ impl Options {
         };
         // a thread has connections of its own to all of them
         let redis = redis::RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis() };
-        quorum::RedlockOptions { redis, node_timeout: self.node_timeout, rules }
+        redlock::RedlockOptions { redis, node_timeout: self.node_timeout, rules }
     }
 
     /// What the Redis store needs to know of them.

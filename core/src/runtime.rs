@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::driver::closing::{self, Telling};
 use crate::driver::engine::Engine;
-use crate::driver::process::{Inherited, Stamp};
+use crate::sys::fork::{Inherited, Stamp};
 use crate::{Client, Error, ErrorKind, exit};
 
 /// From now on the caller looks after the end of the program itself, with [`close_all`]. Without it what clients of

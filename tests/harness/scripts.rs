@@ -7,25 +7,25 @@ pub const ALL: [&str; 10] =
     [ACQUIRE, ACQUIRE_REENTRANT, ATTACH, RENEW, SET_COUNT, RELEASE, RETAIN, INSPECT, FORCE_RELEASE, WRITE_BACK];
 
 /// Takes a mutex.
-pub const ACQUIRE: &str = include_str!("../../core/src/backend/redis/scripts/acquire_lock.lua");
+pub const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/acquire_lock.lua");
 /// Takes a reentrant lock.
-pub const ACQUIRE_REENTRANT: &str = include_str!("../../core/src/backend/redis/scripts/acquire_reentrant.lua");
+pub const ACQUIRE_REENTRANT: &str = include_str!("../../core/src/store/redis/command/scripts/acquire_reentrant.lua");
 /// Goes on with a hold that was handed over.
-pub const ATTACH: &str = include_str!("../../core/src/backend/redis/scripts/attach.lua");
+pub const ATTACH: &str = include_str!("../../core/src/store/redis/command/scripts/attach.lua");
 /// Renews a batch of holds; also extends one.
-pub const RENEW: &str = include_str!("../../core/src/backend/redis/scripts/renew.lua");
+pub const RENEW: &str = include_str!("../../core/src/store/redis/command/scripts/renew.lua");
 /// Re-enters, and leaves an inner hold.
-pub const SET_COUNT: &str = include_str!("../../core/src/backend/redis/scripts/set_count.lua");
+pub const SET_COUNT: &str = include_str!("../../core/src/store/redis/command/scripts/set_count.lua");
 /// Gives a hold back.
-pub const RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/release.lua");
+pub const RELEASE: &str = include_str!("../../core/src/store/redis/command/scripts/release.lua");
 /// Gives a hold back whose key has to stay.
-pub const RETAIN: &str = include_str!("../../core/src/backend/redis/scripts/retain.lua");
+pub const RETAIN: &str = include_str!("../../core/src/store/redis/command/scripts/retain.lua");
 /// Looks.
-pub const INSPECT: &str = include_str!("../../core/src/backend/redis/scripts/inspect.lua");
+pub const INSPECT: &str = include_str!("../../core/src/store/redis/command/scripts/inspect.lua");
 /// Takes by force.
-pub const FORCE_RELEASE: &str = include_str!("../../core/src/backend/redis/scripts/force_release.lua");
+pub const FORCE_RELEASE: &str = include_str!("../../core/src/store/redis/command/scripts/force_release.lua");
 /// Raises a fencing counter to the token of the other servers of a quorum.
-pub const WRITE_BACK: &str = include_str!("../../core/src/backend/redis/scripts/write_back.lua");
+pub const WRITE_BACK: &str = include_str!("../../core/src/store/redis/command/scripts/write_back.lua");
 
 /// Requests that take a mutex.
 pub fn acquire() -> Match {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Interrupter, check_outside_runtime, is_inside_task, wait_for};
-use crate::backend::Uninterrupted;
 use crate::driver::{again, giving};
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Handle as LeaseHandle, Release};
 use crate::machine::{Grade, Kind, LossReason};
+use crate::store::Uninterrupted;
 
 /// One granted hold, for threads, from [`Lock::acquire`](super::Lock::acquire); see [`crate::Lease`]. Dropping it gives the
 /// lock back in the background.

@@ -30,7 +30,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::task::coop::poll_proceed;
 
-use crate::backend::{Facts, Uninterrupted};
 use crate::builder::ClientBuilder;
 use crate::client::{self, Shared};
 use crate::driver::closing::{self, Telling};
@@ -40,10 +39,11 @@ use crate::error::{Error, ErrorKind};
 use crate::inspect::{self, Inspection};
 use crate::lock::Description;
 use crate::machine::{Kind, Op};
+use crate::store::{Facts, Uninterrupted};
 
 pub use self::lease::Lease;
 pub use self::lock::Lock;
-pub use crate::backend::Interrupt;
+pub use crate::store::Interrupt;
 
 /// How often a waiting thread looks whether it was interrupted.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

@@ -7,20 +7,22 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::backend::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
-use crate::driver::claiming::Claiming;
-use crate::driver::engine::Engine;
-use crate::driver::gauge::Gauge;
-use crate::driver::giving;
-use crate::driver::hold::Hold;
-use crate::driver::lanes::Seat;
-use crate::driver::tally::count;
-use crate::driver::{clock, process, sleep_until};
+use super::claiming::Claiming;
+use super::engine::Engine;
+use super::gauge::Gauge;
+use super::giving;
+use super::hold::Hold;
+use super::lanes::Seat;
+use super::sleep_until;
+use super::tally::count;
 use crate::lock::Description;
 use crate::machine::{
     Acquire, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Patience, Step, Time, Verdict,
 };
 use crate::machine::{Token, naming, token};
+use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
+use crate::sys::clock;
+use crate::sys::random::random;
 use crate::{Error, ErrorKind};
 
 /// A wait that is longer is worth a line in the log.
@@ -396,7 +398,7 @@ impl Acquiring {
 
 /// A claim with a token of its own, and the text for inspection that the hash of a reentrant lock carries.
 pub(crate) fn fresh_claim(engine: &Engine, lock: &Description) -> Result<(Claim, Option<Arc<str>>), Error> {
-    let random = process::random()?;
+    let random = random()?;
     let options = &engine.options;
     let owner = options.inspectable.then(|| OwnerInfo {
         label: options.label.clone().unwrap_or_default(),

@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use crate::driver::acquiring::{closed, failed, fresh_claim};
-use crate::driver::claiming::Claiming;
-use crate::driver::clock;
-use crate::driver::engine::Engine;
-use crate::driver::entering::{self, Place};
-use crate::driver::giving;
-use crate::driver::hold::Hold;
+use super::acquiring::{closed, failed, fresh_claim};
+use super::claiming::Claiming;
+use super::engine::Engine;
+use super::entering::{self, Place};
+use super::giving;
+use super::hold::Hold;
 use crate::lock::Description;
 use crate::machine::{Answer, Failure, Op, Outcome, Reply, Time, token};
 use crate::options::invalid;
+use crate::sys::clock;
 use crate::{Error, ErrorKind};
 
 /// How often the server is asked: once more when it did not answer, with the same token.

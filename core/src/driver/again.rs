@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use super::engine::Engine;
+use super::giving::Sending;
 use crate::ErrorKind;
-use crate::backend::Uninterrupted;
-use crate::driver::clock;
-use crate::driver::engine::Engine;
-use crate::driver::giving::Sending;
 use crate::lease::Release;
 use crate::machine::{Answer, Outcome, Reply, Time};
+use crate::store::Uninterrupted;
+use crate::sys::clock;
 
 /// Whether to repeat it: the connection broke, as one does that the server had closed while it was idle, and there is
 /// time left.

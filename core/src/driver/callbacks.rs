@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::driver::lock;
-use crate::driver::process::Stamp;
+use crate::sys::fork::Stamp;
+use crate::sys::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 

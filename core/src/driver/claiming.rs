@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::engine::Engine;
-use crate::driver::hold::Hold;
+use super::engine::Engine;
+use super::hold::Hold;
 use crate::machine::{Answer, Claim, Doubt, Duty, Nodes, Op, Outcome, Reply, Time, giving_back};
 
 /// A claim in progress.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::driver::engine::Engine;
-use crate::driver::{clock, giving, sleep_until};
+use super::engine::Engine;
+use super::{giving, sleep_until};
+use crate::sys::clock;
 
 /// Whether closing a client runs the callbacks for lost leases.
 #[derive(Clone, Copy, PartialEq, Eq)]

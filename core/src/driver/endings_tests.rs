@@ -7,9 +7,10 @@ use super::claiming::Claiming;
 use super::engine::Engine;
 use super::entering::{Way, way};
 use super::reentering::Reentering;
-use super::{clock, sleep_until};
+use super::sleep_until;
 use crate::lock::Description;
 use crate::machine::{Answer, Claim, Kind, Op, Outcome, Owner, Reply, Time};
+use crate::sys::clock;
 use crate::{Client, ErrorKind, Release};
 
 const TOKEN: &str = "onelock1:0123456789abcdef0123456789abcdef";

@@ -9,19 +9,21 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
-use crate::backend::SharedStore;
-use crate::driver::callbacks::Callbacks;
-use crate::driver::hold::Hold;
-use crate::driver::lanes::Lanes;
-use crate::driver::patrol::{self, Bell, Cleaner};
-use crate::driver::process::{self, Inherited, Stamp};
-use crate::driver::tally::{Stats, Tally, count};
-use crate::driver::{clock, lock};
+use super::callbacks::Callbacks;
+use super::hold::Hold;
+use super::lanes::Lanes;
+use super::patrol::{self, Bell, Cleaner};
+use super::tally::{Stats, Tally, count};
 use crate::machine::{
     Anomaly, Answer, ClockWatch, Duty, DutyId, Grade, Guarded, Janitor, Jitter, LeaseId, LossReason, Registry, Time,
     Watchdog, token,
 };
 use crate::options::Options;
+use crate::store::SharedStore;
+use crate::sys::fork::{Inherited, Stamp};
+use crate::sys::host;
+use crate::sys::random::random;
+use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
 
 const GRADES: [Grade; 4] = [Grade::None, Grade::BestEffort, Grade::ClockBounded, Grade::Strict];
@@ -88,7 +90,7 @@ pub(crate) struct Engine {
 impl Engine {
     /// Starts an engine, with its background tasks on `runtime`. Opens no socket.
     pub(crate) fn start(options: Arc<Options>, store: SharedStore, runtime: Handle) -> Result<Arc<Engine>, Error> {
-        let seed = process::random()?;
+        let seed = random()?;
         let seeds = |from: usize| {
             let mut bytes = [0; 8];
             bytes.copy_from_slice(&seed[from..from + 8]);
@@ -98,8 +100,8 @@ impl Engine {
         let stamp = Stamp::here();
         let engine = Arc::new(Engine {
             stamp,
-            uuid: token::client_uuid(process::random()?),
-            host: process::host(),
+            uuid: token::client_uuid(random()?),
+            host: host(),
             store: Inherited::new(store, stamp),
             runtime: Inherited::new(runtime, stamp),
             watch: Mutex::new(Watch { dog: watchdog, holds: HashMap::new() }),

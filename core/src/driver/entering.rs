@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Interrupt;
-use crate::driver::acquiring::Acquiring;
-use crate::driver::engine::Engine;
-use crate::driver::hold::Hold;
-use crate::driver::reentering::{Reentering, Turn};
-use crate::driver::{clock, lock, sleep_until};
+use super::acquiring::Acquiring;
+use super::engine::Engine;
+use super::hold::Hold;
+use super::reentering::{Reentering, Turn};
+use super::sleep_until;
 use crate::lock::Description;
 use crate::machine::{Enter, LossReason, Owner, Time};
+use crate::store::Interrupt;
+use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
 
 /// What entering requires.

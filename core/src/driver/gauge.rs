@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::driver::engine::Engine;
-use crate::driver::tally::count;
+use super::engine::Engine;
+use super::tally::count;
 
 /// One acquire in the metrics, until dropped.
 pub(super) struct Gauge {

@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Interrupt;
-use crate::driver::acquiring::failed;
-use crate::driver::again;
-use crate::driver::claiming::Claiming;
-use crate::driver::engine::Engine;
-use crate::driver::entering::lost;
-use crate::driver::hold::Hold;
-use crate::driver::recounting::recount;
-use crate::driver::tally::count;
-use crate::driver::{clock, lock, sleep_until};
+use super::acquiring::failed;
+use super::again;
+use super::claiming::Claiming;
+use super::engine::Engine;
+use super::entering::lost;
+use super::hold::Hold;
+use super::recounting::recount;
+use super::sleep_until;
+use super::tally::count;
 use crate::lease::Release;
 use crate::machine::{
     Answer, Failure, Giving, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
 };
 use crate::options::invalid;
+use crate::store::Interrupt;
+use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
 
 /// What a release requires.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::driver::lock;
 use crate::machine::{Claim, Doubt, Key, LeaseCell, LeaseId, LossReason, Owner, Terms, Time};
+use crate::sys::lock;
 
 /// Called once, with the reason, when a lease is lost.
 pub(crate) type OnLost = Box<dyn FnOnce(LossReason) + Send>;

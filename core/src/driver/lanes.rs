@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::{Notify, watch};
 
-use crate::backend::{Store, Subscription, SubscriptionState};
-use crate::driver::engine::Engine;
-use crate::driver::lock;
+use super::engine::Engine;
 use crate::machine::{Key, Kind, Line, Rivalry, Spacing, Ticket, Time};
+use crate::store::{Store, Subscription, SubscriptionState};
+use crate::sys::lock;
 
 type Name = (Kind, Key);
 
@@ -187,7 +187,7 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             tokio::time::sleep(Duration::from_millis(30)).await;
-            let freed_ms = crate::driver::clock::wall_us() / 1000;
+            let freed_ms = crate::sys::clock::wall_us() / 1000;
             lease.release().await.unwrap();
             let lease = waiter.await.unwrap().unwrap();
             let owner = client.inspect(lock.name()).await.unwrap().unwrap().owner.unwrap();

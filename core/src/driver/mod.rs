@@ -2,7 +2,6 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `clock` | reads the clocks |
 //! | `engine` | one client's life in one process: store, schedule, wait queues, registry |
 //! | `lock_spec` | what a caller wants of a lock: kind, name, options |
 //! | `acquire` | drives one acquire, from either kind of caller |
@@ -17,17 +16,14 @@
 //! | `count_sync` | synchronises the server's hold count with the registry |
 //! | `wait_queues` | the local wait queues and their subscriptions |
 //! | `background` | the background tasks: renewal and cleanup |
-//! | `process`, `birthmark` | which process this is: a forked child leaves alone what it inherited |
 //! | `callbacks` | the one thread that runs the user's callbacks |
 //! | `metrics` | counters and histograms |
 
 pub(crate) mod acquiring;
 pub(crate) mod adopting;
 pub(crate) mod again;
-pub(crate) mod birthmark;
 pub(crate) mod callbacks;
 pub(crate) mod claiming;
-pub(crate) mod clock;
 pub(crate) mod closing;
 pub(crate) mod engine;
 pub(crate) mod entering;
@@ -36,18 +32,11 @@ pub(crate) mod giving;
 pub(crate) mod hold;
 pub(crate) mod lanes;
 pub(crate) mod patrol;
-pub(crate) mod process;
 pub(crate) mod recounting;
 pub(crate) mod reentering;
 pub(crate) mod tally;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Locks a mutex; a panic elsewhere while it was held does not spread (every critical section here is short and leaves
-/// its data whole).
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use crate::sys::clock;
 
 /// Sleeps until `time` on the boot clock; for ever if that is [`crate::machine::Time::MAX`].
 pub(crate) async fn sleep_until(time: crate::machine::Time) {

@@ -6,9 +6,10 @@ use std::sync::{Arc, Weak};
 
 use tokio::sync::Notify;
 
-use crate::driver::engine::Engine;
-use crate::driver::{clock, lock, sleep_until};
+use super::engine::Engine;
+use super::sleep_until;
 use crate::machine::{Alarm, Answer, DutyId, LossReason, Op, Outcome, Renewal, Reply, Round, Time};
+use crate::sys::{clock, lock};
 
 /// Wakes a sleeping task, but only for an earlier deadline than the one it sleeps for.
 pub(crate) struct Bell {

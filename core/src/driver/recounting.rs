@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::engine::Engine;
-use crate::driver::hold::Hold;
-use crate::driver::{clock, lock, sleep_until};
+use super::engine::Engine;
+use super::hold::Hold;
+use super::sleep_until;
 use crate::machine::{Op, Outcome, Owner, Reply};
+use crate::sys::{clock, lock};
 
 const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);

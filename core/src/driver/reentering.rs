@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Interrupt;
-use crate::driver::acquiring::{cancelled, failed};
-use crate::driver::engine::Engine;
-use crate::driver::entering::lost;
-use crate::driver::hold::Hold;
-use crate::driver::recounting::recount;
-use crate::driver::tally::count;
-use crate::driver::{clock, lock, sleep_until};
+use super::acquiring::{cancelled, failed};
+use super::engine::Engine;
+use super::entering::lost;
+use super::hold::Hold;
+use super::recounting::recount;
+use super::sleep_until;
+use super::tally::count;
 use crate::error::Error;
 use crate::lock::Description;
 use crate::machine::{Acquire, Answer, Jitter, LossReason, Op, Outcome, Owner, Patience, Reply, Step, Time, Verdict};
+use crate::store::Interrupt;
+use crate::sys::{clock, lock};
 
 /// A re-entry in progress. Dropped before its answer, it has not happened.
 pub(crate) struct Reentering {

@@ -8,12 +8,13 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::engine::Engine;
-use super::{adopting, closing, entering, lock};
-use crate::backend::memory::MemoryStore;
-use crate::backend::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
+use super::{adopting, closing, entering};
 use crate::lock::Description;
 use crate::machine::{Answer, Failure, Jitter, Key, Kind, Op, Owner, Time};
 use crate::options::Options;
+use crate::store::memory::MemoryStore;
+use crate::store::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
+use crate::sys::lock;
 use crate::{Error, Lease, inspect};
 
 const KEYS: usize = 2;

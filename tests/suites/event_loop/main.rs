@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 
-use onelock::port::{EventLoop, Socket, Task, is_cancelled};
+use onelock::event_loop::{EventLoop, Socket, Task, is_cancelled};
 use onelock::{Client, Lease, Release};
 use onelock_tests::proxy::Cut;
 use onelock_tests::scripts;

@@ -17,10 +17,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use onelock::backend::redis::{RedisOptions, RedisStore};
-use onelock::backend::{Store, Uninterrupted};
 use onelock::machine::model::{Model, ModelReply};
 use onelock::machine::{Answer, Claim, Kind, Op, Outcome, Reply, Time};
+use onelock::store::redis::{RedisOptions, RedisStore};
+use onelock::store::{Store, Uninterrupted};
 use onelock_tests::servers::{Flavor, Server};
 
 use compare::{SHAPES, readable, same, same_reply, same_state, shapes};

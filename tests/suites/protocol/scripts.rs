@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use onelock::backend::redis::{RedisOptions, RedisStore};
-use onelock::backend::{Store, Uninterrupted};
 use onelock::machine::{Claim, Kind, Nodes, Op, Proposal, Time};
+use onelock::store::redis::{RedisOptions, RedisStore};
+use onelock::store::{Store, Uninterrupted};
 use onelock_tests::clock::boot_ns;
 use onelock_tests::proxy::{Passed, Proxy};
 use onelock_tests::resp::text;
@@ -20,7 +20,7 @@ const WRITES: [&str; 6] = ["SET", "HSET", "DEL", "PEXPIRE", "PUBLISH", "HDEL"];
 
 macro_rules! script {
     ($name:literal) => {
-        ($name, include_str!(concat!("../../../core/src/backend/redis/scripts/", $name, ".lua")))
+        ($name, include_str!(concat!("../../../core/src/store/redis/command/scripts/", $name, ".lua")))
     };
 }
 
@@ -183,7 +183,7 @@ fn scripts_are_called_and_answer_as_in_the_tables() {
     looking(&mut bench);
     one_of_several(&mut bench);
     // no script is missing here, and nothing stands in the tables that was not seen
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src/backend/redis/scripts");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src/store/redis/command/scripts");
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), SCRIPTS.len());
     for (script, _) in SCRIPTS {
         for row in under(script) {

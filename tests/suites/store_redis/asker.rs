@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use onelock::backend::redis::{RedisOptions, RedisStore};
-use onelock::backend::{Interrupt, Store, StoreStats, Uninterrupted};
 use onelock::machine::{Answer, Claim, Failure, Key, Kind, Op, Outcome, Reply, Time};
+use onelock::store::redis::{RedisOptions, RedisStore};
+use onelock::store::{Interrupt, Store, StoreStats, Uninterrupted};
 use tokio::runtime::Runtime;
 
 /// Far longer than anything takes.

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
-use onelock::backend::redis::{RedisOptions, RedisStore};
-use onelock::backend::{Interrupt, Store, Uninterrupted};
 use onelock::machine::{Answer, Claim, Kind, Outcome, Reply};
+use onelock::store::redis::{RedisOptions, RedisStore};
+use onelock::store::{Interrupt, Store, Uninterrupted};
 use onelock_tests::servers::{Server, all_flavors};
 use onelock_tests::wait::wait_until;
 

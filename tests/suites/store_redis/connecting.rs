@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use onelock::backend::Store;
-use onelock::backend::redis::RedisOptions;
 use onelock::machine::{Grade, Kind, Outcome, Reply};
+use onelock::store::Store;
+use onelock::store::redis::RedisOptions;
 use onelock::{ErrorKind, machine::Failure};
 use onelock_tests::proxy::{Cut, Match, Proxy};
 use onelock_tests::servers::{Flavor, Server, all_flavors};

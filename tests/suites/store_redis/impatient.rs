@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use onelock::backend::redis::{RedisOptions, RedisStore};
-use onelock::backend::{Interrupt, Store, Uninterrupted};
 use onelock::machine::{Answer, Kind, Outcome};
+use onelock::store::redis::{RedisOptions, RedisStore};
+use onelock::store::{Interrupt, Store, Uninterrupted};
 use onelock_tests::proxy::Match;
 use onelock_tests::stage::{SOON, Stage};
 use onelock_tests::wait::wait_until;

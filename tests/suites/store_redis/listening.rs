@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use onelock::backend::redis::{RedisOptions, RedisStore};
-use onelock::backend::{Store, Subscription, SubscriptionState};
 use onelock::machine::{Kind, Outcome, Reply};
+use onelock::store::redis::{RedisOptions, RedisStore};
+use onelock::store::{Store, Subscription, SubscriptionState};
 use onelock_tests::servers::{Server, all_flavors};
 use onelock_tests::wait::eventually;
 use tokio::time::timeout;

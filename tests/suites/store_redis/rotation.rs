@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use onelock::ErrorKind::InvalidArgument;
-use onelock::backend::redis::RedisOptions;
 use onelock::machine::{Op, Outcome};
+use onelock::store::redis::RedisOptions;
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::wait::wait_for;
 

@@ -1,0 +1,390 @@
+//! The `memory://` store: a lock server inside this process, for users' unit tests and for locks between tasks.
+//!
+//! The server is the [`Model`] behind a mutex that is held for one operation, so no call ever blocks or waits.
+//! `memory://` is private to its client; `memory://NAME` is shared by all clients of the process that use the name, and
+//! ends with the last of them. Time is the monotonic clock, anchored at the wall clock once: a step of the wall clock
+//! neither ends a lease nor sends fencing tokens back.
+//!
+//! Expiry announces nothing, as on a real server: a waiter learns of it from the remaining time it was told.
+//!
+//! After a fork the child has a copy of the state as it was; the two go separate ways. Leases do not cross a fork.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use once_cell::race::OnceBox;
+use tokio::sync::watch;
+
+use super::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription, SubscriptionState};
+use crate::ErrorKind;
+use crate::machine::model::Model;
+use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time};
+use crate::sys::clock;
+
+/// With fewer keys than this the server does not remove unneeded counters.
+const COMPACT_FLOOR: usize = 1024;
+
+/// One client's access to a lock server in memory.
+pub struct MemoryStore {
+    server: Arc<MemoryServer>,
+    /// Tells this client's subscriptions from those of others that share the server.
+    client: u64,
+    address: String,
+    closed: AtomicBool,
+    commands_sent: AtomicU64,
+}
+
+struct MemoryServer {
+    state: Mutex<MemoryState>,
+}
+
+struct MemoryState {
+    model: Model,
+    compact_at: usize,
+    subscribers: BTreeMap<(Kind, Key), Vec<MemorySubscriber>>,
+    numbers: u64,
+}
+
+/// One subscription.
+struct MemorySubscriber {
+    number: u64,
+    client: u64,
+    state: Arc<watch::Sender<SubscriptionState>>,
+}
+
+/// Ends a subscription when dropped.
+struct MemorySubscriptionGuard {
+    server: Weak<MemoryServer>,
+    channel: (Kind, Key),
+    number: u64,
+    /// Keeps the channel open, so that a waiter whose client was closed waits for nothing instead of seeing a closed
+    /// channel again and again.
+    _sender: Arc<watch::Sender<SubscriptionState>>,
+}
+
+/// The named servers of this process. The last client of a name removes it.
+static NAMED: Mutex<BTreeMap<String, Weak<MemoryServer>>> = Mutex::new(BTreeMap::new());
+
+/// A panic elsewhere leaves every state here whole: each change is a single step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The clock of all memory servers: the wall clock as it was at the first look, moved on by the monotonic clock.
+fn server_time_us(now: Time) -> u64 {
+    // not behind a lock, which a forked child may find closed
+    static ANCHOR: OnceBox<(u64, Time)> = OnceBox::new();
+    let (wall_us, anchored_at) = *ANCHOR.get_or_init(|| Box::new((clock::wall_us(), now)));
+    wall_us + now.since(anchored_at).as_micros() as u64
+}
+
+impl MemoryServer {
+    fn new() -> Arc<MemoryServer> {
+        let state =
+            MemoryState { model: Model::new(), compact_at: COMPACT_FLOOR, subscribers: BTreeMap::new(), numbers: 0 };
+        Arc::new(MemoryServer { state: Mutex::new(state) })
+    }
+}
+
+impl MemoryState {
+    fn number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
+    }
+
+    fn apply(&mut self, now_us: u64, op: &Op) -> Outcome<Reply> {
+        let reply = self.model.apply(now_us, op);
+        if self.model.len() > self.compact_at {
+            self.model.compact(now_us);
+            self.compact_at = COMPACT_FLOOR.max(self.model.len() * 2);
+        }
+        if let Some(subscribers) = reply.announced.as_ref().and_then(|channel| self.subscribers.get(channel)) {
+            for subscriber in subscribers {
+                subscriber.state.send_modify(|state| state.generation += 1);
+            }
+        }
+        reply.outcome
+    }
+}
+
+impl MemoryStore {
+    /// `memory://`: a server that nobody else sees.
+    pub fn private() -> MemoryStore {
+        MemoryStore::on(MemoryServer::new(), "memory://".to_owned())
+    }
+
+    /// `memory://NAME`: the server of that name, made if no client of this process has it now.
+    pub fn named(name: &str) -> MemoryStore {
+        let mut named = lock(&NAMED);
+        let server = named.get(name).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let server = MemoryServer::new();
+            named.insert(name.to_owned(), Arc::downgrade(&server));
+            server
+        });
+        drop(named);
+        MemoryStore::on(server, format!("memory://{name}"))
+    }
+
+    fn on(server: Arc<MemoryServer>, address: String) -> MemoryStore {
+        let client = lock(&server.state).number();
+        MemoryStore { server, client, address, closed: AtomicBool::new(false), commands_sent: AtomicU64::new(0) }
+    }
+
+    /// Does to the server what other clients and operators do (`DEL`, `FLUSHALL` ...), or looks at its keys: for tests.
+    /// The closure also gets the server's clock in microseconds.
+    pub fn with_model<R>(&self, look: impl FnOnce(&mut Model, u64) -> R) -> R {
+        let mut state = lock(&self.server.state);
+        look(&mut state.model, server_time_us(clock::now()))
+    }
+
+    /// How many subscriptions of any client stand on the server: for tests of leaks.
+    pub fn subscriptions(&self) -> usize {
+        lock(&self.server.state).subscribers.values().map(Vec::len).sum()
+    }
+
+    fn apply(&self, op: &Op) -> Answer {
+        if self.is_closed() {
+            let at = clock::now();
+            let outcome = Outcome::NotApplied(self.closed_failure());
+            return Answer { sent_at: at, received_at: at, connection: 1, server_time_us: None, outcome };
+        }
+        self.commands_sent.fetch_add(1, Ordering::Relaxed);
+        let mut state = lock(&self.server.state);
+        // read under the lock: the server's clock does not go back between two operations
+        let at = clock::now();
+        let now_us = server_time_us(at);
+        let outcome = state.apply(now_us, op);
+        Answer { sent_at: at, received_at: at, connection: 1, server_time_us: Some(now_us), outcome }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn closed_failure(&self) -> Failure {
+        Failure::lasting(ErrorKind::Closed, format!("{} was closed", self.address))
+    }
+}
+
+impl Store for MemoryStore {
+    fn call(&self, op: Op, _until: Time) -> Boxed<Answer> {
+        // carried out at once, as a request that is handed to a connection would be: a dropped future loses the answer only
+        let answer = self.apply(&op);
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn call_blocking(&self, op: &Op, _until: Time, _interrupt: &dyn Interrupt) -> Answer {
+        self.apply(op)
+    }
+
+    fn connection(&self) -> u64 {
+        1
+    }
+
+    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
+        let channel = (kind, key.clone());
+        let mut state = lock(&self.server.state);
+        let number = state.number();
+        // checked under the lock that `close` takes too: a subscription either is there for `close` to end, or starts
+        // ended
+        let subscribed = !self.is_closed();
+        let (sender, receiver) = watch::channel(SubscriptionState { subscribed, refused: false, generation: 1 });
+        let sender = Arc::new(sender);
+        if subscribed {
+            let entry = MemorySubscriber { number, client: self.client, state: sender.clone() };
+            state.subscribers.entry(channel.clone()).or_default().push(entry);
+        }
+        drop(state);
+        let guard = MemorySubscriptionGuard { server: Arc::downgrade(&self.server), channel, number, _sender: sender };
+        Subscription { state: receiver, guard: Box::new(guard) }
+    }
+
+    fn facts(&self, _until: Time) -> Boxed<Result<Facts, Failure>> {
+        let facts = if self.is_closed() {
+            Err(self.closed_failure())
+        } else {
+            Ok(Facts {
+                grade: Grade::ClockBounded,
+                warnings: Vec::new(),
+                dangers: Vec::new(),
+                server: "memory".to_owned(),
+            })
+        };
+        Box::pin(std::future::ready(facts))
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats { commands_sent: self.commands_sent.load(Ordering::Relaxed), reconnects: 0 }
+    }
+
+    fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn close(&self) {
+        let mut state = lock(&self.server.state);
+        self.closed.store(true, Ordering::Release);
+        for subscribers in state.subscribers.values_mut() {
+            for subscriber in subscribers.iter().filter(|subscriber| subscriber.client == self.client) {
+                subscriber.state.send_modify(|state| {
+                    state.subscribed = false;
+                    state.generation += 1;
+                });
+            }
+            subscribers.retain(|subscriber| subscriber.client != self.client);
+        }
+        state.subscribers.retain(|_, subscribers| !subscribers.is_empty());
+    }
+}
+
+impl Drop for MemorySubscriptionGuard {
+    fn drop(&mut self) {
+        let Some(server) = self.server.upgrade() else { return };
+        let mut state = lock(&server.state);
+        if let Some(subscribers) = state.subscribers.get_mut(&self.channel) {
+            subscribers.retain(|subscriber| subscriber.number != self.number);
+            if subscribers.is_empty() {
+                state.subscribers.remove(&self.channel);
+            }
+        }
+    }
+}
+
+impl Drop for MemoryServer {
+    fn drop(&mut self) {
+        // the strong count is zero by now, so this server's own entry is among those that cannot be upgraded
+        lock(&NAMED).retain(|_, server| server.strong_count() > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use super::*;
+    use crate::machine::Claim;
+    use crate::store::Uninterrupted;
+
+    fn claim(key: &str, token: &str) -> Claim {
+        Claim { kind: Kind::Mutex, key: key.as_bytes().into(), token: token.into() }
+    }
+
+    fn acquire(claim: &Claim, ttl_ms: u64) -> Op {
+        Op::Acquire { claim: claim.clone(), ttl_ms, fence_ttl_ms: Some(60_000), info: None }
+    }
+
+    fn run(store: &MemoryStore, op: &Op) -> Reply {
+        match store.call_blocking(op, Time::MAX, &Uninterrupted).outcome {
+            Outcome::Applied(reply) => reply,
+            other => panic!("{op:?}: {other:?}"),
+        }
+    }
+
+    fn fence(reply: Reply) -> u64 {
+        match reply {
+            Reply::Granted { fence, again: false } => fence.unwrap(),
+            other => panic!("not a new grant: {other:?}"),
+        }
+    }
+
+    async fn soon<T>(future: impl Future<Output = T>) -> T {
+        tokio::time::timeout(Duration::from_secs(10), future).await.unwrap()
+    }
+
+    #[test]
+    fn private_stores_are_strangers() {
+        let (one, other) = (MemoryStore::private(), MemoryStore::private());
+        fence(run(&one, &acquire(&claim("a", "onelock1:1"), 60_000)));
+        fence(run(&other, &acquire(&claim("a", "onelock1:2"), 60_000)));
+    }
+
+    #[test]
+    fn a_name_is_shared_and_dies_with_its_last_client() {
+        let (one, other) = (MemoryStore::named("shared"), MemoryStore::named("shared"));
+        let mine = acquire(&claim("a", "onelock1:1"), 60_000);
+        let first = fence(run(&one, &mine));
+        let denied = run(&other, &acquire(&claim("a", "onelock1:2"), 60_000));
+        assert!(matches!(denied, Reply::Denied { ttl_left_ms: Some(1..=60_000), announces: true }), "{denied:?}");
+        drop(one);
+        assert_eq!(run(&other, &mine), Reply::Granted { fence: Some(first), again: true });
+        drop(other);
+        assert!(!lock(&NAMED).contains_key("shared"));
+        let second = fence(run(&MemoryStore::named("shared"), &mine));
+        assert!(second > first, "fencing tokens grow over the end of a server: {first} then {second}");
+    }
+
+    #[tokio::test]
+    async fn a_release_wakes_every_waiter_of_that_key_and_kind_only() {
+        let (one, other) = (MemoryStore::named("waiters"), MemoryStore::named("waiters"));
+        let holder = claim("a", "onelock1:1");
+        fence(run(&one, &acquire(&holder, 60_000)));
+        let mut near = one.subscribe(Kind::Mutex, &holder.key);
+        let mut far = other.subscribe(Kind::Mutex, &holder.key);
+        let elsewhere = other.subscribe(Kind::Mutex, &claim("b", "x").key);
+        let other_kind = other.subscribe(Kind::Reentrant, &holder.key);
+        assert!(near.state.borrow().subscribed && far.state.borrow().subscribed);
+        assert_eq!(run(&one, &Op::Release { claim: holder.clone() }), Reply::Released(true));
+        soon(near.state.changed()).await.unwrap();
+        soon(far.state.changed()).await.unwrap();
+        assert!(!elsewhere.state.has_changed().unwrap() && !other_kind.state.has_changed().unwrap());
+        // a release that deletes nothing tells nobody
+        assert_eq!(run(&one, &Op::Release { claim: holder.clone() }), Reply::Released(false));
+        assert!(!near.state.has_changed().unwrap());
+        assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone(), foreign: false }), Reply::Forced(false));
+        fence(run(&one, &acquire(&holder, 60_000)));
+        assert_eq!(run(&one, &Op::ForceRelease { key: holder.key.clone(), foreign: false }), Reply::Forced(true));
+        soon(far.state.changed()).await.unwrap();
+        assert_eq!(one.subscriptions(), 4);
+        drop((near, far, elsewhere, other_kind));
+        assert_eq!((one.subscriptions(), lock(&one.server.state).subscribers.len()), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn closing_ends_one_client_and_leaves_the_other() {
+        let (one, other) = (MemoryStore::named("closing"), MemoryStore::named("closing"));
+        let key = claim("a", "onelock1:1").key;
+        let mut ended = one.subscribe(Kind::Mutex, &key);
+        let kept = other.subscribe(Kind::Mutex, &key);
+        one.close();
+        soon(ended.state.changed()).await.unwrap();
+        assert!(!ended.state.borrow_and_update().subscribed);
+        assert!(kept.state.borrow().subscribed && !kept.state.has_changed().unwrap());
+        assert!(!one.subscribe(Kind::Mutex, &key).state.borrow().subscribed);
+        let refused = one.call(acquire(&claim("a", "onelock1:1"), 60_000), Time::MAX).await.outcome;
+        assert_eq!(refused.failure().unwrap().kind, ErrorKind::Closed);
+        assert!(matches!(refused, Outcome::NotApplied(_)));
+        assert_eq!(one.facts(Time::MAX).await.unwrap_err().kind, ErrorKind::Closed);
+        fence(run(&other, &acquire(&claim("a", "onelock1:2"), 60_000)));
+        assert_eq!(other.facts(Time::MAX).await.unwrap().grade, Grade::ClockBounded);
+        assert_eq!((one.stats().commands_sent, other.stats().commands_sent), (0, 1));
+    }
+
+    #[test]
+    fn a_panic_under_the_lock_does_not_end_the_server() {
+        let store = MemoryStore::private();
+        let blown =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| store.with_model(|_, _| panic!("planted"))));
+        assert!(blown.is_err() && store.server.state.is_poisoned());
+        fence(run(&store, &acquire(&claim("a", "onelock1:1"), 60_000)));
+    }
+
+    #[test]
+    fn an_expired_hold_frees_the_key_and_memory_stays_bounded() {
+        let store = MemoryStore::private();
+        fence(run(&store, &acquire(&claim("a", "onelock1:1"), 10)));
+        let waiter = acquire(&claim("a", "onelock1:2"), 60_000);
+        while let Reply::Denied { ttl_left_ms, .. } = run(&store, &waiter) {
+            assert!(ttl_left_ms.unwrap() <= 10);
+        }
+        for number in 0..20_000 {
+            let claim = claim(&format!("n{number}"), "onelock1:1");
+            fence(run(&store, &acquire(&claim, 60_000)));
+            run(&store, &Op::Release { claim });
+        }
+        // locks that are free again leave at most a bounded number of counters behind
+        assert!(store.with_model(|model, _| model.len()) <= COMPACT_FLOOR + 2);
+    }
+}

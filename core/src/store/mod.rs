@@ -1,0 +1,238 @@
+//! Stores: they keep the locks. For authors and tests of stores; **no promise of stability**.
+//!
+//! A store carries out single operations; it has no waiting loop, no deadline and no policy.
+//!
+//! A new store is one implementation of [`Store`]; nothing above it changes.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+pub use self::credentials::{Credentials, CredentialsProvider, CredentialsRequest, CredentialsSource};
+
+use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
+
+pub(crate) mod credentials;
+pub(crate) mod finding;
+pub mod memory;
+pub mod redis;
+pub mod redlock;
+
+/// A boxed future, so that stores are trait objects.
+pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// The state of the subscription to one channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SubscriptionState {
+    /// Whether the subscription is confirmed right now.
+    pub subscribed: bool,
+    /// Whether it was refused permanently (no channel permission): rely on the safety poll.
+    pub refused: bool,
+    /// Grows with every message, every new subscription and every loss of one. A change is a reason to retry.
+    pub generation: u64,
+}
+
+/// A live subscription. Dropping it unsubscribes; nothing is awaited.
+pub struct Subscription {
+    /// The latest state; `changed()` wakes at every change.
+    pub state: watch::Receiver<SubscriptionState>,
+    /// Ends the subscription when dropped.
+    pub guard: Box<dyn Send + Sync>,
+}
+
+/// A live subscription that a waiting thread reads. Dropping it unsubscribes; nothing is awaited.
+pub trait BlockingSubscription {
+    /// Waits for a message until `until`; may return earlier.
+    fn recv(&mut self, until: Time, interrupt: &dyn Interrupt) -> Notification;
+
+    /// Skips the messages that have arrived, without waiting.
+    fn drain(&mut self);
+}
+
+/// What a waiting thread has received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notification {
+    /// A message: a reason to retry.
+    Message,
+    /// Nothing yet.
+    TimedOut,
+    /// The subscription is lost, and messages since then may have been missed.
+    Lost,
+}
+
+/// What is known about the server: its version, how strong its fencing tokens are, and what breaks locks on it. From
+/// [`Client::check`](crate::Client::check).
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+/// # let client = onelock::Client::connect("memory://").await?;
+/// let facts = client.check().await?;
+/// for warning in &facts.warnings {
+///     eprintln!("{}: {warning}", facts.server);
+/// }
+/// assert_eq!(facts.grade, onelock::Grade::ClockBounded);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// How strong its fencing tokens are; [`Grade::None`] for a client without fencing.
+    pub grade: Grade,
+    /// What breaks locks on it, each a sentence for people with the setting to change (evicting policy, no persistence,
+    /// replicas ...), and the name of the finding in brackets. Empty when nothing was found.
+    pub warnings: Vec<String>,
+    /// Those of them that endanger exclusion while the server runs, and that the client has not
+    /// [accepted](crate::ClientBuilder::accepted_warnings): they are logged as a warning.
+    pub dangers: Vec<String>,
+    /// The server's name and version for people, such as `valkey 9.1.0`.
+    pub server: String,
+}
+
+/// Tells a blocking caller that it should stop waiting: a flag, a signal, the interrupt of another language.
+///
+/// [`blocking::Cancel`](crate::blocking::Cancel) is a flag that suits most; implement this for anything else.
+pub trait Interrupt {
+    /// Whether to stop. Asked at least every 50 ms while a call waits, on the waiting thread; must not block.
+    ///
+    /// `true` ends the call with `Cancelled`, and what may have been acquired is released in the background.
+    fn interrupted(&self) -> bool;
+}
+
+/// Never interrupts.
+pub struct Uninterrupted;
+
+impl Interrupt for Uninterrupted {
+    fn interrupted(&self) -> bool {
+        false
+    }
+}
+
+/// How the releases of locks in a cluster are announced to waiters.
+///
+/// All clients of a lock must have one way in common; otherwise waiters find out by polling. Outside a cluster releases
+/// are always announced on classic channels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notify {
+    /// Sharded channels where the cluster has them (7.0 and newer), else classic ones; as Redisson 3.22 and newer do.
+    #[default]
+    Auto,
+    /// Classic channels, which every node repeats to every other.
+    Classic,
+    /// Sharded channels, which stay on the nodes of their slot.
+    Sharded,
+    /// Both at once: for a migration during which clients use different ways.
+    Both,
+}
+
+impl Notify {
+    /// Every way, in the order of the documentation.
+    pub const ALL: [Notify; 4] = [Notify::Auto, Notify::Classic, Notify::Sharded, Notify::Both];
+
+    /// The word for options in every language: `auto`, `classic`, `sharded` or `both`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Notify::Auto => "auto",
+            Notify::Classic => "classic",
+            Notify::Sharded => "sharded",
+            Notify::Both => "both",
+        }
+    }
+}
+
+/// A text that is never shown: not in messages, not by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text`.
+    pub fn new(text: impl Into<String>) -> Secret {
+        Secret(text.into())
+    }
+
+    pub(crate) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// Counters that a store keeps for `client.stats()`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreStats {
+    /// Requests handed to a connection.
+    pub commands_sent: u64,
+    /// Connections made after the first.
+    pub reconnects: u64,
+}
+
+/// A place that keeps locks. Every call is idempotent, none waits for a lock.
+///
+/// Stores are made without I/O; the first call connects. They must be shareable between threads.
+pub trait Store: Send + Sync + 'static {
+    /// Carries out one operation from an async caller. Finishes by `until` at the latest, connecting included, whatever
+    /// the network does. Dropping the future loses the answer, never the connection.
+    fn call(&self, op: Op, until: Time) -> Boxed<Answer>;
+
+    /// The same from a thread without a runtime, on a connection driven by this very thread.
+    fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer;
+
+    /// The same for a renewal, and background work that it leaves: a store of several nodes uses answers that arrive
+    /// late.
+    fn renew_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Option<Boxed<()>>) {
+        (self.call_blocking(op, until, interrupt), None)
+    }
+
+    /// This hold is over: about to be released, lost, or detached. No request in the background may bring it back.
+    fn over(&self, claim: &Claim) {
+        let _ = claim;
+    }
+
+    /// The number of the ordered connection that [`Store::call`] uses at present (see [`Answer::connection`]), or of
+    /// the next one if there is none; 0 for a store without. While it stays the same, every call meanwhile was sent on
+    /// that connection or not at all.
+    fn connection(&self) -> u64;
+
+    /// Which requests can be combined: holds whose keys have the same number are renewed in one call.
+    fn shard(&self, key: &Key) -> u32 {
+        let _ = key;
+        0
+    }
+
+    /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped. Needs a
+    /// runtime context for its background work, but does not wait.
+    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription;
+
+    /// Subscribes to the wake-ups of one lock from a thread, which reads them itself, and waits for the confirmation.
+    /// `None` where that is not possible: then use [`subscribe`](Store::subscribe).
+    fn subscribe_blocking(
+        &self,
+        kind: Kind,
+        key: &Key,
+        until: Time,
+        interrupt: &dyn Interrupt,
+    ) -> Option<Box<dyn BlockingSubscription>> {
+        let _ = (kind, key, until, interrupt);
+        None
+    }
+
+    /// Connects if need be and queries the server.
+    fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>>;
+
+    /// What has been sent so far.
+    fn stats(&self) -> StoreStats;
+
+    /// Where this store is, without secrets: for messages.
+    fn address(&self) -> &str;
+
+    /// Ends connections and background work. Later calls answer not-applied `Closed`.
+    fn close(&self);
+}
+
+/// A shared store.
+pub type SharedStore = Arc<dyn Store>;

@@ -1,0 +1,15 @@
+//! An operation as a command, and its reply as an outcome.
+//!
+//! | file | is |
+//! |---|---|
+//! | `request` | the command for an operation |
+//! | `form` | which form of a command is sent first: plain command, script hash or script text |
+//! | `scripts`, `scripts/*.lua` | what runs on the server: one script per operation |
+//! | `reply` | the outcome that a reply means |
+//! | `server_error` | the failure that a server's error text means |
+
+pub(crate) mod form;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod scripts;
+pub(crate) mod server_error;

@@ -1,0 +1,199 @@
+//! Connecting for async callers: resolve, connect, encrypt, shake hands. No request of a caller is sent here.
+
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use redis::Value;
+use rustls::pki_types::ServerName;
+use socket2::SockRef;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use crate::machine::Failure;
+use crate::store::Credentials;
+use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
+use crate::store::redis::connection::context::{NodeContext, StoreState};
+use crate::store::redis::connection::handshake::{Handshake, HandshakeResult, HandshakeStep};
+use crate::store::redis::connection::socket::{
+    AddressAttempts, NO_RESP, broken, literal, no_connection_in_time, no_thread, not_connected, reason, tune,
+};
+use crate::store::redis::connection::{login, tls};
+use crate::store::redis::options::RedisOptions;
+use crate::store::redis::resp::decoder::{DecodeError, ReceivedBytes, ReplyDecoder};
+use crate::sys::clock;
+
+/// Any async byte stream.
+pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for S {}
+
+/// A connected stream after its handshake, with no unread reply.
+pub(crate) struct ConnectedStream {
+    pub(crate) endpoint: Arc<Endpoint>,
+    pub(crate) stream: Box<dyn AsyncStream>,
+    pub(crate) result: HandshakeResult,
+}
+
+/// Connects to the node's server within the store's connect limit, locating the server included.
+pub(crate) async fn connect(shared: &NodeContext) -> Result<ConnectedStream, Failure> {
+    // a closed store makes no connection for any caller
+    shared.store_state.check_open()?;
+    let (limit, epoch) = (shared.options.connect_timeout, shared.epoch());
+    let until = clock::now() + limit;
+    let made = timeout(limit, async {
+        let endpoint = shared.locate().await?;
+        connect_to(&shared.store_state, &shared.options, endpoint, until.since(clock::now())).await
+    });
+    let made = made.await.unwrap_or_else(|_| Err(no_connection_in_time(&shared.name)));
+    if made.as_ref().is_err_and(|failure| !login::is_provider_failure(failure)) {
+        shared.mark_stale(epoch);
+    }
+    made
+}
+
+/// Connects to this very server. The caller watches the clock; `limit` is shared by the server's addresses.
+pub(crate) async fn connect_to(
+    common: &StoreState,
+    options: &RedisOptions,
+    endpoint: Arc<Endpoint>,
+    limit: Duration,
+) -> Result<ConnectedStream, Failure> {
+    let until = clock::now() + limit;
+    let stream = connect_stream(common, &endpoint, limit).await?;
+    let credentials = login::credentials(options, &endpoint, until).await?;
+    handshake(endpoint, options.client_name.as_deref(), credentials, stream).await
+}
+
+async fn connect_stream(
+    common: &StoreState,
+    endpoint: &Endpoint,
+    limit: Duration,
+) -> Result<Box<dyn AsyncStream>, Failure> {
+    let until = clock::now() + limit;
+    match &endpoint.addr {
+        ConnectionAddr::Unix(path) => unix(path).await.map_err(|error| not_connected(endpoint, &error)),
+        ConnectionAddr::Tcp { host, port } => {
+            let stream = tcp(host, *port, limit).await.map_err(|error| not_connected(endpoint, &error))?;
+            match common.tls(endpoint.tls.as_ref())? {
+                None => Ok(Box::new(stream)),
+                Some(config) => {
+                    let name: ServerName<'static> = tls::server_name(host)?;
+                    // less than the whole limit, so that the failure can name what took so long
+                    let left = until.since(clock::now());
+                    let tls = timeout(left / 8 * 7, TlsConnector::from(config).connect(name, stream)).await;
+                    let tls = tls.map_err(|_| tls::no_handshake_in_time(endpoint))?;
+                    Ok(Box::new(tls.map_err(|error| tls::handshake_failure(endpoint, &error))?))
+                }
+            }
+        }
+    }
+}
+
+#[cfg(unix)]
+async fn unix(path: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
+    Ok(Box::new(UnixStream::connect(path).await?))
+}
+
+#[cfg(not(unix))]
+async fn unix(_: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
+    let until = clock::now() + limit;
+    let addresses = match literal(host, port) {
+        Some(address) => vec![address],
+        None => resolve(host, port).await?,
+    };
+    let mut tries = AddressAttempts::new(addresses);
+    while let Some((address, share)) = tries.next(until.since(clock::now())) {
+        match timeout(share, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                tune(&SockRef::from(&stream));
+                return Ok(stream);
+            }
+            Ok(Err(error)) => tries.failed(error),
+            Err(_) => tries.failed(io::ErrorKind::TimedOut.into()),
+        }
+    }
+    Err(tries.give_up())
+}
+
+/// Resolves on a separate thread, since the resolver blocks: the runtime's thread pool panics when the system gives it
+/// no thread.
+async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let (sender, found) = oneshot::channel();
+    let host = host.to_owned();
+    let work = move || {
+        let _ = sender.send((host.as_str(), port).to_socket_addrs().map(Vec::from_iter));
+    };
+    thread::Builder::new().name("onelock-lookup".to_owned()).spawn(work).map_err(|error| no_thread(&error))?;
+    found.await.unwrap_or_else(|_| Err(io::Error::other("the lookup ended")))
+}
+
+async fn handshake(
+    endpoint: Arc<Endpoint>,
+    client_name: Option<&str>,
+    credentials: Option<Credentials>,
+    mut stream: Box<dyn AsyncStream>,
+) -> Result<ConnectedStream, Failure> {
+    let mut handshake = Handshake::new(&endpoint, client_name).with_credentials(credentials.as_ref());
+    let (mut decoder, mut received) = (ReplyDecoder::new(), ReceivedBytes::default());
+    let mut step = handshake.begin();
+    loop {
+        match step {
+            HandshakeStep::Done(terms) if decoder.is_empty() && received.0.is_empty() => {
+                return Ok(ConnectedStream { endpoint, stream, result: terms });
+            }
+            HandshakeStep::Done(_) => return Err(broken(&endpoint, NO_RESP)),
+            HandshakeStep::Send(bytes, expected) => {
+                // a peer that closes at once may have said why; so a readable reply counts before a failed write
+                let unsent = write_all(&mut stream, &bytes).await.err();
+                let mut replies = Vec::with_capacity(expected);
+                while replies.len() < expected {
+                    match read_reply(&mut stream, &mut decoder, &mut received).await {
+                        Ok(reply) => replies.push(reply),
+                        Err(why) => {
+                            let why = unsent.as_ref().map_or(why, reason);
+                            let told = || handshake.explain_hang_up(&replies, broken(&endpoint, &why));
+                            return Err(Handshake::refusal_before_close(&replies).unwrap_or_else(told));
+                        }
+                    }
+                }
+                step = handshake.replies(&replies)?;
+            }
+        }
+    }
+}
+
+pub(crate) async fn write_all(stream: &mut Box<dyn AsyncStream>, bytes: &[u8]) -> io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+/// The next reply, or in words why there is none.
+pub(crate) async fn read_reply(
+    stream: &mut Box<dyn AsyncStream>,
+    replies: &mut ReplyDecoder,
+    received: &mut ReceivedBytes,
+) -> Result<Value, String> {
+    loop {
+        match replies.next(received) {
+            Ok(value) => return Ok(value),
+            Err(DecodeError::Malformed) => return Err(NO_RESP.to_owned()),
+            Err(DecodeError::Io(_)) => {}
+        }
+        match stream.read_buf(&mut received.0).await {
+            Ok(0) => return Err(reason(&io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => {}
+            Err(error) => return Err(reason(&error)),
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! One server: its connections of each kind, and one operation on them.
+
+pub(crate) mod exchange;
+pub(crate) mod replicas;
+pub(crate) mod run_id;
+pub(crate) mod server_info;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redis::{Cmd, Value};
+
+use self::exchange::is_refused_for_good;
+pub(crate) use self::exchange::{RawExchange, RoutedAnswer, SendOptions, is_worth_keeping, not_sent};
+use super::command::{reply, request};
+use super::options::RedisOptions;
+use super::pubsub::registry;
+use crate::machine::{Answer, Failure, Op, Outcome, Time};
+use crate::store::redis::address::endpoint::Endpoint;
+use crate::store::redis::command::form::CommandForms;
+use crate::store::redis::connection::blocking::connection::BlockingConnection;
+use crate::store::redis::connection::blocking::gauge::ConcurrencyGauge;
+use crate::store::redis::connection::blocking::pool::ConnectionPool;
+use crate::store::redis::connection::blocking::shared_pool::SharedPool;
+use crate::store::redis::connection::context::{Locator, NodeContext, StoreState};
+use crate::store::redis::connection::deadline::Deadline;
+use crate::store::redis::connection::event_loop::connection::EventLoopConnection;
+use crate::store::redis::connection::event_loop::pool::EventLoopPool;
+use crate::store::redis::connection::multiplexed::connection::AsyncConnection;
+use crate::store::redis::connection::multiplexed::manager::ConnectionManager;
+use crate::store::redis::connection::socket::no_connection_in_time;
+use crate::store::redis::pubsub::blocking::BlockingSubscriptions;
+use crate::store::redis::pubsub::registry::SubscriptionRegistry;
+use crate::store::redis::topology::cluster::redirect::Redirect;
+use crate::store::redis::topology::sentinel::SentinelResolver;
+use crate::store::{Interrupt, Subscription};
+use crate::sys::clock;
+
+/// How many idle connections are kept for acquires that wait for replicas.
+const MAX_IDLE: usize = 16;
+
+/// One server.
+pub(crate) struct Node {
+    pub(crate) context: Arc<NodeContext>,
+    pub(crate) manager: Arc<ConnectionManager>,
+    subscriptions: Arc<SubscriptionRegistry>,
+    sharded_subscriptions: Arc<SubscriptionRegistry>,
+    pub(crate) pool: Arc<ConnectionPool>,
+    pub(crate) blocking_subscriptions: Arc<BlockingSubscriptions>,
+    event_loops: Arc<EventLoopPool>,
+    concurrency: ConcurrencyGauge,
+    shared_pool: SharedPool,
+    command_forms: CommandForms,
+    /// Idle connections for acquires that wait for replicas: no other request may queue behind `WAIT`.
+    dedicated: Mutex<Vec<AsyncConnection>>,
+}
+
+impl Node {
+    /// The node at `endpoint`; its connections are numbered from `numbers_from` on.
+    pub(crate) fn at(
+        endpoint: Endpoint,
+        options: RedisOptions,
+        store_state: Arc<StoreState>,
+        numbers_from: u64,
+    ) -> Node {
+        Node::new(NodeContext::new(endpoint, options, store_state), numbers_from)
+    }
+
+    /// The node of the master that Sentinels name.
+    pub(crate) fn with_sentinels(resolver: SentinelResolver, options: RedisOptions) -> Node {
+        Node::new(NodeContext::with_sentinels(resolver, options), 0)
+    }
+
+    fn new(context: NodeContext, numbers_from: u64) -> Node {
+        let context = Arc::new(context);
+        let subscriptions = Arc::new(SubscriptionRegistry::default());
+        let manager = Arc::new(ConnectionManager::new(context.clone(), subscriptions.clone(), numbers_from));
+        let pool = Arc::new(ConnectionPool::new(context.clone()));
+        let event_loops = Arc::default();
+        let blocking_subscriptions = Arc::new(BlockingSubscriptions::new(context.clone(), pool.clone()));
+        let sharded_subscriptions = Arc::new(SubscriptionRegistry::sharded());
+        let shared_pool = SharedPool::new(context.clone(), pool.clone());
+        let (concurrency, dedicated, command_forms) =
+            (ConcurrencyGauge::new(context.options.share_from), Mutex::default(), CommandForms::default());
+        Node {
+            context,
+            manager,
+            subscriptions,
+            sharded_subscriptions,
+            pool,
+            blocking_subscriptions,
+            event_loops,
+            concurrency,
+            shared_pool,
+            command_forms,
+            dedicated,
+        }
+    }
+
+    /// Subscribes to `channel`.
+    pub(crate) fn subscribe(&self, channel: Vec<u8>, sharded: bool) -> Subscription {
+        registry::subscribe(
+            if sharded { &self.sharded_subscriptions } else { &self.subscriptions },
+            &self.manager,
+            channel,
+        )
+    }
+
+    /// Ends its connections. The store must be closed before, so that no new ones are made.
+    pub(crate) fn close(&self) {
+        self.shared_pool.close();
+        self.pool.close();
+        self.blocking_subscriptions.close();
+        self.event_loops.close();
+        self.manager.close();
+        self.dedicated().clear();
+        self.subscriptions.wake();
+        self.sharded_subscriptions.wake();
+    }
+
+    /// Drops its idle connections, since it will not be asked again. Connections in use end with their users.
+    pub(crate) fn drop_idle(&self) {
+        self.shared_pool.close();
+        self.pool.close();
+        self.blocking_subscriptions.close();
+        self.dedicated().clear();
+    }
+
+    /// Whether replicas must confirm an operation.
+    fn waits_for_replicas(&self, op: &Op) -> bool {
+        matches!(op, Op::Acquire { .. } | Op::Attach { .. })
+            && self.context.options.min_replicas > 0
+            && self.context.store_state.has_wait()
+    }
+
+    /// One operation from a task.
+    pub(crate) async fn call(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
+        if self.waits_for_replicas(op) {
+            self.call_dedicated(op, options, until).await
+        } else {
+            self.call_multiplexed(op, options, until).await
+        }
+    }
+
+    /// The connection of the event loop that runs on this thread, if it accepts another request.
+    pub(crate) fn event_loop_connection(&self) -> Option<Arc<EventLoopConnection>> {
+        if self.context.options.min_replicas > 0 {
+            None
+        } else {
+            self.event_loops.for_current_loop(&self.context, &self.pool)
+        }
+    }
+
+    /// One operation from an event loop, on the loop's own connection: without a switch to another thread.
+    pub(crate) async fn call_from_loop(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
+        let Some(connection) = self.event_loop_connection() else { return self.call(op, options, until).await };
+        let mut form = self.command_forms.first(op);
+        loop {
+            let bytes = request::command(op, form, options.announce).get_packed_command();
+            let sent_at = clock::now();
+            let limit = self.context.reply_until(until, sent_at);
+            let exchange = connection.request(bytes, sent_at, limit, self.context.options.request_timeout);
+            self.context.store_state.count_command();
+            let Some((outcome, received_at)) = exchange.await else { return self.call(op, options, until).await };
+            if let Some(next) = self.command_forms.next(op, form, &outcome) {
+                form = next;
+                continue;
+            }
+            let sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
+            let routed = self.read(op, sent, received_at);
+            if is_refused_for_good(&routed.answer.outcome) {
+                // outstanding replies are still delivered: in another epoch it accepts no more requests
+                if !self.can_move() {
+                    connection.close();
+                }
+                self.context.mark_stale(connection.epoch);
+            }
+            return routed;
+        }
+    }
+
+    async fn call_multiplexed(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
+        let mut form = self.command_forms.first(op);
+        loop {
+            let (begun, epoch) = (clock::now(), self.context.epoch());
+            let connection = match self.manager.get(until).await {
+                Ok(connection) => connection,
+                Err(failure) => return not_sent(begun, failure),
+            };
+            let (sent_at, outcome) =
+                self.exchange(&connection, &request::command(op, form, options.announce), options, until).await;
+            if let Some(next) = self.command_forms.next(op, form, &outcome) {
+                form = next;
+                continue;
+            }
+            match &outcome {
+                // the connection ended before this request was sent: take the next one
+                Outcome::NotApplied(_) if clock::now() < until && self.context.store_state.check_open().is_ok() => {}
+                _ => {
+                    let sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
+                    let routed = self.read(op, sent, clock::now());
+                    if is_refused_for_good(&routed.answer.outcome) {
+                        // outstanding replies are still delivered
+                        connection.retire();
+                        self.context.mark_stale(epoch);
+                    }
+                    return routed;
+                }
+            }
+        }
+    }
+
+    /// On a dedicated connection, where no other request queues behind `WAIT`.
+    async fn call_dedicated(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
+        let mut form = self.command_forms.first(op);
+        loop {
+            let begun = clock::now();
+            let idle = self.dedicated().pop();
+            let reused = idle.is_some();
+            let connection = match idle {
+                Some(connection) => connection,
+                None => match self.connect_dedicated(until).await {
+                    Ok(connection) => connection,
+                    Err(failure) => return not_sent(begun, failure),
+                },
+            };
+            let (sent_at, outcome) =
+                self.exchange(&connection, &request::command(op, form, options.announce), options, until).await;
+            if let Some(next) = self.command_forms.next(op, form, &outcome) {
+                form = next;
+                self.keep_dedicated(connection);
+                continue;
+            }
+            if reused && matches!(outcome, Outcome::NotApplied(_)) {
+                continue;
+            }
+            let mut sent = RawExchange { sent_at, connection: 0, outcome, confirmations: None };
+            if matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value)) {
+                let wait = replicas::wait(&self.context, until);
+                let limit = wait.limit + self.context.options.request_timeout;
+                sent.confirm(&self.context, connection.request(None, &wait.command, clock::now(), limit).await);
+            }
+            let routed = self.read(op, sent, clock::now());
+            if is_worth_keeping(&routed.answer.outcome) {
+                self.keep_dedicated(connection);
+            }
+            return routed;
+        }
+    }
+
+    async fn connect_dedicated(&self, until: Time) -> Result<AsyncConnection, Failure> {
+        self.context.store_state.check_open()?;
+        let left = until.since(clock::now());
+        let made = tokio::time::timeout(left, self.manager.connect_dedicated()).await;
+        made.unwrap_or_else(|_| Err(no_connection_in_time(&self.context.name)))
+    }
+
+    fn keep_dedicated(&self, connection: AsyncConnection) {
+        let mut dedicated = self.dedicated();
+        if dedicated.len() < MAX_IDLE && !connection.is_gone() && self.context.store_state.check_open().is_ok() {
+            dedicated.push(connection);
+        }
+    }
+
+    fn dedicated(&self) -> MutexGuard<'_, Vec<AsyncConnection>> {
+        self.dedicated.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends one request; returns when it was submitted and how it ended.
+    async fn exchange(
+        &self,
+        connection: &AsyncConnection,
+        command: &Cmd,
+        options: SendOptions,
+        until: Time,
+    ) -> (Time, Outcome<Value>) {
+        self.context.store_state.count_command();
+        let asking = options.asking.then(|| redis::cmd("ASKING"));
+        let sent_at = clock::now();
+        let limit = until.since(sent_at).min(self.context.options.request_timeout);
+        (sent_at, connection.request(asking.as_ref(), command, sent_at, limit).await)
+    }
+
+    /// The reply to a command that is no operation, an error included.
+    pub(crate) async fn command(&self, words: &[&str], until: Time) -> Result<Value, Failure> {
+        let connection = self.manager.get(until).await?;
+        let mut command = Cmd::new();
+        command.arg(words);
+        match self.exchange(&connection, &command, SendOptions::default(), until).await.1 {
+            Outcome::Applied(value) => Ok(value),
+            Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Err(failure),
+        }
+    }
+
+    /// One operation from a thread, on a connection that the thread drives.
+    pub(crate) fn call_blocking(
+        &self,
+        op: &Op,
+        options: SendOptions,
+        until: Time,
+        interrupt: &dyn Interrupt,
+    ) -> RoutedAnswer {
+        let begun = clock::now();
+        if let Err(failure) = self.context.store_state.check_open() {
+            return not_sent(begun, failure);
+        }
+        let deadline = Deadline { until, interrupt };
+        let caller = self.concurrency.enter();
+        if caller.above_threshold
+            && !options.asking
+            && !self.waits_for_replicas(op)
+            && let Some(routed) = self.call_on_shared_pool(op, options, deadline)
+        {
+            return routed;
+        }
+        let mut pooled = self.pool.get_idle(begun);
+        loop {
+            let reused = pooled.is_some();
+            let mut connection = match pooled.take().map_or_else(|| self.pool.open(deadline), Ok) {
+                Ok(connection) => connection,
+                Err(failure) => return not_sent(begun, failure),
+            };
+            let sent = self.exchange_blocking(&mut connection, op, options, deadline);
+            let received_at = clock::now();
+            if reused && matches!(sent.outcome, Outcome::NotApplied(_)) {
+                // closed by the server while it was idle: no byte was sent, so a new connection can be used
+                self.pool.discard(connection);
+                continue;
+            }
+            let routed = self.read(op, sent, received_at);
+            let epoch = connection.epoch;
+            if is_worth_keeping(&routed.answer.outcome) {
+                self.pool.put(connection, received_at);
+            } else {
+                self.pool.discard(connection);
+            }
+            if is_refused_for_good(&routed.answer.outcome) {
+                self.context.mark_stale(epoch);
+            }
+            return routed;
+        }
+    }
+
+    /// On a connection that threads share. `None` when none accepts it: then no byte was sent.
+    fn call_on_shared_pool(&self, op: &Op, options: SendOptions, deadline: Deadline<'_>) -> Option<RoutedAnswer> {
+        let begun = clock::now();
+        let connection = match self.shared_pool.get(begun, deadline) {
+            Ok(connection) => connection?,
+            Err(failure) => return Some(not_sent(begun, failure)),
+        };
+        let mut form = self.command_forms.first(op);
+        loop {
+            let bytes = request::command(op, form, options.announce).get_packed_command();
+            let sent_at = clock::now();
+            let within = Deadline { until: self.context.reply_until(deadline.until, sent_at), ..deadline };
+            let outcome = connection.request(&bytes, sent_at, within)?;
+            if let Some(next) = self.command_forms.next(op, form, &outcome) {
+                form = next;
+                continue;
+            }
+            let sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
+            let routed = self.read(op, sent, clock::now());
+            if is_refused_for_good(&routed.answer.outcome) {
+                self.shared_pool.close();
+                self.context.mark_stale(connection.epoch);
+            }
+            return Some(routed);
+        }
+    }
+
+    fn exchange_blocking(
+        &self,
+        connection: &mut BlockingConnection,
+        op: &Op,
+        options: SendOptions,
+        deadline: Deadline<'_>,
+    ) -> RawExchange {
+        let context = &*self.context;
+        let asking = options.asking.then(|| redis::cmd("ASKING"));
+        let mut form = self.command_forms.first(op);
+        loop {
+            let request = request::command(op, form, options.announce);
+            let sent_at = clock::now();
+            let within = Deadline { until: context.reply_until(deadline.until, sent_at), ..deadline };
+            context.store_state.count_command();
+            let outcome = connection.exchange(asking.as_ref(), &request, sent_at, within);
+            if let Some(next) = self.command_forms.next(op, form, &outcome) {
+                form = next;
+                continue;
+            }
+            let mut sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
+            let granted = matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value));
+            if granted && self.waits_for_replicas(op) {
+                let wait = replicas::wait(context, deadline.until);
+                let now = clock::now();
+                let within = Deadline { until: now + wait.limit + context.options.request_timeout, ..deadline };
+                sent.confirm(context, connection.exchange(None, &wait.command, now, within));
+            }
+            return sent;
+        }
+    }
+
+    /// What a raw reply says about `op`.
+    pub(crate) fn read(&self, op: &Op, sent: RawExchange, received_at: Time) -> RoutedAnswer {
+        let RawExchange { sent_at, connection, outcome, confirmations } = sent;
+        let mut redirect = None;
+        let (server_time_us, outcome) = match outcome {
+            Outcome::Applied(value) => {
+                redirect = Redirect::from_reply(&value, &self.context);
+                let reading = reply::read(op, value);
+                if reading.publish_refused {
+                    self.context.store_state.warn_publish_refused(&self.context.name);
+                }
+                (reading.server_time_us, replicas::judge(reading.outcome, confirmations, &self.context.options))
+            }
+            Outcome::NotApplied(failure) => (None, Outcome::NotApplied(failure)),
+            Outcome::Indeterminate(failure) => (None, Outcome::Indeterminate(failure)),
+        };
+        RoutedAnswer { answer: Answer { sent_at, received_at, connection, server_time_us, outcome }, redirect }
+    }
+
+    /// Whether another server may take its place.
+    pub(crate) fn can_move(&self) -> bool {
+        matches!(self.context.locator, Locator::Sentinel(_))
+    }
+}

@@ -1,0 +1,13 @@
+//! Subscriptions to the channels on which releases are announced.
+//!
+//! | file | is |
+//! |---|---|
+//! | `registry` | which channels have listeners; keeps them subscribed over reconnects |
+//! | `subscriber` | subscribes and unsubscribes on one connection |
+//! | `sharded` | the same for a cluster's sharded channels |
+//! | `blocking` | a subscription that a waiting thread reads itself |
+
+pub(crate) mod blocking;
+pub(crate) mod registry;
+pub(crate) mod sharded;
+pub(crate) mod subscriber;

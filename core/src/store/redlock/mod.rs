@@ -1,0 +1,291 @@
+//! Redlock: one store made of several independent servers. [`machine::quorum`](crate::machine::quorum) decides; this room
+//! does the I/O.
+//!
+//! | file | does |
+//! |---|---|
+//! | `address` | reads `redlock://h1,h2,h3` and lists of addresses |
+//! | `blocking` | a round from one thread, which writes to all servers and then reads |
+//! | `late_replies` | what remains of a renewal after its caller got the result |
+//! | `connectors` | a few threads that make the connections of all blocking calls |
+//! | `subscription` | one subscription made of several |
+//! | `server_info` | what all servers together report about themselves |
+
+mod address;
+mod blocking;
+mod connectors;
+mod late_replies;
+mod server_info;
+mod subscription;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+pub use self::address::RedlockNodes;
+
+use self::connectors::Connector;
+use self::late_replies::{RoundInProgress, SentNodes};
+use super::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
+use crate::machine::quorum::{Quorum, Rest, Round, Rules, Send as Request};
+use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
+use crate::store::redis::address::endpoint::Endpoint;
+use crate::store::redis::command::request::Announce;
+use crate::store::redis::connection::context::StoreState;
+use crate::store::redis::connection::socket::no_connection_in_time;
+use crate::store::redis::node::run_id::RunObserver;
+use crate::store::redis::node::{Node, SendOptions, not_sent};
+use crate::store::redis::options::RedisOptions;
+use crate::sys::clock;
+
+/// The options of a store of several servers.
+#[derive(Clone, Debug)]
+pub struct RedlockOptions {
+    /// The options of each server.
+    pub redis: RedisOptions,
+    /// How long one server may take for one request; far below the ttl.
+    pub node_timeout: Duration,
+    /// The rules of the quorum, such as the quarantine.
+    pub rules: Rules,
+}
+
+/// Locks on several independent servers, held by the client that holds a majority of them.
+pub struct RedlockStore {
+    inner: Arc<RedlockState>,
+}
+
+struct RedlockState {
+    nodes: Vec<Arc<Node>>,
+    connectors: Vec<Arc<Connector>>,
+    quorum: Arc<Mutex<Quorum>>,
+    node_timeout: Duration,
+    /// Each node has its own counters; whether the store is closed is the same for all.
+    store_states: Vec<Arc<StoreState>>,
+    address: String,
+}
+
+impl RedlockStore {
+    /// A store on these servers. No I/O happens.
+    pub fn at(nodes: RedlockNodes, mut options: RedlockOptions) -> RedlockStore {
+        if let Some(node_timeout) = nodes.node_timeout {
+            options.node_timeout = node_timeout;
+        }
+        if nodes.quarantine.is_some() {
+            options.rules.quarantine = nodes.quarantine;
+        }
+        let names: Vec<String> = nodes.endpoints.iter().map(Endpoint::to_string).collect();
+        let address = names.join(" ");
+        let quorum = Arc::new(Mutex::new(Quorum::new(names, options.rules)));
+        let store_states: Vec<_> = nodes.endpoints.iter().map(|_| Arc::new(StoreState::default())).collect();
+        let member = |(number, (mut endpoint, common)): (usize, (Endpoint, &Arc<StoreState>))| {
+            endpoint.run_observer = Some(run_observer(&quorum, number, endpoint.to_string()));
+            Arc::new(Node::at(endpoint, options.redis.clone(), common.clone(), 0))
+        };
+        let nodes: Vec<_> = nodes.endpoints.into_iter().zip(&store_states).enumerate().map(member).collect();
+        let connector = |(number, node): (usize, &Arc<Node>)| Arc::new(Connector::new(number, node.clone()));
+        let connectors = nodes.iter().enumerate().map(connector).collect();
+        let node_timeout = options.node_timeout.min(options.redis.request_timeout);
+        RedlockStore {
+            inner: Arc::new(RedlockState { nodes, connectors, quorum, node_timeout, store_states, address }),
+        }
+    }
+}
+
+/// Tells the quorum which run of a server a connection goes to.
+fn run_observer(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> RunObserver {
+    let quorum = Arc::downgrade(quorum);
+    RunObserver::new(move |life| {
+        let Some(quorum) = quorum.upgrade() else { return };
+        let now = clock::now();
+        let mut quorum = lock(&quorum);
+        let before = quorum.barred_for(now, node);
+        quorum.introduced(now, node, life.as_ref());
+        let after = quorum.barred_for(now, node);
+        drop(quorum);
+        if let (None, Some(left)) = (before, after) {
+            tracing::warn!(
+                server = name,
+                ?left,
+                "this server was started anew without its data, so it does not vote yet: set appendonly yes, or another \
+                 time with the option quarantine (quarantine_ms=0 in the address for servers that are thrown away)"
+            );
+        }
+    })
+}
+
+/// How each server is asked.
+const SEND_OPTIONS: SendOptions = SendOptions { announce: Announce::Timed, asking: false };
+
+/// Every critical section is short and leaves its data whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RedlockState {
+    fn quorum(&self) -> MutexGuard<'_, Quorum> {
+        lock(&self.quorum)
+    }
+
+    fn check_open(&self) -> Result<(), Failure> {
+        self.store_states.first().map_or(Ok(()), |common| common.check_open())
+    }
+
+    /// The time by which a node must have answered.
+    fn limit(&self, now: Time, until: Time) -> Time {
+        until.min(now + self.node_timeout)
+    }
+
+    /// Whether a hold of this renewal is still wanted.
+    fn is_renewed(&self, op: &Op) -> bool {
+        let quorum = self.quorum();
+        matches!(op, Op::Renew { holds } if holds.iter().any(|(claim, _)| quorum.is_renewed(claim)))
+    }
+
+    async fn call(self: Arc<RedlockState>, op: Op, until: Time) -> Answer {
+        let begun = clock::now();
+        if let Err(failure) = self.check_open() {
+            return not_sent(begun, failure).answer;
+        }
+        let (round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
+        let mut call = RoundInProgress { store: self.clone(), round };
+        let round = &mut call.round;
+        // a renewal reads answers for longer than its caller waits
+        let patience = if matches!(op, Op::Renew { .. }) { Time::MAX } else { until };
+        let mut requests = FuturesUnordered::new();
+        let sent = Arc::new(SentNodes::default());
+        let launch = |round: &mut Round, requests: &mut FuturesUnordered<_>, request: Request| {
+            let until = self.limit(clock::now(), patience);
+            for number in request.nodes.iter() {
+                round.sending(number, self.nodes[number].manager.number());
+                let (node, op, sent) = (self.nodes[number].clone(), request.op.clone(), sent.clone());
+                requests.push(async move {
+                    let begun = clock::now();
+                    if let Err(failure) = node.manager.get(until).await {
+                        return (number, not_sent(begun, failure).answer);
+                    }
+                    if !sent.try_mark(number) {
+                        return (number, not_sent(begun, no_connection_in_time(&node.context.name)).answer);
+                    }
+                    (number, node.call(&op, SEND_OPTIONS, until).await.answer)
+                });
+            }
+        };
+        launch(round, &mut requests, request);
+        loop {
+            let rest = round.rest(&self.quorum());
+            let moment = match rest {
+                Rest::Over => break,
+                // every node answers or fails within its time limit
+                Rest::Wait if patience == until => Time::MAX,
+                Rest::Wait => until,
+                Rest::Until(moment) => moment.min(until),
+            };
+            let next = if moment == Time::MAX {
+                requests.next().await
+            } else {
+                let left = moment.since(clock::now());
+                let Ok(next) = tokio::time::timeout(left, requests.next()).await else { break };
+                next
+            };
+            let Some((node, answer)) = next else { break };
+            if answer.connection != 0 {
+                round.sending(node, answer.connection);
+            }
+            let more = round.answered(&mut self.quorum(), clock::now(), node, &answer);
+            if let Some(request) = more {
+                launch(round, &mut requests, request);
+            }
+        }
+        let now = clock::now();
+        let was_sent = sent.close();
+        for number in round.pending().iter().filter(|number| !was_sent(*number)) {
+            let name = &self.nodes[number].context.name;
+            let told = not_sent(now, no_connection_in_time(name)).answer;
+            round.answered(&mut self.quorum(), now, number, &told);
+        }
+        let answer = round.conclude(&mut self.quorum(), now);
+        late_replies::repairs(&mut call, now).into_iter().for_each(late_replies::Repair::spawn);
+        // requests in flight have been sent; only for a renewal are their answers still read
+        if !call.round.late().is_empty() {
+            tokio::spawn(late_replies::read_late_replies(call, requests));
+        }
+        answer
+    }
+}
+
+impl Store for RedlockStore {
+    fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
+        let inner = self.inner.clone();
+        Box::pin(inner.call(op, until))
+    }
+
+    fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
+        if let Err(failure) = self.inner.check_open() {
+            return not_sent(clock::now(), failure).answer;
+        }
+        blocking::call(&self.inner, op, until, interrupt).0
+    }
+
+    fn renew_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Option<Boxed<()>>) {
+        if let Err(failure) = self.inner.check_open() {
+            return (not_sent(clock::now(), failure).answer, None);
+        }
+        let (answer, call) = blocking::call(&self.inner, op, until, interrupt);
+        (answer, late_replies::background_work(call, op))
+    }
+
+    fn over(&self, claim: &Claim) {
+        self.inner.quorum().over(claim);
+    }
+
+    fn connection(&self) -> u64 {
+        self.inner.nodes.iter().map(|node| node.manager.number()).sum()
+    }
+
+    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
+        let channel = naming::channel(kind, key);
+        let subscriptions = self.inner.nodes.iter().map(|node| node.subscribe(channel.clone(), false)).collect();
+        subscription::merge(subscriptions)
+    }
+
+    fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
+        let inner = self.inner.clone();
+        Box::pin(async move { server_info::query(&inner, until).await })
+    }
+
+    fn stats(&self) -> StoreStats {
+        let mut stats = StoreStats::default();
+        for common in &self.inner.store_states {
+            let node = common.stats();
+            stats.commands_sent += node.commands_sent;
+            stats.reconnects += node.reconnects;
+        }
+        stats
+    }
+
+    fn address(&self) -> &str {
+        &self.inner.address
+    }
+
+    fn close(&self) {
+        self.inner.close();
+    }
+}
+
+impl RedlockState {
+    fn close(&self) {
+        for common in &self.store_states {
+            common.close();
+        }
+        for node in &self.nodes {
+            node.close();
+        }
+    }
+}
+
+impl Drop for RedlockStore {
+    fn drop(&mut self) {
+        self.inner.close();
+    }
+}

@@ -1,0 +1,12 @@
+//! Random bytes from the operating system.
+
+use crate::{Error, ErrorKind};
+
+/// Sixteen bytes from the operating system; never from a generator that a fork would copy.
+pub(crate) fn random() -> Result<[u8; 16], Error> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        Error::new(ErrorKind::Internal, "make a token", format!("the operating system gave no random bytes: {error}"))
+    })?;
+    Ok(bytes)
+}
