@@ -77,14 +77,14 @@ impl std::fmt::Debug for Socket {
 ///
 /// ```
 /// # fn main() -> Result<(), onelock::Error> {
-/// let port = onelock::port::Port::new();
+/// let event_loop = onelock::event_loop::EventLoop::new();
 /// let (sender, receiver) = std::sync::mpsc::channel();
-/// let task = port.start(async move {
+/// let task = event_loop.start(async move {
 ///     let client = onelock::Client::connect("memory://").await.expect("a store in memory");
 ///     let _ = sender.send(client.lock("orders:42").acquire().await.is_ok());
 /// })?;
-/// for socket in port.fresh() {
-///     // the loop watches socket.fd(), and calls port.ready(&socket)
+/// for socket in event_loop.new_sockets() {
+///     // the loop watches socket.fd(), and calls event_loop.ready(&socket)
 ///     drop(socket);
 /// }
 /// assert_eq!(receiver.recv(), Ok(true));
