@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::client::{Client, Shared};
+use crate::client::{Client, ClientState};
 use crate::machine::Grade;
 use crate::options::{Options, TlsOptions};
 use crate::store::credentials::{CredentialsProvider, Provider};
@@ -289,7 +289,7 @@ impl ClientBuilder {
     /// # Errors
     /// `InvalidArgument` names the option or the part of the address that is wrong.
     pub fn build(self, url: &str) -> Result<Client, Error> {
-        Ok(Client::from_shared(Arc::new(Shared::new(url, self.options, false)?)))
+        Ok(Client::from_shared(Arc::new(ClientState::new(url, self.options, false)?)))
     }
 
     /// Makes a client that is connected and checked; see [`Client::connect`].
@@ -310,7 +310,7 @@ impl ClientBuilder {
     /// # Errors
     /// As [`ClientBuilder::build`].
     pub fn build_blocking(self, url: &str) -> Result<blocking::Client, Error> {
-        Ok(blocking::Client::from_shared(Arc::new(Shared::new(url, self.options, true)?)))
+        Ok(blocking::Client::from_shared(Arc::new(ClientState::new(url, self.options, true)?)))
     }
 
     /// Makes a client for threads that is connected and checked; see [`blocking::Client::connect`].
@@ -343,7 +343,7 @@ impl ClientBuilder {
     /// assert_eq!(error.kind(), onelock::ErrorKind::InvalidArgument);
     /// ```
     pub fn build_nodes<U: AsRef<str>>(self, urls: impl IntoIterator<Item = U>) -> Result<Client, Error> {
-        Ok(Client::from_shared(Arc::new(Shared::of_nodes(urls, self.options, false)?)))
+        Ok(Client::from_shared(Arc::new(ClientState::of_nodes(urls, self.options, false)?)))
     }
 
     /// Makes a client of several independent servers (Redlock) that is connected and checked; see
@@ -376,7 +376,7 @@ impl ClientBuilder {
         self,
         urls: impl IntoIterator<Item = U>,
     ) -> Result<blocking::Client, Error> {
-        Ok(blocking::Client::from_shared(Arc::new(Shared::of_nodes(urls, self.options, true)?)))
+        Ok(blocking::Client::from_shared(Arc::new(ClientState::of_nodes(urls, self.options, true)?)))
     }
 
     /// Makes a client for threads of several independent servers (Redlock) that is connected and checked; see

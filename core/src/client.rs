@@ -24,7 +24,7 @@ use crate::store::finding;
 use crate::sys::clock;
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
-pub(crate) struct Shared {
+pub(crate) struct ClientState {
     pub(crate) options: Arc<Options>,
     address: Address,
     /// The present life. A forked child finds its parent's here, leaves it alone and starts its own.
@@ -34,11 +34,11 @@ pub(crate) struct Shared {
     background: bool,
 }
 
-impl Shared {
-    pub(crate) fn new(url: &str, options: Options, background: bool) -> Result<Shared, Error> {
+impl ClientState {
+    pub(crate) fn new(url: &str, options: Options, background: bool) -> Result<ClientState, Error> {
         options.check()?;
         let address = Address::parse(url, &options)?;
-        Ok(Shared::at(address, options, background))
+        Ok(ClientState::at(address, options, background))
     }
 
     /// Of several servers, each with an address of its own.
@@ -46,14 +46,14 @@ impl Shared {
         urls: impl IntoIterator<Item = U>,
         options: Options,
         background: bool,
-    ) -> Result<Shared, Error> {
+    ) -> Result<ClientState, Error> {
         options.check()?;
         let address = Address::of_nodes(urls, &options)?;
-        Ok(Shared::at(address, options, background))
+        Ok(ClientState::at(address, options, background))
     }
 
-    fn at(address: Address, options: Options, background: bool) -> Shared {
-        Shared {
+    fn at(address: Address, options: Options, background: bool) -> ClientState {
+        ClientState {
             options: Arc::new(options),
             address,
             engine: ArcSwapOption::empty(),
@@ -128,7 +128,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for ClientState {
     fn drop(&mut self) {
         leak_inherited(self.engine.swap(None));
     }
@@ -214,7 +214,7 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
 }
 
 impl Client {
@@ -262,7 +262,7 @@ impl Client {
         ClientBuilder::default()
     }
 
-    pub(crate) fn from_shared(shared: Arc<Shared>) -> Client {
+    pub(crate) fn from_shared(shared: Arc<ClientState>) -> Client {
         Client { shared }
     }
 

@@ -202,10 +202,10 @@ impl ErrorKind {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorData>);
 
 #[derive(Clone, PartialEq, Eq)]
-struct Inner {
+struct ErrorData {
     kind: ErrorKind,
     lock: Option<String>,
     tried: String,
@@ -218,7 +218,7 @@ struct Inner {
 impl Error {
     /// An error of `kind` while `tried` was attempted; `detail` says what was found.
     pub(crate) fn new(kind: ErrorKind, tried: impl Into<String>, detail: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, lock: None, tried: tried.into(), detail: detail.into(), causes: Vec::new() }))
+        Error(Box::new(ErrorData { kind, lock: None, tried: tried.into(), detail: detail.into(), causes: Vec::new() }))
     }
 
     /// Names the lock (bytes that are not printable are escaped; a name that is refused for its length is cut).

@@ -22,14 +22,14 @@ static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The engines of one process. A forked child makes its own: another thread may have had its parent's locked.
-struct Known {
+struct ExitEntry {
     stamp: Stamp,
     engines: Mutex<Vec<Weak<Engine>>>,
 }
 
-static KNOWN: ArcSwapOption<Known> = ArcSwapOption::const_empty();
+static KNOWN: ArcSwapOption<ExitEntry> = ArcSwapOption::const_empty();
 
-fn known() -> Arc<Known> {
+fn known() -> Arc<ExitEntry> {
     loop {
         let present = KNOWN.load_full();
         if let Some(known) = &present
@@ -37,7 +37,7 @@ fn known() -> Arc<Known> {
         {
             return known.clone();
         }
-        let fresh = Arc::new(Known { stamp: Stamp::here(), engines: Mutex::default() });
+        let fresh = Arc::new(ExitEntry { stamp: Stamp::here(), engines: Mutex::default() });
         let _ = KNOWN.compare_and_swap(&present, Some(fresh));
         // what was inherited is never dropped here
         mem::forget(present);

@@ -7,7 +7,7 @@ use crate::driver::acquiring::failed;
 use crate::driver::engine::Engine;
 use crate::lock::Description;
 use crate::machine::naming::RELEASED_VALUE;
-use crate::machine::{Answer, Failure, Key, Kind, Op, Outcome, OwnerInfo, Reply, Standing, Time, token};
+use crate::machine::{Answer, Failure, InspectedKey, Key, Kind, Op, Outcome, OwnerInfo, Reply, Time, token};
 use crate::sys::clock;
 use crate::{Client, Error, ErrorKind};
 
@@ -108,8 +108,8 @@ impl Client {
     }
 }
 
-pub(crate) fn inspection(standing: Standing, name: &[u8]) -> Result<Inspection, Error> {
-    let Standing { kind, holder, count, ttl_left_ms, fence, info } = standing;
+pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspection, Error> {
+    let InspectedKey { kind, holder, count, ttl_left_ms, fence, info } = standing;
     let kind = kind.map_err(|found| {
         Error::new(ErrorKind::WrongKind, "inspect", format!("a {found} stands under this name")).on(name)
     })?;

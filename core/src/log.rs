@@ -93,7 +93,7 @@ impl Subscriber for Forward {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
     fn event(&self, event: &Event<'_>) {
         let Some(sink) = SINK.get() else { return };
-        let mut line = Line::default();
+        let mut line = LogLine::default();
         event.record(&mut line);
         sink(number(*event.metadata().level()), &(line.message + &line.fields));
     }
@@ -102,12 +102,12 @@ impl Subscriber for Forward {
 }
 
 #[derive(Default)]
-struct Line {
+struct LogLine {
     message: String,
     fields: String,
 }
 
-impl Visit for Line {
+impl Visit for LogLine {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let _ = match field.name() {
             "message" => write!(self.message, "{value:?}"),

@@ -28,7 +28,7 @@ pub fn leave_exit_to_caller() {
     exit::leave_to_caller();
 }
 
-struct Slot {
+struct RuntimeSlot {
     stamp: Stamp,
     runtime: Inherited<Running>,
 }
@@ -40,7 +40,7 @@ struct Running {
     _stop: oneshot::Sender<()>,
 }
 
-static SLOT: ArcSwapOption<Slot> = ArcSwapOption::const_empty();
+static SLOT: ArcSwapOption<RuntimeSlot> = ArcSwapOption::const_empty();
 
 /// The runtime of this process. Lock-free, so that a child forked at any moment can call it.
 pub fn handle() -> Result<Handle, Error> {
@@ -52,7 +52,7 @@ pub fn handle() -> Result<Handle, Error> {
             return Ok(slot.runtime.handle.clone());
         }
         let stamp = Stamp::here();
-        let fresh = Arc::new(Slot { stamp, runtime: Inherited::new(make()?, stamp) });
+        let fresh = Arc::new(RuntimeSlot { stamp, runtime: Inherited::new(make()?, stamp) });
         let seen = SLOT.compare_and_swap(&present, Some(fresh.clone()));
         let won = match (&*seen, &present) {
             (None, None) => true,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use onelock::Kind;
 use onelock::machine::model::{Model, ModelReply, Value};
-use onelock::machine::{Claim, Key, Nodes, Op, Outcome, Reply, naming};
+use onelock::machine::{Claim, Key, NodeSet, Op, Outcome, Reply, naming};
 use proptest::prelude::*;
 
 /// One thing that happens to the server, and how long after the one before.
@@ -62,8 +62,8 @@ fn ops() -> impl Strategy<Value = Op> {
         2 => prop::collection::vec((claims(), ttls()), 1..4).prop_map(|holds| Op::Renew { holds }),
         1 => (claims(), 1..5u64, ttls()).prop_map(|(claim, count, ttl_ms)| Op::SetCount { claim, count, ttl_ms }),
         2 => claims().prop_map(|claim| Op::Release { claim }),
-        1 => (claims(), ttls()).prop_map(|(claim, rest_ms)| Op::Retain { claim, nodes: Nodes::ALL, rest_ms }),
-        1 => claims().prop_map(|claim| Op::Undo { claim, nodes: Nodes::ALL, quiet: true }),
+        1 => (claims(), ttls()).prop_map(|(claim, rest_ms)| Op::Retain { claim, nodes: NodeSet::ALL, rest_ms }),
+        1 => claims().prop_map(|claim| Op::Undo { claim, nodes: NodeSet::ALL, quiet: true }),
         1 => (claims(), 1..5_000_000_000u64, 1_000..3_000_000u64)
             .prop_map(|(claim, fence, fence_ttl_ms)| Op::WriteBack { claim, fence, fence_ttl_ms }),
         1 => keys().prop_map(|key| Op::Inspect { key }),

@@ -19,25 +19,25 @@ mod lease;
 use loom::sync::Arc;
 use loom::thread;
 
-use lease::{Giving, LeaseCell, LossReason, Phase};
+use lease::{BeginRelease, LeaseState, LossReason, Phase};
 use machine::Time;
 
 fn at(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-fn explore(body: impl Fn(&Arc<LeaseCell>) + Sync + Send + 'static) {
+fn explore(body: impl Fn(&Arc<LeaseState>) + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(move || {
-        let cell = Arc::new(LeaseCell::new());
+        let cell = Arc::new(LeaseState::new());
         assert!(cell.grant(at(100)));
         body(&cell);
     });
 }
 
 /// Runs on a thread of its own: a watcher on the main thread would see fewer interleavings.
-fn beside<T: 'static>(cell: &Arc<LeaseCell>, work: impl FnOnce(&LeaseCell) -> T + 'static) -> thread::JoinHandle<T> {
+fn beside<T: 'static>(cell: &Arc<LeaseState>, work: impl FnOnce(&LeaseState) -> T + 'static) -> thread::JoinHandle<T> {
     let cell = cell.clone();
     thread::spawn(move || work(&cell))
 }
@@ -66,8 +66,8 @@ fn a_release_and_a_loss_exclude_each_other_and_nothing_revives() {
         let (gave, lost) = (release.join().unwrap(), loser.join().unwrap());
         renew.join().unwrap();
         match (gave, lost) {
-            (Giving::Held, false) => assert_eq!((cell.phase(), cell.loss()), (Phase::Releasing, None)),
-            (Giving::Lost, true) => {
+            (BeginRelease::Held, false) => assert_eq!((cell.phase(), cell.loss()), (Phase::Releasing, None)),
+            (BeginRelease::Lost, true) => {
                 assert_eq!((cell.phase(), cell.loss()), (Phase::LostAndReleased, Some(LossReason::Taken)));
             }
             other => panic!("{other:?}"),
@@ -80,7 +80,7 @@ fn a_release_and_a_loss_exclude_each_other_and_nothing_revives() {
 fn the_answer_to_a_release_and_a_close_tell_one_loss() {
     explore(|cell| {
         let release =
-            beside(cell, |cell| cell.begin_release(at(50)) == Giving::Held && cell.finish_release(false, at(60)));
+            beside(cell, |cell| cell.begin_release(at(50)) == BeginRelease::Held && cell.finish_release(false, at(60)));
         let close = beside(cell, |cell| cell.lose(LossReason::Closed));
         let (found_gone, closed) = (release.join().unwrap(), close.join().unwrap());
         assert!(found_gone ^ closed, "told once: {found_gone}, {closed}");
@@ -99,6 +99,6 @@ fn a_lease_is_handed_away_or_given_back() {
         });
         let gave = cell.begin_release(at(11));
         extend.join().unwrap();
-        assert!(detach.join().unwrap() ^ (gave == Giving::Held));
+        assert!(detach.join().unwrap() ^ (gave == BeginRelease::Held));
     });
 }

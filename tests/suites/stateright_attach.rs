@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use onelock::Kind;
 use onelock::machine::model::Model as Server;
-use onelock::machine::quorum::{Quorum, Rest, Round, Rules};
+use onelock::machine::quorum::{Quorum, QuorumRound, RoundStatus, Rules};
 use onelock::machine::{Answer, Claim, Failure, Key, Op, Outcome, Proposal, Reply, Time};
 use stateright::{Checker, Model, Property};
 
@@ -44,7 +44,7 @@ enum Rule {
 #[derive(Clone, Debug)]
 struct Attach {
     began: bool,
-    round: Option<Round>,
+    round: Option<QuorumRound>,
     quorum: Quorum,
     /// For each node, what is under way to it, in any order.
     requests: [Vec<Op>; NODES],
@@ -133,7 +133,7 @@ impl Handing {
             }
         }
         let naive = self.rule == Rule::One && it.exchanged.iter().any(Option::is_some);
-        if !naive && round.rest(&it.quorum) == Rest::Wait {
+        if !naive && round.status(&it.quorum) == RoundStatus::Wait {
             return;
         }
         let concluded = round.conclude(&mut it.quorum, Time::ZERO).outcome;

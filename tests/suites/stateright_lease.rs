@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use onelock::Kind;
 use onelock::machine::model::Model as Server;
-use onelock::machine::{Claim, LeaseCell, Op, Outcome, Phase, Renewal, Reply, Terms, Time};
+use onelock::machine::{Claim, LeaseState, Op, Outcome, Phase, Renewal, Reply, Terms, Time};
 use stateright::{Checker, Model, Property};
 
 const TICK_MS: u64 = 10;
@@ -96,8 +96,8 @@ fn claim(client: usize, number: u8) -> Claim {
 }
 
 /// The lease of a client as the library keeps it, made from what the state says of it.
-fn cell(held_until: u64) -> LeaseCell {
-    let cell = LeaseCell::new();
+fn cell(held_until: u64) -> LeaseState {
+    let cell = LeaseState::new();
     cell.grant(Time::from_nanos(held_until));
     cell
 }

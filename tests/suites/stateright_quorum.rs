@@ -11,7 +11,7 @@ use std::hash::{Hash, Hasher};
 
 use onelock::Kind;
 use onelock::machine::model::{Model as Server, Value};
-use onelock::machine::quorum::{Quorum, Rest, Round, Rules};
+use onelock::machine::quorum::{Quorum, QuorumRound, RoundStatus, Rules};
 use onelock::machine::{Answer, Claim, Failure, Key, Op, Outcome, Reply, Time, naming};
 use stateright::{Checker, Model, Property};
 
@@ -37,7 +37,7 @@ enum Rule {
 #[derive(Clone, Debug)]
 struct Acquisition {
     began: bool,
-    round: Option<Round>,
+    round: Option<QuorumRound>,
     quorum: Quorum,
     /// For each node: a request under way (with the fence of a write-back), or a reply under way.
     requests: [Option<Op>; NODES],
@@ -134,7 +134,7 @@ impl Fencing {
         }
         let majority = NODES / 2 + 1;
         let naive = self.rule == Rule::Highest && it.owned.iter().filter(|owned| **owned).count() >= majority;
-        if !naive && round.rest(&it.quorum) == Rest::Wait {
+        if !naive && round.status(&it.quorum) == RoundStatus::Wait {
             return;
         }
         let concluded = round.conclude(&mut it.quorum, Time::ZERO).outcome;

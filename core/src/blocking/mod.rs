@@ -31,7 +31,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop::poll_proceed;
 
 use crate::builder::ClientBuilder;
-use crate::client::{self, Shared};
+use crate::client::{self, ClientState};
 use crate::driver::closing::{self, Telling};
 use crate::driver::engine::Engine;
 use crate::driver::tally::Stats;
@@ -173,7 +173,7 @@ enum Stopped {
 /// program ends, within a second; [`close`](Client::close) does so at once.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    shared: Arc<ClientState>,
 }
 
 impl Client {
@@ -204,7 +204,7 @@ impl Client {
         ClientBuilder::default()
     }
 
-    pub(crate) fn from_shared(shared: Arc<Shared>) -> Client {
+    pub(crate) fn from_shared(shared: Arc<ClientState>) -> Client {
         Client { shared }
     }
 

@@ -17,7 +17,7 @@ use super::sleep_until;
 use super::tally::count;
 use crate::lock::Description;
 use crate::machine::{
-    Acquire, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Patience, Step, Time, Verdict,
+    Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Step, Time, Verdict,
 };
 use crate::machine::{Token, naming, token};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
@@ -50,7 +50,7 @@ pub(crate) struct Acquiring {
 impl Acquiring {
     pub(crate) fn new(engine: Arc<Engine>, lock: &Description, wait: Option<Duration>) -> Acquiring {
         let now = clock::now();
-        let patience = Patience {
+        let patience = AcquireLimits {
             wait,
             connect_timeout: engine.options.connect_timeout,
             request_timeout: engine.options.request_timeout,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::engine::Engine;
 use super::hold::Hold;
-use crate::machine::{Answer, Claim, Doubt, Duty, Nodes, Op, Outcome, Reply, Time, giving_back};
+use crate::machine::{Answer, Claim, NodeSet, Op, Outcome, PendingUndo, Reply, Time, Uncertainty, release_op};
 
 /// A claim in progress.
 pub(crate) struct Claiming {
@@ -14,9 +14,9 @@ pub(crate) struct Claiming {
     claim: Claim,
     server_ttl: Duration,
     /// What may be on the server; `None` when surely nothing is.
-    doubt: Option<Doubt>,
+    doubt: Option<Uncertainty>,
     /// Where it may be, if the store has several nodes.
-    nodes: Nodes,
+    nodes: NodeSet,
     /// It never was a hold, so its release is not announced.
     quiet: bool,
     /// It continues a hold that existed before, for whose end others wait.
@@ -39,7 +39,7 @@ impl Claiming {
             claim,
             server_ttl: Duration::from_millis(server_ttl_ms),
             doubt: None,
-            nodes: Nodes::ALL,
+            nodes: NodeSet::ALL,
             quiet: false,
             attaching: false,
             stays_until: Time::ZERO,
@@ -73,7 +73,7 @@ impl Claiming {
 
     /// The operation that releases it now.
     pub(crate) fn giving_back(&self, now: Time) -> Op {
-        giving_back(now, self.claim.clone(), self.stays_until)
+        release_op(now, self.claim.clone(), self.stays_until)
     }
 
     pub(crate) fn claim(&self) -> &Claim {
@@ -102,17 +102,17 @@ impl Claiming {
         self.sending_on = None;
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { .. } | Reply::Unconfirmed(_)) => {
-                self.doubt = Some(self.doubt.unwrap_or(Doubt::Confirmed));
+                self.doubt = Some(self.doubt.unwrap_or(Uncertainty::Confirmed));
             }
             // no majority of several nodes: some may have granted it all the same
-            Outcome::Applied(Reply::Split { at_large, .. }) => {
+            Outcome::Applied(Reply::Split { may_still_arrive, .. }) => {
                 self.quiet = self.doubt.is_none() && !self.attaching;
-                let doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
+                let doubt = if *may_still_arrive { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
                 self.doubt = Some(self.doubt.unwrap_or(doubt));
             }
             // refused: this request took nothing
             Outcome::Applied(_) | Outcome::NotApplied(_) => {}
-            Outcome::Indeterminate(_) => self.doubt = Some(Doubt::AtLarge),
+            Outcome::Indeterminate(_) => self.doubt = Some(Uncertainty::MayStillArrive),
         }
         self.note();
     }
@@ -123,32 +123,32 @@ impl Claiming {
     }
 
     /// It became a lease, or was released: nothing has to be undone any more. Returns which requests may still arrive.
-    pub(crate) fn settle(&mut self) -> Doubt {
+    pub(crate) fn settle(&mut self) -> Uncertainty {
         self.sending_on = None;
         let doubt = self.doubt.take();
         self.note();
-        doubt.unwrap_or(Doubt::Confirmed)
+        doubt.unwrap_or(Uncertainty::Confirmed)
     }
 
     /// It was released, except on these nodes.
-    pub(crate) fn settle_but(&mut self, owed: Nodes, at_large: bool) {
+    pub(crate) fn settle_but(&mut self, owed: NodeSet, may_still_arrive: bool) {
         self.sending_on = None;
-        self.doubt = Some(if at_large { Doubt::AtLarge } else { Doubt::Confirmed });
+        self.doubt = Some(if may_still_arrive { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed });
         self.nodes = owed;
         self.note();
     }
 
-    fn owed(&self) -> Option<Doubt> {
+    fn owed(&self) -> Option<Uncertainty> {
         match (self.doubt, self.sending_on) {
             (None, None) => None,
             (Some(doubt), None) => Some(doubt),
             // the ordered connection is still the one it was sent on: an undo on the same one cannot overtake it
-            (None | Some(Doubt::Confirmed), Some(connection))
+            (None | Some(Uncertainty::Confirmed), Some(connection))
                 if connection != 0 && self.engine.store.connection() == connection =>
             {
-                Some(Doubt::Ordered(connection))
+                Some(Uncertainty::Ordered(connection))
             }
-            _ => Some(Doubt::AtLarge),
+            _ => Some(Uncertainty::MayStillArrive),
         }
     }
 }
@@ -160,8 +160,8 @@ impl Drop for Claiming {
             return;
         }
         if let Some(doubt) = self.owed() {
-            let duty = Duty::new(self.claim.clone(), self.server_ttl, doubt);
-            let duty = Duty { nodes: self.nodes, quiet: self.quiet, stays_until: self.stays_until, ..duty };
+            let duty = PendingUndo::new(self.claim.clone(), self.server_ttl, doubt);
+            let duty = PendingUndo { nodes: self.nodes, quiet: self.quiet, stays_until: self.stays_until, ..duty };
             self.engine.take_duty(duty, self.believed.take());
         }
         if self.noted {

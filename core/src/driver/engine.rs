@@ -15,8 +15,8 @@ use super::lanes::Lanes;
 use super::patrol::{self, Bell, Cleaner};
 use super::tally::{Stats, Tally, count};
 use crate::machine::{
-    Anomaly, Answer, ClockWatch, Duty, DutyId, Grade, Guarded, Janitor, Jitter, LeaseId, LossReason, Registry, Time,
-    Watchdog, token,
+    Anomaly, Answer, CleanupQueue, ClockWatch, Grade, Guarded, Jitter, LeaseId, LossReason, PendingUndo, Registry,
+    Time, UndoId, Watchdog, token,
 };
 use crate::options::Options;
 use crate::store::SharedStore;
@@ -36,9 +36,9 @@ pub(crate) struct Watch {
 
 /// The cleanup queue, and the engine itself while the queue is not empty: cleanup outlives the last handle.
 pub(crate) struct Cleaning {
-    pub(crate) janitor: Janitor,
+    pub(crate) janitor: CleanupQueue,
     /// Holds that were dropped while they were held: the first answer tells whether they still were.
-    pub(crate) believed: HashMap<DutyId, Arc<Hold>>,
+    pub(crate) believed: HashMap<UndoId, Arc<Hold>>,
     keep_alive: Option<Arc<Engine>>,
     /// The runtime has ended: no task cleans up, and what is left ends with its ttl.
     abandoned: bool,
@@ -107,7 +107,7 @@ impl Engine {
             watch: Mutex::new(Watch { dog: watchdog, holds: HashMap::new() }),
             watch_bell: Arc::new(Bell::new()),
             cleaning: Mutex::new(Cleaning {
-                janitor: Janitor::new(Jitter::new(seeds(8))),
+                janitor: CleanupQueue::new(Jitter::new(seeds(8))),
                 believed: HashMap::new(),
                 keep_alive: None,
                 abandoned: false,
@@ -197,7 +197,7 @@ impl Engine {
     pub(crate) fn arm(&self, hold: &Arc<Hold>) {
         let guarded = Guarded {
             claim: hold.claim.clone(),
-            cell: hold.cell.clone(),
+            state: hold.cell.clone(),
             terms: hold.terms.clone(),
             ttl: hold.terms.ttl,
         };
@@ -312,7 +312,7 @@ impl Engine {
     }
 
     /// Queues an undo. Never blocks for I/O, needs no runtime context.
-    pub(crate) fn take_duty(self: &Arc<Self>, duty: Duty, believed: Option<Arc<Hold>>) {
+    pub(crate) fn take_duty(self: &Arc<Self>, duty: PendingUndo, believed: Option<Arc<Hold>>) {
         let now = clock::now();
         {
             let mut cleaning = lock(&self.cleaning);
@@ -331,7 +331,7 @@ impl Engine {
         self.orphaned.store(true, Ordering::Release);
         let mut cleaning = lock(&self.cleaning);
         cleaning.abandoned = true;
-        cleaning.janitor = Janitor::new(self.jitter());
+        cleaning.janitor = CleanupQueue::new(self.jitter());
         let believed = std::mem::take(&mut cleaning.believed);
         let kept = cleaning.let_go();
         drop(cleaning);

@@ -14,7 +14,7 @@ use super::sleep_until;
 use super::tally::count;
 use crate::lease::Release;
 use crate::machine::{
-    Answer, Failure, Giving, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
+    Answer, BeginRelease, Failure, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
 };
 use crate::options::invalid;
 use crate::store::Interrupt;
@@ -92,16 +92,16 @@ pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
 
 fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
     match hold.cell.begin_release(clock::now()) {
-        Giving::Held => {
+        BeginRelease::Held => {
             engine.disarm(hold);
             let claiming = existing(engine, hold);
             Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming), lost: false })
         }
-        Giving::Lost => {
+        BeginRelease::Lost => {
             clean_up(engine, hold);
             Step::Done(Release::AlreadyExpired)
         }
-        Giving::Gone => Step::Done(Release::AlreadyReleased),
+        BeginRelease::NotHeld => Step::Done(Release::AlreadyReleased),
     }
 }
 
@@ -117,12 +117,12 @@ pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
         return if hold.cell.loss().is_some() { Release::AlreadyExpired } else { Release::Released };
     }
     match hold.cell.begin_release(clock::now()) {
-        Giving::Gone => Release::AlreadyReleased,
-        Giving::Lost => {
+        BeginRelease::NotHeld => Release::AlreadyReleased,
+        BeginRelease::Lost => {
             clean_up(engine, hold);
             Release::AlreadyExpired
         }
-        Giving::Held => {
+        BeginRelease::Held => {
             engine.disarm(hold);
             count(&engine.tally.released);
             // no caller waits for the answer, but its loss callbacks run if it says that the hold was lost
@@ -198,7 +198,9 @@ impl Sending {
         if let What::Last(claiming) = &mut self.what {
             match &answer.outcome {
                 // released, as far as other clients are concerned; the cleanup queue does the rest
-                Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) => claiming.settle_but(*owed, *at_large),
+                Outcome::Applied(Reply::PartlyReleased { outstanding, may_still_arrive, .. }) => {
+                    claiming.settle_but(*outstanding, *may_still_arrive);
+                }
                 _ => {
                     claiming.settle();
                 }
@@ -283,7 +285,7 @@ pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
 
 /// Releases a whole hold, however often it was entered: the client is closing, and its holder was notified.
 pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
-    if hold.cell.begin_release(clock::now()) != Giving::Gone {
+    if hold.cell.begin_release(clock::now()) != BeginRelease::NotHeld {
         let what = What::Last(existing(engine, hold));
         let sending = Sending { engine: engine.clone(), hold: hold.clone(), what, lost: true };
         let answer = engine.store.call(sending.op(), sending.until()).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::machine::{Claim, Doubt, Key, LeaseCell, LeaseId, LossReason, Owner, Terms, Time};
+use crate::machine::{Claim, Key, LeaseId, LeaseState, LossReason, Owner, Terms, Time, Uncertainty};
 use crate::sys::lock;
 
 /// Called once, with the reason, when a lease is lost.
@@ -25,14 +25,14 @@ struct Listeners {
 pub(crate) struct Hold {
     pub(crate) id: LeaseId,
     pub(crate) claim: Claim,
-    pub(crate) cell: Arc<LeaseCell>,
+    pub(crate) cell: Arc<LeaseState>,
     pub(crate) terms: Arc<Terms>,
     pub(crate) fence: Option<u64>,
     pub(crate) granted_at: Time,
     /// The longest time to live that was requested from the server, in milliseconds; grows with `extend`.
     longest_ms: AtomicU64,
     /// Which requests of the acquire may still arrive.
-    pub(crate) doubt: Doubt,
+    pub(crate) doubt: Uncertainty,
     /// The owner under which it is registered, for a reentrant lock with an owner.
     pub(crate) owner: Option<Owner>,
     /// A task is setting the server's count.
@@ -48,13 +48,13 @@ impl Hold {
         terms: Arc<Terms>,
         fence: Option<u64>,
         granted_at: Time,
-        doubt: Doubt,
+        doubt: Uncertainty,
         owner: Option<Owner>,
     ) -> Hold {
         Hold {
             id,
             claim,
-            cell: Arc::new(LeaseCell::new()),
+            cell: Arc::new(LeaseState::new()),
             longest_ms: AtomicU64::new(terms.server_ttl_ms(terms.ttl)),
             terms,
             fence,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
 
 use super::engine::Engine;
-use crate::machine::{Key, Kind, Line, Rivalry, Spacing, Ticket, Time};
+use crate::machine::{Key, Kind, Rivalry, Spacing, Time, WaitQueue, WaiterId};
 use crate::store::{Store, Subscription, SubscriptionState};
 use crate::sys::lock;
 
@@ -16,7 +16,7 @@ type Name = (Kind, Key);
 
 #[derive(Default)]
 struct Lane {
-    line: Line<Arc<Notify>>,
+    line: WaitQueue<Arc<Notify>>,
     subscription: Option<Subscription>,
     away_since: Option<Time>,
     /// The generation of the subscription at the last attempt of the previous head.
@@ -64,7 +64,7 @@ impl Lanes {
 pub(crate) struct Seat {
     engine: Arc<Engine>,
     name: Name,
-    ticket: Ticket,
+    ticket: WaiterId,
     moved_up: Arc<Notify>,
     /// The queue was empty: it is the head for good, and inherits nothing. The usual case takes no more locks.
     alone_at_first: bool,
@@ -159,7 +159,7 @@ impl Drop for Seat {
         if let Some(word) = self.word {
             lane.away_since = word.away_since;
             lane.heard = word.heard;
-            lane.line.keep(word.spacing);
+            lane.line.set_spacing(word.spacing);
         }
         if let Some(next) = lane.line.leave(self.ticket) {
             next.notify_one();

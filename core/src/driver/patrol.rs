@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::engine::Engine;
 use super::sleep_until;
-use crate::machine::{Alarm, Answer, DutyId, LossReason, Op, Outcome, Renewal, Reply, Round, Time};
+use crate::machine::{Alarm, Answer, LossReason, Op, Outcome, Renewal, RenewalRound, Reply, Time, UndoId};
 use crate::sys::{clock, lock};
 
 /// Wakes a sleeping task, but only for an earlier deadline than the one it sleeps for.
@@ -91,7 +91,7 @@ pub(crate) fn act(engine: &Arc<Engine>, alarms: Vec<Alarm>) {
     }
 }
 
-async fn renew_round(engine: Arc<Engine>, round: Round) {
+async fn renew_round(engine: Arc<Engine>, round: RenewalRound) {
     let until = clock::now() + round.limit;
     let answer = engine.store.call(Op::Renew { holds: round.holds.clone() }, until).await;
     count_renewals(&engine, &round, &answer);
@@ -106,7 +106,7 @@ async fn renew_round(engine: Arc<Engine>, round: Round) {
     engine.observe_clock(&answer);
 }
 
-fn count_renewals(engine: &Engine, round: &Round, answer: &Answer) {
+fn count_renewals(engine: &Engine, round: &RenewalRound, answer: &Answer) {
     let (confirmed, missed) = match &answer.outcome {
         Outcome::Applied(Reply::Renewed(verdicts)) => {
             let count = |wanted: fn(&Renewal) -> bool| verdicts.iter().filter(|verdict| wanted(verdict)).count();
@@ -169,7 +169,7 @@ fn finish_cleaning(engine: &Engine) {
     drop(kept);
 }
 
-async fn give_back(engine: Arc<Engine>, id: DutyId, op: Op) {
+async fn give_back(engine: Arc<Engine>, id: UndoId, op: Op) {
     let until = clock::now() + engine.options.connect_timeout + engine.options.request_timeout;
     let answer = engine.store.call(op, until).await;
     engine.observe_clock(&answer);

@@ -12,7 +12,9 @@ use super::sleep_until;
 use super::tally::count;
 use crate::error::Error;
 use crate::lock::Description;
-use crate::machine::{Acquire, Answer, Jitter, LossReason, Op, Outcome, Owner, Patience, Reply, Step, Time, Verdict};
+use crate::machine::{
+    Acquire, AcquireLimits, Answer, Jitter, LossReason, Op, Outcome, Owner, Reply, Step, Time, Verdict,
+};
 use crate::store::Interrupt;
 use crate::sys::{clock, lock};
 
@@ -60,7 +62,7 @@ impl Drop for Reentering {
 
 impl Reentering {
     pub(crate) fn new(engine: &Arc<Engine>, hold: Arc<Hold>, owner: &Owner, count: u64) -> Reentering {
-        let pace = Acquire::new((*hold.terms).clone(), Patience::default(), clock::now());
+        let pace = Acquire::new((*hold.terms).clone(), AcquireLimits::default(), clock::now());
         let (engine, owner, jitter) = (engine.clone(), owner.clone(), engine.jitter());
         Reentering { engine, hold, owner, count, pace, jitter, told: false, doubtful: false }
     }
@@ -68,7 +70,7 @@ impl Reentering {
     /// Limits how long the server may be asked.
     pub(crate) fn within(mut self, wait: Option<Duration>) -> Reentering {
         let options = &self.engine.options;
-        let patience = Patience {
+        let patience = AcquireLimits {
             wait,
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,

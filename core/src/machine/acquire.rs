@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::ErrorKind;
 use crate::machine::{
-    ATTEMPT_SPACING, Answer, Failure, Jitter, Outcome, Patience, Race, Reply, Rivalry, Spacing, Step, Terms, Time,
+    ATTEMPT_SPACING, AcquireLimits, Answer, Failure, Jitter, Outcome, Race, Reply, Rivalry, Spacing, Step, Terms, Time,
     Verdict,
 };
 
@@ -36,7 +36,7 @@ pub enum Token {
 #[derive(Clone, Debug)]
 pub struct Acquire {
     terms: Terms,
-    patience: Patience,
+    patience: AcquireLimits,
     give_up_at: Time,
     hard_limit: Time,
     state: State,
@@ -73,7 +73,7 @@ enum Last {
 
 impl Acquire {
     /// An acquire that begins at `now`.
-    pub fn new(terms: Terms, patience: Patience, now: Time) -> Acquire {
+    pub fn new(terms: Terms, patience: AcquireLimits, now: Time) -> Acquire {
         let give_up_at = patience.wait.map_or(Time::MAX, |wait| now + wait);
         let hard_limit = give_up_at + patience.connect_timeout + patience.request_timeout * 2;
         Acquire {

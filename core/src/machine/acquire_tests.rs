@@ -12,7 +12,7 @@ fn ms(ms: u64) -> Duration {
 
 fn machine(ttl_ms: u64, wait: Option<Duration>) -> Acquire {
     let terms = Terms { ttl: ms(ttl_ms), ..Terms::default() };
-    Acquire::new(terms, Patience { wait, ..Patience::default() }, at(1000))
+    Acquire::new(terms, AcquireLimits { wait, ..AcquireLimits::default() }, at(1000))
 }
 
 fn answer(sent: u64, received: u64, outcome: Outcome<Reply>) -> Answer {
@@ -344,7 +344,7 @@ fn the_wait_ends_in_timeout_and_never_late() {
 #[test]
 fn a_grant_of_which_too_little_is_left_is_not_handed_out() {
     let terms = Terms { min_validity: ms(300), ..Terms { ttl: ms(1000), ..Terms::default() } };
-    let acquire = Acquire::new(terms.clone(), Patience::default(), at(0));
+    let acquire = Acquire::new(terms.clone(), AcquireLimits::default(), at(0));
     let deadline = terms.deadline(at(0), terms.ttl);
     assert!(acquire.is_worth_handing_out(at(688), deadline));
     assert!(!acquire.is_worth_handing_out(at(689), deadline), "in time, and less than min_validity left");

@@ -17,7 +17,7 @@ pub enum Anomaly {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct ClockReading {
     server_us: u64,
     sent_at: Time,
     received_at: Time,
@@ -28,7 +28,7 @@ struct Reading {
 #[derive(Clone, Debug)]
 pub struct ClockWatch {
     /// One for each connection that spoke lately: in a cluster there is one to each node. The latest stands last.
-    last: Vec<Reading>,
+    last: Vec<ClockReading>,
     drift_factor: f64,
 }
 
@@ -66,7 +66,7 @@ impl ClockWatch {
 
     fn compare(&mut self, answer: &Answer, connection: u64) -> Option<Anomaly> {
         let server_us = answer.server_time_us?;
-        let next = Reading { server_us, sent_at: answer.sent_at, received_at: answer.received_at, connection };
+        let next = ClockReading { server_us, sent_at: answer.sent_at, received_at: answer.received_at, connection };
         let known = self.last.iter().rposition(|last| last.connection == next.connection);
         let Some((at, last)) = known.and_then(|at| Some((at, *self.last.get(at)?))) else {
             if self.last.len() >= CONNECTIONS {

@@ -98,63 +98,63 @@ const LOW_BITS: u64 = PHASE_BITS | REASON_BITS << REASON_SHIFT;
 
 /// The unpacked atomic word.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct LeaseWord {
     phase: Phase,
     deadline: Time,
     reason: Option<LossReason>,
 }
 
-impl State {
+impl LeaseWord {
     fn pack(self) -> u64 {
         let known = |reason| LossReason::ALL.iter().position(|known| *known == reason);
         let reason = self.reason.and_then(known).map_or(0, |index| index as u64 + 1);
         (self.deadline.as_nanos() & !LOW_BITS) | reason << REASON_SHIFT | self.phase as u64
     }
 
-    fn unpack(word: u64) -> State {
+    fn unpack(word: u64) -> LeaseWord {
         let phase = PHASES.get((word & PHASE_BITS) as usize).copied().unwrap_or(Phase::Lost);
         let reason = (word >> REASON_SHIFT & REASON_BITS).checked_sub(1);
         let reason = reason.and_then(|index| LossReason::ALL.get(index as usize).copied());
-        State { phase, deadline: Time::from_nanos(word & !LOW_BITS), reason }
+        LeaseWord { phase, deadline: Time::from_nanos(word & !LOW_BITS), reason }
     }
 
-    fn to(self, phase: Phase) -> State {
-        State { phase, ..self }
+    fn to(self, phase: Phase) -> LeaseWord {
+        LeaseWord { phase, ..self }
     }
 }
 
 /// The shared heart of a lease. All methods are lock-free and take the time as an argument.
 #[derive(Debug)]
-pub struct LeaseCell {
+pub struct LeaseState {
     word: AtomicU64,
 }
 
 /// What a release requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Giving {
+pub enum BeginRelease {
     /// It was held until now: send the compare-and-delete.
     Held,
     /// It was lost before, and its key not cleaned up yet: send the compare-and-delete, report `AlreadyExpired`.
     Lost,
     /// It was released or detached before: send nothing.
-    Gone,
+    NotHeld,
 }
 
-impl Default for LeaseCell {
-    fn default() -> LeaseCell {
-        let state = State { phase: Phase::Acquiring, deadline: Time::ZERO, reason: None };
-        LeaseCell { word: AtomicU64::new(state.pack()) }
+impl Default for LeaseState {
+    fn default() -> LeaseState {
+        let state = LeaseWord { phase: Phase::Acquiring, deadline: Time::ZERO, reason: None };
+        LeaseState { word: AtomicU64::new(state.pack()) }
     }
 }
 
-impl LeaseCell {
+impl LeaseState {
     /// A cell in the phase [`Phase::Acquiring`].
-    pub fn new() -> LeaseCell {
-        LeaseCell::default()
+    pub fn new() -> LeaseState {
+        LeaseState::default()
     }
 
-    fn state(&self) -> State {
-        State::unpack(self.word.load(Ordering::Acquire))
+    fn state(&self) -> LeaseWord {
+        LeaseWord::unpack(self.word.load(Ordering::Acquire))
     }
 
     /// The phase, without looking at the clock.
@@ -174,12 +174,12 @@ impl LeaseCell {
 
     /// `Acquiring -> Held`.
     pub fn grant(&self, deadline: Time) -> bool {
-        self.swap(|old| (old.phase == Phase::Acquiring).then_some(State { phase: Phase::Held, deadline, ..old }))
+        self.swap(|old| (old.phase == Phase::Acquiring).then_some(LeaseWord { phase: Phase::Held, deadline, ..old }))
     }
 
     /// Whether the lease is held at `now`. Seeing the deadline passed makes it lost.
     pub fn is_held(&self, now: Time) -> bool {
-        let State { phase, deadline, .. } = self.state();
+        let LeaseWord { phase, deadline, .. } = self.state();
         if phase != Phase::Held {
             return false;
         }
@@ -208,13 +208,13 @@ impl LeaseCell {
         }
         self.swap(|old| {
             let held = old.phase == Phase::Held && now < old.deadline;
-            held.then_some(State { deadline: old.deadline.max(deadline), ..old })
+            held.then_some(LeaseWord { deadline: old.deadline.max(deadline), ..old })
         })
     }
 
     /// Moves the deadline back: only when a server's clock is known to have jumped forward.
     pub fn shorten(&self, deadline: Time) -> bool {
-        self.swap(|old| (old.phase == Phase::Held).then_some(State { deadline: old.deadline.min(deadline), ..old }))
+        self.swap(|old| (old.phase == Phase::Held).then_some(LeaseWord { deadline: old.deadline.min(deadline), ..old }))
     }
 
     /// `Held -> Lost`. True for the one caller that did it.
@@ -223,17 +223,17 @@ impl LeaseCell {
     }
 
     /// `Held -> Releasing`; from here on the lease does not count as held. A lost lease is released once, too.
-    pub fn begin_release(&self, now: Time) -> Giving {
+    pub fn begin_release(&self, now: Time) -> BeginRelease {
         self.lapse(now);
-        let mut giving = Giving::Gone;
+        let mut giving = BeginRelease::NotHeld;
         self.swap(|old| {
             let (found, next) = match old.phase {
-                Phase::Held => (Giving::Held, Phase::Releasing),
-                Phase::Lost => (Giving::Lost, Phase::LostAndReleased),
-                _ => (Giving::Gone, old.phase),
+                Phase::Held => (BeginRelease::Held, Phase::Releasing),
+                Phase::Lost => (BeginRelease::Lost, Phase::LostAndReleased),
+                _ => (BeginRelease::NotHeld, old.phase),
             };
             giving = found;
-            (found != Giving::Gone).then_some(old.to(next))
+            (found != BeginRelease::NotHeld).then_some(old.to(next))
         });
         giving
     }
@@ -249,7 +249,7 @@ impl LeaseCell {
             lost = !found && heard_at < old.deadline;
             let next = match found {
                 true => old.to(Phase::Released),
-                false if lost => State { reason: Some(LossReason::Taken), ..old.to(Phase::LostAndReleased) },
+                false if lost => LeaseWord { reason: Some(LossReason::Taken), ..old.to(Phase::LostAndReleased) },
                 false => old.to(Phase::Expired),
             };
             (old.phase == Phase::Releasing).then_some(next)
@@ -264,14 +264,16 @@ impl LeaseCell {
 
     fn lose_if(&self, reason: LossReason, passed: impl Fn(Time) -> bool) -> bool {
         self.swap(|old| {
-            let lost = State { reason: Some(reason), ..old.to(Phase::Lost) };
+            let lost = LeaseWord { reason: Some(reason), ..old.to(Phase::Lost) };
             (old.phase == Phase::Held && passed(old.deadline)).then_some(lost)
         })
     }
 
-    fn swap(&self, mut next: impl FnMut(State) -> Option<State>) -> bool {
+    fn swap(&self, mut next: impl FnMut(LeaseWord) -> Option<LeaseWord>) -> bool {
         self.word
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| next(State::unpack(word)).map(State::pack))
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| {
+                next(LeaseWord::unpack(word)).map(LeaseWord::pack)
+            })
             .is_ok()
     }
 }

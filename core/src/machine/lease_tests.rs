@@ -1,14 +1,14 @@
 //! Tests of one granted hold. They stand apart, for `tests/suites/loom_lease.rs` compiles `lease.rs` too.
 
 use super::Time;
-use super::lease::{Giving, LeaseCell, LossReason, Phase};
+use super::lease::{BeginRelease, LeaseState, LossReason, Phase};
 
 fn at(ms: u64) -> Time {
     Time::from_millis(ms)
 }
 
-fn held(until_ms: u64) -> LeaseCell {
-    let cell = LeaseCell::new();
+fn held(until_ms: u64) -> LeaseState {
+    let cell = LeaseState::new();
     assert!(cell.grant(at(until_ms)));
     cell
 }
@@ -42,9 +42,9 @@ fn the_deadline_moves_only_forward() {
 #[test]
 fn releasing_twice_sends_once() {
     let cell = held(100);
-    assert_eq!(cell.begin_release(at(1)), Giving::Held);
+    assert_eq!(cell.begin_release(at(1)), BeginRelease::Held);
     assert!(!cell.is_held(at(1)));
-    assert_eq!(cell.begin_release(at(1)), Giving::Gone);
+    assert_eq!(cell.begin_release(at(1)), BeginRelease::NotHeld);
     assert!(!cell.confirm(at(2), at(900)), "a renewal in flight is ignored on arrival");
     assert!(!cell.finish_release(true, at(2)));
     assert_eq!(cell.phase(), Phase::Released);
@@ -54,8 +54,8 @@ fn releasing_twice_sends_once() {
 fn a_lost_lease_is_cleaned_up_once() {
     let cell = held(100);
     assert!(cell.lose(LossReason::MaxHold));
-    assert_eq!(cell.begin_release(at(1)), Giving::Lost);
-    assert_eq!(cell.begin_release(at(1)), Giving::Gone);
+    assert_eq!(cell.begin_release(at(1)), BeginRelease::Lost);
+    assert_eq!(cell.begin_release(at(1)), BeginRelease::NotHeld);
     assert_eq!(cell.loss(), Some(LossReason::MaxHold), "the reason stays");
 }
 
@@ -64,20 +64,20 @@ fn a_detached_lease_holds_and_sends_nothing() {
     let cell = held(100);
     assert!(cell.detach(at(5)));
     assert!(!cell.is_held(at(5)) && !cell.detach(at(5)));
-    assert_eq!(cell.begin_release(at(6)), Giving::Gone);
+    assert_eq!(cell.begin_release(at(6)), BeginRelease::NotHeld);
     assert!(!held(100).detach(at(100)));
 }
 
 #[test]
 fn a_release_that_finds_the_hold_gone_before_its_deadline_is_a_loss() {
     let cell = held(100);
-    assert_eq!(cell.begin_release(at(50)), Giving::Held);
+    assert_eq!(cell.begin_release(at(50)), BeginRelease::Held);
     assert!(cell.finish_release(false, at(60)));
     assert_eq!((cell.phase(), cell.loss()), (Phase::LostAndReleased, Some(LossReason::Taken)));
     assert!(!cell.finish_release(false, at(61)), "told once");
     // after the deadline the server has let it expire, as it should
     let cell = held(100);
-    assert_eq!(cell.begin_release(at(99)), Giving::Held);
+    assert_eq!(cell.begin_release(at(99)), BeginRelease::Held);
     assert!(!cell.finish_release(false, at(100)));
     assert_eq!((cell.phase(), cell.loss()), (Phase::Expired, None));
 }
@@ -89,7 +89,7 @@ fn each_reason_is_kept_beside_the_deadline() {
         let cell = held(100);
         assert!(cell.loss().is_none() && cell.lose(reason) && !cell.lose(R::Expired));
         assert_eq!((cell.loss(), cell.deadline()), (Some(reason), at(100)));
-        assert_eq!(cell.begin_release(at(1)), Giving::Lost);
+        assert_eq!(cell.begin_release(at(1)), BeginRelease::Lost);
         assert_eq!((cell.loss(), cell.deadline()), (Some(reason), at(100)), "the reason stays");
     }
 }

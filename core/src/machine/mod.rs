@@ -15,7 +15,7 @@
 //! | `cleanup` | undoing what ended without a lease |
 //! | `wait_queue` | the local queue of waiters |
 //! | `spacing` | the distance between the attempts of waiters |
-//! | `contention` | backoff when many clients are woken by one release |
+//! | `rivalry` | backoff when many clients are woken by one release |
 //! | `quorum` | Redlock: the result of the answers of several servers |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
@@ -27,18 +27,17 @@
 
 mod acquire;
 mod atomic;
+mod cleanup;
 mod clockwatch;
 mod fence;
-mod janitor;
 mod lease;
 #[cfg(test)]
 mod lease_tests;
+mod limits;
 pub mod model;
 pub mod naming;
 mod op;
 mod outcome;
-mod patience;
-mod queue;
 pub mod quorum;
 mod random;
 mod reentry;
@@ -48,19 +47,19 @@ mod step;
 pub mod terms;
 mod time;
 pub mod token;
+mod wait_queue;
 mod watchdog;
 
 pub use acquire::{Acquire, Token};
+pub use cleanup::{CleanupQueue, PendingUndo, Uncertainty, UndoId, release_op};
 pub use clockwatch::{Anomaly, ClockWatch};
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
-pub use janitor::{Doubt, Duty, DutyId, Janitor, giving_back};
-pub use lease::{Giving, LeaseCell, LossReason, Phase};
-pub use op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
+pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
+pub use limits::AcquireLimits;
+pub use op::{Claim, InspectedKey, Key, Kind, Op, Proposal, Renewal, Reply};
 pub use outcome::{Answer, Failure, Outcome};
-pub use patience::Patience;
-pub use queue::{Line, Ticket};
-pub use quorum::Nodes;
+pub use quorum::NodeSet;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
 pub(crate) use rivalry::Race;
@@ -70,4 +69,5 @@ pub use step::{Step, Verdict};
 pub use terms::Terms;
 pub use time::Time;
 pub use token::OwnerInfo;
-pub use watchdog::{Alarm, Guarded, LeaseId, Round, Watchdog};
+pub use wait_queue::{WaitQueue, WaiterId};
+pub use watchdog::{Alarm, Guarded, LeaseId, RenewalRound, Watchdog};

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::machine::outcome::Failure;
-use crate::machine::quorum::Nodes;
+use crate::machine::quorum::NodeSet;
 
 /// A key on the server: the client's prefix, then the lock's name. Any bytes.
 pub type Key = Arc<[u8]>;
@@ -95,7 +95,7 @@ pub enum Op {
         /// The hold.
         claim: Claim,
         /// The nodes to ask; all of them, or those without an answer yet.
-        nodes: Nodes,
+        nodes: NodeSet,
         /// For how long the key stays, in milliseconds; at least 1.
         rest_ms: u64,
     },
@@ -117,7 +117,7 @@ pub enum Op {
         /// The hold.
         claim: Claim,
         /// The nodes without an answer yet.
-        nodes: Nodes,
+        nodes: NodeSet,
         /// Without an announcement: it never was a hold, and waiters wait for another holder.
         quiet: bool,
     },
@@ -216,7 +216,7 @@ pub enum Reply {
         /// Nobody has a majority: several clients tried at once.
         tie: bool,
         /// A node may still carry the request out later.
-        at_large: bool,
+        may_still_arrive: bool,
         /// Too few nodes were there at all, and why; `None` when others were before us, or the hold is gone.
         failure: Option<Failure>,
     },
@@ -236,14 +236,14 @@ pub enum Reply {
         /// Whether the hold was there.
         found: bool,
         /// The nodes on which it may still be.
-        owed: Nodes,
+        outstanding: NodeSet,
         /// A request that brings it back there may still arrive.
-        at_large: bool,
+        may_still_arrive: bool,
     },
     /// To [`Op::WriteBack`]: the fencing counter as it is now, or `None` if the hold was not there.
     Written(Option<u64>),
     /// To [`Op::Inspect`]: what the key holds, if anything.
-    Inspected(Option<Standing>),
+    Inspected(Option<InspectedKey>),
     /// To [`Op::ForceRelease`]: whether there was a lock to delete.
     Forced(bool),
 }
@@ -261,7 +261,7 @@ pub enum Renewal {
 
 /// What [`Op::Inspect`] saw under a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct InspectedKey {
     /// The shape, or the server's type name when it is no lock of ours.
     pub kind: Result<Kind, String>,
     /// The holder: the string value, or the first owner field of the hash. Raw bytes.

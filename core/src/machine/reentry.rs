@@ -75,7 +75,7 @@ pub enum Leave {
 }
 
 #[derive(Clone, Debug)]
-enum Slot<H> {
+enum OwnerEntry<H> {
     Acquiring,
     Held { id: u64, hold: H, count: u64, busy: bool },
 }
@@ -83,7 +83,7 @@ enum Slot<H> {
 /// The holds of one client by key and owner.
 #[derive(Clone, Debug)]
 pub struct Registry<H> {
-    slots: HashMap<(Key, Owner), Slot<H>>,
+    slots: HashMap<(Key, Owner), OwnerEntry<H>>,
 }
 
 impl<H> Default for Registry<H> {
@@ -97,13 +97,13 @@ impl<H: Clone> Registry<H> {
     pub fn enter(&mut self, key: &Key, owner: &Owner, is_held: impl Fn(&H) -> bool) -> Enter<H> {
         match self.slots.entry((key.clone(), owner.clone())) {
             Entry::Vacant(slot) => {
-                slot.insert(Slot::Acquiring);
+                slot.insert(OwnerEntry::Acquiring);
                 Enter::First
             }
             Entry::Occupied(mut slot) => match slot.get_mut() {
-                Slot::Acquiring | Slot::Held { busy: true, .. } => Enter::Wait,
-                Slot::Held { hold, .. } if !is_held(hold) => Enter::Lost(hold.clone()),
-                Slot::Held { hold, count, busy, .. } => {
+                OwnerEntry::Acquiring | OwnerEntry::Held { busy: true, .. } => Enter::Wait,
+                OwnerEntry::Held { hold, .. } if !is_held(hold) => Enter::Lost(hold.clone()),
+                OwnerEntry::Held { hold, count, busy, .. } => {
                     *busy = true;
                     Enter::Again { hold: hold.clone(), count: *count + 1 }
                 }
@@ -113,20 +113,20 @@ impl<H: Clone> Registry<H> {
 
     /// The first acquire was granted; `id` names the hold.
     pub fn granted(&mut self, key: &Key, owner: &Owner, id: u64, hold: H) {
-        self.slots.insert((key.clone(), owner.clone()), Slot::Held { id, hold, count: 1, busy: false });
+        self.slots.insert((key.clone(), owner.clone()), OwnerEntry::Held { id, hold, count: 1, busy: false });
     }
 
     /// The first acquire ended without a hold.
     pub fn abandoned(&mut self, key: &Key, owner: &Owner) {
         let slot = (key.clone(), owner.clone());
-        if matches!(self.slots.get(&slot), Some(Slot::Acquiring)) {
+        if matches!(self.slots.get(&slot), Some(OwnerEntry::Acquiring)) {
             self.slots.remove(&slot);
         }
     }
 
     /// A re-entry was confirmed (`inside`) or not. False when the hold ended meanwhile: start over.
     pub fn entered(&mut self, key: &Key, owner: &Owner, id: u64, inside: bool) -> bool {
-        let Some(Slot::Held { count, busy, .. }) = self.held(key, owner, id) else { return false };
+        let Some(OwnerEntry::Held { count, busy, .. }) = self.held(key, owner, id) else { return false };
         *busy = false;
         if inside {
             *count += 1;
@@ -137,8 +137,8 @@ impl<H: Clone> Registry<H> {
     /// An owner leaves and can tell the server. [`Leave::Inner`] is followed by [`Registry::left`].
     pub fn leave(&mut self, key: &Key, owner: &Owner, id: u64) -> Leave {
         match self.held(key, owner, id) {
-            Some(Slot::Held { busy: true, .. }) => Leave::Wait,
-            Some(Slot::Held { count, busy, .. }) if *count > 1 => {
+            Some(OwnerEntry::Held { busy: true, .. }) => Leave::Wait,
+            Some(OwnerEntry::Held { count, busy, .. }) if *count > 1 => {
                 *count -= 1;
                 *busy = true;
                 Leave::Inner { count: *count }
@@ -149,7 +149,7 @@ impl<H: Clone> Registry<H> {
 
     /// The server was told of an inner leave, or could not be.
     pub fn left(&mut self, key: &Key, owner: &Owner, id: u64) {
-        if let Some(Slot::Held { busy, .. }) = self.held(key, owner, id) {
+        if let Some(OwnerEntry::Held { busy, .. }) = self.held(key, owner, id) {
             *busy = false;
         }
     }
@@ -157,7 +157,7 @@ impl<H: Clone> Registry<H> {
     /// An owner leaves without telling the server (a dropped handle). True when it was the last one.
     pub fn leave_silently(&mut self, key: &Key, owner: &Owner, id: u64) -> bool {
         match self.held(key, owner, id) {
-            Some(Slot::Held { count, .. }) if *count > 1 => {
+            Some(OwnerEntry::Held { count, .. }) if *count > 1 => {
                 *count -= 1;
                 false
             }
@@ -168,7 +168,7 @@ impl<H: Clone> Registry<H> {
     /// How often the hold was entered; 0 when it is gone.
     pub fn count(&self, key: &Key, owner: &Owner, id: u64) -> u64 {
         match self.slots.get(&(key.clone(), owner.clone())) {
-            Some(Slot::Held { id: held, count, .. }) if *held == id => *count,
+            Some(OwnerEntry::Held { id: held, count, .. }) if *held == id => *count,
             _ => 0,
         }
     }
@@ -176,7 +176,7 @@ impl<H: Clone> Registry<H> {
     /// The same while no call of the owner is in progress; `None` otherwise.
     pub fn settled_count(&self, key: &Key, owner: &Owner, id: u64) -> Option<u64> {
         match self.slots.get(&(key.clone(), owner.clone())) {
-            Some(Slot::Held { id: held, busy: true, .. }) if *held == id => None,
+            Some(OwnerEntry::Held { id: held, busy: true, .. }) if *held == id => None,
             _ => Some(self.count(key, owner, id)),
         }
     }
@@ -186,10 +186,10 @@ impl<H: Clone> Registry<H> {
         self.slots.is_empty()
     }
 
-    fn held(&mut self, key: &Key, owner: &Owner, id: u64) -> Option<&mut Slot<H>> {
+    fn held(&mut self, key: &Key, owner: &Owner, id: u64) -> Option<&mut OwnerEntry<H>> {
         self.slots
             .get_mut(&(key.clone(), owner.clone()))
-            .filter(|slot| matches!(slot, Slot::Held { id: held, .. } if *held == id))
+            .filter(|slot| matches!(slot, OwnerEntry::Held { id: held, .. } if *held == id))
     }
 
     fn remove(&mut self, key: &Key, owner: &Owner, id: u64) -> Leave {

@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine::{Answer, Claim, Jitter, Key, LeaseCell, LossReason, Outcome, Phase, Renewal, Reply, Terms, Time};
+use crate::machine::{Answer, Claim, Jitter, Key, LeaseState, LossReason, Outcome, Phase, Renewal, Reply, Terms, Time};
 
 /// Names a lease inside one client.
 pub type LeaseId = u64;
@@ -25,7 +25,7 @@ pub struct Guarded {
     /// Key, kind and token.
     pub claim: Claim,
     /// The shared state of the lease.
-    pub cell: Arc<LeaseCell>,
+    pub state: Arc<LeaseState>,
     /// What was agreed.
     pub terms: Arc<Terms>,
     /// The length of the lease that is renewed; grows with `extend`.
@@ -36,7 +36,7 @@ pub struct Guarded {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Alarm {
     /// Send one renewal for these leases and report the answer by [`Watchdog::renewed`].
-    Renew(Round),
+    Renew(RenewalRound),
     /// A renewal round was missed; the lease is still valid.
     Jeopardy(LeaseId),
     /// The lease is lost. Reported once per lease, which leaves the schedule.
@@ -45,7 +45,7 @@ pub enum Alarm {
 
 /// One renewal call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Round {
+pub struct RenewalRound {
     /// The leases, in the order of `holds`.
     pub ids: Vec<LeaseId>,
     /// What is sent: each hold with its server-side time to live in milliseconds.
@@ -56,10 +56,10 @@ pub struct Round {
     pub limit: Duration,
 }
 
-impl Round {
+impl RenewalRound {
     /// The same holds in rounds of their own, one for each number that `shard` gives to a key: the answer to one does not
     /// wait for the answer to another.
-    pub fn split(self, shard: impl Fn(&Key) -> u32) -> Vec<Round> {
+    pub fn split(self, shard: impl Fn(&Key) -> u32) -> Vec<RenewalRound> {
         let shards: Vec<u32> = self.holds.iter().map(|(claim, _)| shard(&claim.key)).collect();
         let mut kinds = shards.clone();
         kinds.sort_unstable();
@@ -70,7 +70,7 @@ impl Round {
         let part = |kind: u32| {
             let mine = |at: &usize| shards.get(*at) == Some(&kind);
             let places: Vec<usize> = (0..shards.len()).filter(mine).collect();
-            Round {
+            RenewalRound {
                 ids: places.iter().filter_map(|at| self.ids.get(*at).copied()).collect(),
                 holds: places.iter().filter_map(|at| self.holds.get(*at).cloned()).collect(),
                 ttls: places.iter().filter_map(|at| self.ttls.get(*at).copied()).collect(),
@@ -82,7 +82,7 @@ impl Round {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct WatchedLease {
     guarded: Guarded,
     /// When the next renewal is due; [`Time::MAX`] for a lease that is not renewed.
     due: Time,
@@ -112,10 +112,10 @@ impl Confirmed {
     }
 }
 
-impl Entry {
+impl WatchedLease {
     fn wake_at(&self) -> Time {
         let due = if self.in_flight { Time::MAX } else { self.due };
-        due.min(self.max_hold_at).min(self.guarded.cell.deadline())
+        due.min(self.max_hold_at).min(self.guarded.state.deadline())
     }
 
     fn period(&self) -> Duration {
@@ -135,7 +135,7 @@ impl Entry {
 /// The schedule. Pure: the driver holds it behind a mutex and sleeps until [`Watchdog::wake_at`].
 #[derive(Debug)]
 pub struct Watchdog {
-    entries: HashMap<LeaseId, Entry>,
+    entries: HashMap<LeaseId, WatchedLease>,
     timers: BTreeSet<(Time, LeaseId)>,
     request_timeout: Duration,
     jitter: Jitter,
@@ -167,8 +167,8 @@ impl Watchdog {
     /// Guards a lease that was granted at `now`. Returns when it has to be looked at first.
     pub fn arm(&mut self, now: Time, id: LeaseId, guarded: Guarded) -> Time {
         let max_hold_at = guarded.terms.max_hold.map_or(Time::MAX, |hold| now + hold);
-        let sent_at = guarded.terms.sent_at(guarded.cell.deadline(), guarded.ttl);
-        let mut entry = Entry {
+        let sent_at = guarded.terms.sent_at(guarded.state.deadline(), guarded.ttl);
+        let mut entry = WatchedLease {
             guarded,
             due: Time::MAX,
             max_hold_at,
@@ -226,8 +226,8 @@ impl Watchdog {
         };
         for (_, id) in wakes {
             let Some(entry) = self.entries.get_mut(&id) else { continue };
-            let standing = standing(entry, now);
-            if standing != Standing::GoesOn {
+            let standing = check_deadline(entry, now);
+            if standing != DeadlineCheck::Continues {
                 alarms.extend(standing.alarm(id));
                 self.disarm(id);
                 continue;
@@ -245,8 +245,8 @@ impl Watchdog {
         alarms
     }
 
-    fn round(&self, now: Time, ids: &[LeaseId]) -> Round {
-        let mut round = Round {
+    fn round(&self, now: Time, ids: &[LeaseId]) -> RenewalRound {
+        let mut round = RenewalRound {
             ids: Vec::with_capacity(ids.len()),
             holds: Vec::with_capacity(ids.len()),
             ttls: Vec::with_capacity(ids.len()),
@@ -269,7 +269,7 @@ impl Watchdog {
     }
 
     /// A renewal call was answered, or was not. Alarms may follow.
-    pub fn renewed(&mut self, now: Time, round: &Round, answer: &Answer) -> Vec<Alarm> {
+    pub fn renewed(&mut self, now: Time, round: &RenewalRound, answer: &Answer) -> Vec<Alarm> {
         let mut alarms = Vec::new();
         for (index, id) in round.ids.iter().enumerate() {
             let Some(entry) = self.entries.get_mut(id) else { continue };
@@ -282,7 +282,7 @@ impl Watchdog {
                 Some(Renewal::Renewed) => {
                     let ttl = round.ttls.get(index).copied().unwrap_or_default();
                     let deadline = entry.guarded.terms.deadline(answer.sent_at, ttl);
-                    entry.guarded.cell.confirm(now, deadline);
+                    entry.guarded.state.confirm(now, deadline);
                     if answer.sent_at >= entry.confirmed.sent_at {
                         entry.confirmed = Confirmed { connection: answer.connection, sent_at: answer.sent_at };
                     }
@@ -293,7 +293,7 @@ impl Watchdog {
                     entry.due = entry.next_due(base, &mut self.jitter);
                 }
                 Some(Renewal::NotMine) => {
-                    entry.guarded.cell.lose(LossReason::Taken);
+                    entry.guarded.state.lose(LossReason::Taken);
                 }
                 Some(Renewal::Failed(_)) => retry(now, entry, *id, &mut self.jitter, &mut alarms, true),
                 None => {
@@ -301,8 +301,8 @@ impl Watchdog {
                     retry(now, entry, *id, &mut self.jitter, &mut alarms, split);
                 }
             }
-            let standing = standing(entry, now);
-            if standing == Standing::GoesOn {
+            let standing = check_deadline(entry, now);
+            if standing == DeadlineCheck::Continues {
                 self.reschedule(*id);
             } else {
                 alarms.retain(|alarm| *alarm != Alarm::Jeopardy(*id));
@@ -323,7 +323,7 @@ impl Watchdog {
             if entry.confirmed.is_after(answer) {
                 continue;
             }
-            let cell = &entry.guarded.cell;
+            let cell = &entry.guarded.state;
             let early = cell.deadline() - jump;
             if now >= early {
                 cell.lose(LossReason::ClockAnomaly);
@@ -333,8 +333,8 @@ impl Watchdog {
             if entry.guarded.terms.auto_renew {
                 entry.due = now;
             }
-            let standing = standing(entry, now);
-            if standing == Standing::GoesOn {
+            let standing = check_deadline(entry, now);
+            if standing == DeadlineCheck::Continues {
                 self.reschedule(id);
             } else {
                 alarms.extend(standing.alarm(id));
@@ -357,34 +357,34 @@ impl Watchdog {
 
 /// Whether a lease goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    GoesOn,
+enum DeadlineCheck {
+    Continues,
     Lost(LossReason),
     /// Released or detached: nothing to report.
     Over,
 }
 
-impl Standing {
+impl DeadlineCheck {
     fn alarm(self, id: LeaseId) -> Option<Alarm> {
         match self {
-            Standing::Lost(reason) => Some(Alarm::Lost(id, reason)),
-            Standing::GoesOn | Standing::Over => None,
+            DeadlineCheck::Lost(reason) => Some(Alarm::Lost(id, reason)),
+            DeadlineCheck::Continues | DeadlineCheck::Over => None,
         }
     }
 }
 
-fn standing(entry: &Entry, now: Time) -> Standing {
-    let cell = &entry.guarded.cell;
+fn check_deadline(entry: &WatchedLease, now: Time) -> DeadlineCheck {
+    let cell = &entry.guarded.state;
     if now >= entry.max_hold_at {
         cell.lose(LossReason::MaxHold);
     }
     if cell.is_held(now) || cell.phase() == Phase::Acquiring {
-        return Standing::GoesOn;
+        return DeadlineCheck::Continues;
     }
-    cell.loss().map_or(Standing::Over, Standing::Lost)
+    cell.loss().map_or(DeadlineCheck::Over, DeadlineCheck::Lost)
 }
 
-fn retry(now: Time, entry: &mut Entry, id: LeaseId, jitter: &mut Jitter, alarms: &mut Vec<Alarm>, alone: bool) {
+fn retry(now: Time, entry: &mut WatchedLease, id: LeaseId, jitter: &mut Jitter, alarms: &mut Vec<Alarm>, alone: bool) {
     let split = alone && !entry.alone;
     if split {
         // refused as part of a batch: at once by itself, which is no missed round yet

@@ -8,11 +8,11 @@ fn at(ms: u64) -> Time {
 }
 
 fn guarded(name: &str, terms: &Terms, now: Time) -> Guarded {
-    let cell = Arc::new(LeaseCell::new());
+    let cell = Arc::new(LeaseState::new());
     cell.grant(terms.deadline(now, terms.ttl));
     Guarded {
         claim: Claim { kind: Kind::Mutex, key: name.as_bytes().into(), token: "onelock1:0".into() },
-        cell,
+        state: cell,
         terms: Arc::new(terms.clone()),
         ttl: terms.ttl,
     }
@@ -26,7 +26,7 @@ fn dog() -> Watchdog {
     Watchdog::new(Duration::from_secs(1), Jitter::new(7))
 }
 
-fn only_round(alarms: Vec<Alarm>) -> Round {
+fn only_round(alarms: Vec<Alarm>) -> RenewalRound {
     let mut alarms = alarms;
     assert_eq!(alarms.len(), 1, "{alarms:?}");
     match alarms.remove(0) {
@@ -51,7 +51,7 @@ fn no_reply() -> Outcome<Reply> {
 fn renews_at_a_third_and_moves_the_deadline_by_the_send() {
     let mut dog = dog();
     let lease = guarded("a", &terms(3000), at(0));
-    let cell = lease.cell.clone();
+    let cell = lease.state.clone();
     let wake = dog.arm(at(0), 1, lease);
     assert!(wake >= at(950) && wake <= at(1000), "{wake:?}");
     assert!(dog.poll(at(900)).is_empty());
@@ -91,7 +91,7 @@ fn due_renewals_gather_into_batches_of_at_most_128() {
 fn an_unknown_outcome_changes_no_deadline_and_is_retried_inside_the_lease() {
     let mut dog = dog();
     let lease = guarded("a", &terms(3000), at(0));
-    let cell = lease.cell.clone();
+    let cell = lease.state.clone();
     let deadline = cell.deadline();
     let wake = dog.arm(at(0), 1, lease);
     let round = only_round(dog.poll(wake));
@@ -108,7 +108,7 @@ fn an_unknown_outcome_changes_no_deadline_and_is_retried_inside_the_lease() {
 fn without_an_answer_it_is_lost_at_the_deadline_and_told_once() {
     let mut dog = dog();
     let lease = guarded("a", &terms(3000), at(0));
-    let cell = lease.cell.clone();
+    let cell = lease.state.clone();
     dog.arm(at(0), 1, lease);
     let round = only_round(dog.poll(at(1000)));
     assert_eq!(dog.wake_at(), cell.deadline(), "the deadline is watched while a renewal is in flight");
@@ -153,7 +153,7 @@ fn a_fixed_lease_is_never_renewed() {
     let mut dog = dog();
     let terms = Terms { auto_renew: false, ..terms(3000) };
     let lease = guarded("a", &terms, at(0));
-    let deadline = lease.cell.deadline();
+    let deadline = lease.state.deadline();
     assert_eq!(dog.arm(at(0), 1, lease), deadline);
     assert_eq!(dog.poll(deadline), vec![Alarm::Lost(1, LossReason::Expired)]);
 }
@@ -162,7 +162,7 @@ fn a_fixed_lease_is_never_renewed() {
 fn a_released_lease_leaves_the_schedule_without_a_word() {
     let mut dog = dog();
     let lease = guarded("a", &terms(3000), at(0));
-    let cell = lease.cell.clone();
+    let cell = lease.state.clone();
     dog.arm(at(0), 1, lease);
     let round = only_round(dog.poll(at(1000)));
     cell.begin_release(at(1100));
@@ -190,7 +190,7 @@ fn a_jump_of_the_servers_clock_ends_or_renews() {
     dog.arm(at(0), 1, guarded("a", &terms(3000), at(0)));
     let fixed = Terms { auto_renew: false, ..terms(60_000) };
     let lease = guarded("b", &fixed, at(0));
-    let cell = lease.cell.clone();
+    let cell = lease.state.clone();
     let before = cell.deadline();
     dog.arm(at(0), 2, lease);
     let alarms = dog.clock_jumped(at(10), &reading(1, 9, 10), Duration::from_secs(20));
@@ -259,7 +259,7 @@ fn a_short_extension_does_not_put_the_next_renewal_off() {
 fn a_round_is_split_by_shard_and_nothing_is_lost() {
     let hold = |name: &str| (Claim { kind: Kind::Mutex, key: name.as_bytes().into(), token: name.into() }, 5);
     let names = ["a1", "b1", "a2", "c1", "b2"];
-    let round = Round {
+    let round = RenewalRound {
         ids: (0..5).collect(),
         holds: names.iter().map(|name| hold(name)).collect(),
         ttls: (0..5).map(Duration::from_secs).collect(),

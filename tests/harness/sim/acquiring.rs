@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock::machine::{
-    Acquire, Answer, Claim, Enter, Guarded, LeaseCell, Op, Outcome, Patience, Reply, Step, Time, Token, Verdict, naming,
+    Acquire, AcquireLimits, Answer, Claim, Enter, Guarded, LeaseState, Op, Outcome, Reply, Step, Time, Token, Verdict,
+    naming,
 };
 
 use super::bug::Bug;
@@ -33,7 +34,7 @@ impl World {
             Wait::Bounded(span) => Some(span),
             Wait::Forever => None,
         };
-        let patience = Patience {
+        let patience = AcquireLimits {
             wait,
             connect_timeout: self.plan.connect_timeout,
             request_timeout: self.plan.request_timeout,
@@ -167,7 +168,7 @@ impl World {
             name,
             claim,
             from: None,
-            cell: Arc::new(LeaseCell::new()),
+            cell: Arc::new(LeaseState::new()),
             terms: self.tasks[task].terms.clone(),
             ttl: self.tasks[task].terms.ttl,
             trail: Trail::default(),
@@ -332,7 +333,7 @@ impl World {
         let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.is_away_since() };
         self.clients[client].away_since = away;
         if call.ticket.is_some() {
-            self.clients[client].lines[name].keep(call.machine.spacing());
+            self.clients[client].lines[name].set_spacing(call.machine.spacing());
             match &answer.outcome {
                 Outcome::Applied(Reply::Granted { .. }) => self.clients[client].refusals[name].clear(),
                 _ if denied.is_some() => self.clients[client].refusals[name].push(now),
@@ -366,7 +367,7 @@ impl World {
         self.begin_stay(deed, now);
         let guarded = Guarded {
             claim: self.deeds[deed].claim.clone(),
-            cell: self.deeds[deed].cell.clone(),
+            state: self.deeds[deed].cell.clone(),
             terms,
             ttl: self.deeds[deed].ttl,
         };

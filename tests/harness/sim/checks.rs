@@ -425,7 +425,7 @@ impl World {
         let mut left = Vec::new();
         for (index, client) in self.clients.iter().enumerate() {
             let shares = client.hearing.iter().map(|heard| heard.shares).sum::<u32>();
-            let lines = client.lines.iter().map(onelock::machine::Line::len).sum::<usize>();
+            let lines = client.lines.iter().map(onelock::machine::WaitQueue::len).sum::<usize>();
             if shares > 0 || lines > 0 || !client.registry.is_empty() || !client.registry_waiters.is_empty() {
                 left.push(format!("client {index}: {shares} subscriptions, {lines} in line, or owners"));
             }

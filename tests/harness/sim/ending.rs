@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock::machine::{Doubt, Duty};
+use onelock::machine::{PendingUndo, Uncertainty};
 
 use super::bug::Bug;
 use super::stats::Count;
@@ -34,13 +34,13 @@ impl World {
         }
     }
 
-    pub(super) fn take_duty(&mut self, deed: usize, doubt: Doubt) {
+    pub(super) fn take_duty(&mut self, deed: usize, doubt: Uncertainty) {
         let Deed { client, claim, terms, ttl, .. } = &self.deeds[deed];
         let client = *client;
         let server_ttl = Duration::from_millis(terms.server_ttl_ms(*ttl));
-        let doubt = if self.bug == Some(Bug::UndoOnce) { Doubt::Confirmed } else { doubt };
+        let doubt = if self.bug == Some(Bug::UndoOnce) { Uncertainty::Confirmed } else { doubt };
         let stays_until = self.deeds[deed].stays_until;
-        let duty = Duty { stays_until, ..Duty::new(claim.clone(), server_ttl, doubt) };
+        let duty = PendingUndo { stays_until, ..PendingUndo::new(claim.clone(), server_ttl, doubt) };
         let now = self.local(client);
         self.stats.add(Count::Duties);
         let process = &mut self.clients[client];

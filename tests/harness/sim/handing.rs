@@ -115,7 +115,7 @@ impl World {
         self.deeds[deed].fence = *fence;
         self.begin_stay(deed, now);
         let Deed { claim, cell, ttl, .. } = &self.deeds[deed];
-        let guarded = Guarded { claim: claim.clone(), cell: cell.clone(), terms, ttl: *ttl };
+        let guarded = Guarded { claim: claim.clone(), state: cell.clone(), terms, ttl: *ttl };
         self.clients[client].watchdog.arm(now, deed as u64, guarded);
         self.stats.add(Count::Attached);
         note!(self, "task {task}: deed {deed} is attached until {deadline:?} (now {now:?}), fence {fence:?}");

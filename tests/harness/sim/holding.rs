@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock::machine::{Answer, Doubt, Giving, Leave, Op, Outcome, Renewal, Reply, Time, giving_back};
+use onelock::machine::{Answer, BeginRelease, Leave, Op, Outcome, Renewal, Reply, Time, Uncertainty, release_op};
 
 use super::bug::Bug;
 use super::stats::Count;
@@ -98,7 +98,7 @@ impl World {
         if self.bug != Some(Bug::NotDisarmed) {
             let giving = self.deeds[deed].cell.begin_release(now);
             self.clients[client].watchdog.disarm(deed as u64);
-            if giving == Giving::Gone {
+            if giving == BeginRelease::NotHeld {
                 self.violate("P7 release", format!("deed {deed} was given back twice"));
             }
         }
@@ -125,8 +125,8 @@ impl World {
             let giving = self.deeds[deed].cell.begin_release(now);
             self.clients[client].watchdog.disarm(deed as u64);
             self.deeds[deed].release_begun = true;
-            if giving != Giving::Gone {
-                self.take_duty(deed, Doubt::Confirmed);
+            if giving != BeginRelease::NotHeld {
+                self.take_duty(deed, Uncertainty::Confirmed);
             }
         } else {
             self.deeds[deed].count_dirty = Some(self.requests.len());
@@ -160,7 +160,7 @@ impl World {
             Aim::Enter(count) | Aim::Leave(count) => Op::SetCount { claim, count, ttl_ms },
             Aim::Release if self.bug == Some(Bug::FreedEarly) => Op::Release { claim },
             Aim::Attach(from) => self.attach_op(errand.deed, from),
-            Aim::Release => giving_back(self.local(client), claim, deed.stays_until),
+            Aim::Release => release_op(self.local(client), claim, deed.stays_until),
         };
         errand.request = self.requests.len();
         if errand.tries == 0 {
@@ -299,7 +299,7 @@ impl World {
         } else {
             self.stats.add(Count::Unconfirmed);
             if self.bug != Some(Bug::ReleaseForgotten) {
-                self.take_duty(deed, Doubt::Confirmed);
+                self.take_duty(deed, Uncertainty::Confirmed);
             }
         }
         self.go_on(task);

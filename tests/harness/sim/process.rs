@@ -2,8 +2,8 @@
 
 use onelock::Owner;
 use onelock::machine::{
-    Alarm, Anomaly, Answer, ClockWatch, Janitor, Jitter, Line, LossReason, Op, Outcome, Registry, Renewal, Reply,
-    Rivalry, Round, Time, Watchdog,
+    Alarm, Anomaly, Answer, CleanupQueue, ClockWatch, Jitter, LossReason, Op, Outcome, Registry, Renewal, RenewalRound,
+    Reply, Rivalry, Time, WaitQueue, Watchdog,
 };
 
 use super::bug::Bug;
@@ -29,12 +29,12 @@ pub(super) struct Process {
     pub(super) pool: Vec<usize>,
     pub(super) watchdog: Watchdog,
     watchdog_at: u64,
-    pub(super) rounds: Vec<Round>,
-    pub(super) janitor: Janitor,
+    pub(super) rounds: Vec<RenewalRound>,
+    pub(super) janitor: CleanupQueue,
     janitor_at: u64,
     /// The deed of each duty.
     pub(super) duties: Vec<usize>,
-    pub(super) lines: Vec<Line<usize>>,
+    pub(super) lines: Vec<WaitQueue<usize>>,
     pub(super) registry: Registry<usize>,
     pub(super) registry_waiters: Vec<usize>,
     pub(super) owners: Vec<Owner>,
@@ -64,10 +64,10 @@ impl Process {
             watchdog: Watchdog::new(plan.request_timeout, dice.jitter()),
             watchdog_at: u64::MAX,
             rounds: Vec::new(),
-            janitor: Janitor::new(dice.jitter()),
+            janitor: CleanupQueue::new(dice.jitter()),
             janitor_at: u64::MAX,
             duties: Vec::new(),
-            lines: plan.names.iter().map(|_| Line::default()).collect(),
+            lines: plan.names.iter().map(|_| WaitQueue::default()).collect(),
             registry: Registry::default(),
             registry_waiters: Vec::new(),
             owners: (0..2_u8).map(|number| Owner::named([number])).collect(),
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    fn renew(&mut self, client: usize, round: Round) {
+    fn renew(&mut self, client: usize, round: RenewalRound) {
         let now = self.local(client);
         let until = now + self.plan.connect_timeout.min(round.limit) + round.limit;
         let deeds = round.ids.iter().map(|id| *id as usize).collect::<Vec<_>>();

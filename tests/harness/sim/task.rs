@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use onelock::machine::{Acquire, Terms, Ticket, Time};
+use onelock::machine::{Acquire, Terms, Time, WaiterId};
 
 use super::plan::TaskPlan;
 use super::world::{Event, World};
@@ -40,7 +40,7 @@ pub(super) enum Stage {
 pub(super) struct Call {
     pub(super) machine: Acquire,
     pub(super) deed: Option<usize>,
-    pub(super) ticket: Option<Ticket>,
+    pub(super) ticket: Option<WaiterId>,
     /// Holds a share of the subscription.
     pub(super) watching: bool,
     /// The hints up to here were heard.

@@ -1,6 +1,6 @@
 //! What a driver knows of the requests that carried one token: enough to say what an undo has to reckon with.
 
-use onelock::machine::Doubt;
+use onelock::machine::Uncertainty;
 
 /// The requests of one token that may still be carried out, as far as the client knows.
 #[derive(Clone, Debug, Default)]
@@ -42,13 +42,13 @@ impl Trail {
     }
 
     /// What an undo has to reckon with; `None` when nothing can be there to undo.
-    pub(super) fn doubt(&self) -> Option<Doubt> {
+    pub(super) fn doubt(&self) -> Option<Uncertainty> {
         match self.open.first() {
-            None => self.granted.then_some(Doubt::Confirmed),
+            None => self.granted.then_some(Uncertainty::Confirmed),
             Some((_, first)) if *first != 0 && self.open.iter().all(|(_, other)| other == first) => {
-                Some(Doubt::Ordered(*first))
+                Some(Uncertainty::Ordered(*first))
             }
-            Some(_) => Some(Doubt::AtLarge),
+            Some(_) => Some(Uncertainty::MayStillArrive),
         }
     }
 }

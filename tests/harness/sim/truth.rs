@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock::machine::{Claim, FenceGate, Key, Kind, LeaseCell, Terms, Time};
+use onelock::machine::{Claim, FenceGate, Key, Kind, LeaseState, Terms, Time};
 
 use super::trail::Trail;
 
@@ -14,7 +14,7 @@ pub(super) struct Deed {
     pub(super) claim: Claim,
     /// The deed whose hold it goes on with.
     pub(super) from: Option<usize>,
-    pub(super) cell: Arc<LeaseCell>,
+    pub(super) cell: Arc<LeaseState>,
     pub(super) terms: Arc<Terms>,
     /// The length that is renewed; grows with extend.
     pub(super) ttl: Duration,

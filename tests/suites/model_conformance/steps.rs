@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use onelock::Kind;
 use onelock::machine::model::Value;
-use onelock::machine::{Claim, Jitter, Key, Nodes, Op, Proposal, naming};
+use onelock::machine::{Claim, Jitter, Key, NodeSet, Op, Proposal, naming};
 
 /// One thing that is done to both sides.
 #[derive(Clone, Debug)]
@@ -93,8 +93,8 @@ impl Draw {
                 let fence = self.pick(&[3, 1_500_000_000_000_000, 4_000_000_000_000_000]);
                 Op::WriteBack { claim: self.claim(), fence, fence_ttl_ms: self.ttl() }
             }
-            16 => Op::Undo { claim: self.claim(), nodes: Nodes::ALL, quiet: self.one_in(2) },
-            17..=18 => Op::Retain { claim: self.claim(), nodes: Nodes::ALL, rest_ms: self.ttl() },
+            16 => Op::Undo { claim: self.claim(), nodes: NodeSet::ALL, quiet: self.one_in(2) },
+            17..=18 => Op::Retain { claim: self.claim(), nodes: NodeSet::ALL, rest_ms: self.ttl() },
             19..=20 => {
                 let claim = self.claim();
                 let number = self.0.below(3);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use onelock::machine::{Claim, Kind, Nodes, Op, Proposal, Time};
+use onelock::machine::{Claim, Kind, NodeSet, Op, Proposal, Time};
 use onelock::store::redis::{RedisOptions, RedisStore};
 use onelock::store::{Store, Uninterrupted};
 use onelock_tests::clock::boot_ns;
@@ -168,7 +168,7 @@ fn attach(claim: &Claim, from: &Claim) -> Op {
 }
 
 fn retain(claim: &Claim) -> Op {
-    Op::Retain { claim: claim.clone(), nodes: Nodes::ALL, rest_ms: 5000 }
+    Op::Retain { claim: claim.clone(), nodes: NodeSet::ALL, rest_ms: 5000 }
 }
 
 fn set_count(claim: &Claim, count: u64) -> Op {

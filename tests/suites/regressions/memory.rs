@@ -4,7 +4,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
-use onelock::machine::{Acquire, Answer, Jitter, Outcome, Patience, Reply, Step, Terms, Time, Verdict};
+use onelock::machine::{Acquire, AcquireLimits, Answer, Jitter, Outcome, Reply, Step, Terms, Time, Verdict};
 
 thread_local! {
     static LIVE: Cell<isize> = const { Cell::new(0) };
@@ -44,7 +44,7 @@ fn answer(now: Time, reply: Reply) -> Answer {
 fn r12_a_hundred_thousand_refused_attempts_leave_memory_level() {
     let mut now = Time::from_millis(1000);
     let mut jitter = Jitter::new(1);
-    let patience = Patience { wait: None, ..Patience::default() };
+    let patience = AcquireLimits { wait: None, ..AcquireLimits::default() };
     let mut acquire = Acquire::new(Terms::default(), patience, now);
     let mut attempts = 0;
     let mut level = 0;

@@ -1,6 +1,6 @@
 //! Every operation and every reply, on every server.
 
-use onelock::machine::{Kind, Op, Renewal, Reply, Standing};
+use onelock::machine::{InspectedKey, Kind, Op, Renewal, Reply};
 use onelock_tests::servers::{Server, all_flavors};
 
 use crate::asker::{Asker, FENCE_TTL, TTL, WAYS, acquire, attach, claim, key, now, release, renew};
@@ -346,11 +346,11 @@ fn inspection_shows_who_holds_it() {
         assert_eq!(look(), Reply::Inspected(None));
         let mutex = claim(Kind::Mutex, name, &token(Kind::Mutex, 1));
         let fence = asker.fence(&acquire(&mutex));
-        let Reply::Inspected(Some(Standing { ttl_left_ms: Some(ttl), ref holder, .. })) = look() else { panic!() };
+        let Reply::Inspected(Some(InspectedKey { ttl_left_ms: Some(ttl), ref holder, .. })) = look() else { panic!() };
         assert!(matches!(ttl, 50_000..=60_000));
         assert_eq!(holder, mutex.token.as_bytes());
         server.cmd(&["PERSIST", name]);
-        let mut expected = Standing {
+        let mut expected = InspectedKey {
             kind: Ok(Kind::Mutex),
             holder: mutex.token.as_bytes().to_vec(),
             count: 1,
@@ -361,7 +361,7 @@ fn inspection_shows_who_holds_it() {
         assert_eq!(look(), Reply::Inspected(Some(expected.clone())));
         let foreign = "x".repeat(5000);
         server.cmd(&["SET", name, &foreign]);
-        expected = Standing { holder: foreign.as_bytes()[..4096].to_vec(), fence: None, ..expected };
+        expected = InspectedKey { holder: foreign.as_bytes()[..4096].to_vec(), fence: None, ..expected };
         assert_eq!(look(), Reply::Inspected(Some(expected)), "another's token is not ours, and it is cut");
         server.cmd(&["DEL", name]);
         let mine = claim(Kind::Reentrant, name, &token(Kind::Reentrant, 1));
@@ -370,7 +370,7 @@ fn inspection_shows_who_holds_it() {
         let fence = asker.fence(&op);
         asker.reply(&Op::SetCount { claim: mine.clone(), count: 3, ttl_ms: TTL });
         server.cmd(&["PERSIST", name]);
-        let expected = Standing {
+        let expected = InspectedKey {
             kind: Ok(Kind::Reentrant),
             holder: mine.token.as_bytes().to_vec(),
             count: 3,

@@ -49,13 +49,13 @@ impl Value {
 
 /// A value and when it ends.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Entry {
+pub(super) struct KeyEntry {
     pub(super) value: Value,
     /// The last millisecond of the server's clock in which the key is still there; `None`: it never expires.
     pub(super) last_ms: Option<u64>,
 }
 
-impl Entry {
+impl KeyEntry {
     fn is_live(&self, now_ms: u64) -> bool {
         self.last_ms.is_none_or(|last| now_ms <= last)
     }
@@ -75,7 +75,7 @@ impl Entry {
 /// All keys. Ordered, so that listing them repeats exactly.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Keyspace {
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, KeyEntry>,
     sweep_at: usize,
 }
 
@@ -87,7 +87,7 @@ impl Default for Keyspace {
 
 impl Keyspace {
     /// The entry under a key; one that has expired is purged and not seen.
-    pub(super) fn get(&mut self, now_ms: u64, key: &[u8]) -> Option<&mut Entry> {
+    pub(super) fn get(&mut self, now_ms: u64, key: &[u8]) -> Option<&mut KeyEntry> {
         if !self.entries.get(key)?.is_live(now_ms) {
             self.entries.remove(key);
             return None;
@@ -96,7 +96,7 @@ impl Keyspace {
     }
 
     /// The entry under a key, nothing touched.
-    pub(super) fn peek(&self, now_ms: u64, key: &[u8]) -> Option<&Entry> {
+    pub(super) fn peek(&self, now_ms: u64, key: &[u8]) -> Option<&KeyEntry> {
         self.entries.get(key).filter(|entry| entry.is_live(now_ms))
     }
 
@@ -105,7 +105,7 @@ impl Keyspace {
         if self.entries.len() >= self.sweep_at {
             self.sweep(now_ms);
         }
-        self.entries.insert(key, Entry { value, last_ms: ttl_ms.map(|ttl| now_ms.saturating_add(ttl)) });
+        self.entries.insert(key, KeyEntry { value, last_ms: ttl_ms.map(|ttl| now_ms.saturating_add(ttl)) });
     }
 
     /// Deletes a key and says whether it was there.
@@ -119,7 +119,7 @@ impl Keyspace {
     }
 
     /// Every live key, in the order of their bytes.
-    pub(super) fn live(&self, now_ms: u64) -> impl Iterator<Item = (&Key, &Entry)> {
+    pub(super) fn live(&self, now_ms: u64) -> impl Iterator<Item = (&Key, &KeyEntry)> {
         self.entries.iter().filter(move |(_, entry)| entry.is_live(now_ms))
     }
 
@@ -129,7 +129,7 @@ impl Keyspace {
     }
 
     /// Keeps only the live entries that `keep` wants.
-    pub(super) fn retain(&mut self, now_ms: u64, mut keep: impl FnMut(&Key, &Entry) -> bool) {
+    pub(super) fn retain(&mut self, now_ms: u64, mut keep: impl FnMut(&Key, &KeyEntry) -> bool) {
         self.entries.retain(|key, entry| entry.is_live(now_ms) && keep(key, entry));
         self.sweep_at = SWEEP_FLOOR.max(self.entries.len() * 2);
     }

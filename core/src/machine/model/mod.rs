@@ -19,11 +19,11 @@ mod raw;
 use std::sync::Arc;
 
 pub use keyspace::Value;
-use keyspace::{Entry, Keyspace};
+use keyspace::{KeyEntry, Keyspace};
 pub use raw::Live;
 
 use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, RELEASED_VALUE, fence_key};
-use crate::machine::op::{Claim, Key, Kind, Op, Proposal, Renewal, Reply, Standing};
+use crate::machine::op::{Claim, InspectedKey, Key, Kind, Op, Proposal, Renewal, Reply};
 use crate::machine::outcome::Outcome;
 use crate::machine::stored_token;
 use crate::machine::token::{self, digest, is_ours};
@@ -137,7 +137,7 @@ impl Model {
     }
 
     /// The entry of a hold, provided that it is still this claim's.
-    fn held(&mut self, now: Moment, claim: &Claim) -> Option<&mut Entry> {
+    fn held(&mut self, now: Moment, claim: &Claim) -> Option<&mut KeyEntry> {
         self.keys.get(now.ms, &claim.key).filter(|entry| owns(entry, claim))
     }
 
@@ -320,11 +320,11 @@ impl Model {
         ModelReply { outcome: Outcome::Applied(Reply::Forced(true)), announced: Some((kind, key.clone())) }
     }
 
-    fn inspect(&self, now: Moment, key: &Key) -> Option<Standing> {
+    fn inspect(&self, now: Moment, key: &Key) -> Option<InspectedKey> {
         let entry = self.keys.peek(now.ms, key)?;
         let (ttl_left_ms, nobody) = (entry.ttl_left_ms(now.ms), Vec::new());
         Some(match &entry.value {
-            Value::Text(holder) => Standing {
+            Value::Text(holder) => InspectedKey {
                 kind: Ok(Kind::Mutex),
                 holder: holder[..holder.len().min(HOLDER_MAX)].to_vec(),
                 count: 1,
@@ -335,7 +335,7 @@ impl Model {
             },
             Value::Hash(fields) if is_lock(fields) => {
                 let owner = fields.iter().find(|(field, _)| is_owner(field));
-                Standing {
+                InspectedKey {
                     kind: Ok(Kind::Reentrant),
                     holder: owner.map_or(nobody, |(field, _)| field.to_vec()),
                     count: owner.and_then(|(_, count)| number(count)).unwrap_or(0),
@@ -344,7 +344,7 @@ impl Model {
                     info: entry.value.field(INFO_FIELD.as_bytes()).map(|info| info.to_vec()),
                 }
             }
-            Value::Hash(_) | Value::List => Standing {
+            Value::Hash(_) | Value::List => InspectedKey {
                 kind: Err(entry.value.type_name().to_owned()),
                 holder: nobody,
                 count: 0,
@@ -357,7 +357,7 @@ impl Model {
 }
 
 /// Whether an entry is the hold that a claim proves.
-fn owns(entry: &Entry, claim: &Claim) -> bool {
+fn owns(entry: &KeyEntry, claim: &Claim) -> bool {
     match claim.kind {
         Kind::Mutex => matches!(&entry.value, Value::Text(holder) if **holder == *claim.token.as_bytes()),
         Kind::Reentrant => entry.value.field(claim.token.as_bytes()).is_some(),

@@ -11,7 +11,7 @@ fn attach() -> Op {
 /// An attach with these answers, one after the other; nodes beyond the list stay silent.
 fn attached(quorum: &mut Quorum, answers: &[Answer]) -> Outcome<Reply> {
     let (mut round, send) = quorum.begin(at(0), 100, &attach());
-    assert_eq!((send.nodes, send.op), (Nodes::first(quorum.len()), attach()));
+    assert_eq!((send.nodes, send.op), (NodeSet::first(quorum.len()), attach()));
     for (node, answer) in answers.iter().enumerate() {
         assert_eq!(round.answered(quorum, at(1), node, answer), None);
     }
@@ -29,7 +29,9 @@ fn who_exchanged_the_token_on_a_majority_has_the_hold() {
     assert_eq!(attached(&mut three, &[none(), none(), gone()]), ours(None), "a hold without fencing");
     assert_eq!(attached(&mut three, &[gone(), gone(), refused()]), Outcome::Applied(Reply::Gone));
     let split = |outcome| match outcome {
-        Outcome::Applied(Reply::Split { failure, at_large, .. }) => (failure.map(|failure| failure.kind), at_large),
+        Outcome::Applied(Reply::Split { failure, may_still_arrive, .. }) => {
+            (failure.map(|failure| failure.kind), may_still_arrive)
+        }
         other => panic!("{other:?}"),
     };
     assert_eq!(split(attached(&mut three, &[granted(5), gone(), gone()])), (None, false), "somebody was before us");
@@ -38,7 +40,7 @@ fn who_exchanged_the_token_on_a_majority_has_the_hold() {
     assert_eq!(split(attached(&mut three, &[granted(5), gone(), refused()])), failed);
     assert!(matches!(attached(&mut three, &[gone(), refused(), refused()]), Outcome::NotApplied(_)));
     // a node in quarantine has no say
-    three.introduced(at(0), 0, Some(&young()));
+    three.on_connected(at(0), 0, Some(&young()));
     assert_eq!(split(attached(&mut three, &[granted(5), granted(5), refused()])), failed);
 }
 
@@ -73,9 +75,9 @@ fn an_attach_keeps_the_token_that_a_majority_agrees_on_and_never_goes_below_it()
     let (mut round, _) = three.begin(at(0), 1, &attach());
     assert_eq!(round.answered(&mut three, at(1), 2, &granted(9)), None);
     assert_eq!(round.answered(&mut three, at(1), 0, &granted(5)), None);
-    assert_eq!(round.rest(&three), Rest::Wait, "the third may agree with either");
+    assert_eq!(round.status(&three), RoundStatus::Wait, "the third may agree with either");
     assert_eq!(round.answered(&mut three, at(1), 1, &granted(5)), None);
-    assert_eq!(round.rest(&three), Rest::Over);
+    assert_eq!(round.status(&three), RoundStatus::Over);
     let kept = Outcome::Applied(Reply::Granted { fence: Some(5), again: false });
     assert_eq!(round.conclude(&mut three, at(2)).outcome, kept);
     // one of those two is away: the highest, once a majority has acknowledged it
@@ -87,7 +89,7 @@ fn an_attach_keeps_the_token_that_a_majority_agrees_on_and_never_goes_below_it()
         round.answered(&mut three, at(1), 1, &answers[1]);
         let send = round.answered(&mut three, at(1), 2, &refused()).unwrap();
         assert!(matches!(send.op, Op::WriteBack { fence, .. } if fence == token));
-        assert_eq!((send.nodes.count(), round.rest(&three)), (1, Rest::Wait));
+        assert_eq!((send.nodes.count(), round.status(&three)), (1, RoundStatus::Wait));
         let told = send.nodes.iter().next().unwrap();
         round.answered(&mut three, at(2), told, &said(Reply::Written(Some(token))));
         let told = Outcome::Applied(Reply::Granted { fence: Some(token), again: false });
@@ -107,7 +109,9 @@ fn a_node_that_a_repeated_attach_does_not_reach_is_owed_the_release() {
         round.answered(&mut three, at(4), node, answer);
     }
     match round.conclude(&mut three, at(5)).outcome {
-        Outcome::Applied(Reply::PartlyReleased { found: true, owed, .. }) => assert_eq!(owed, Nodes::NONE.with(0)),
+        Outcome::Applied(Reply::PartlyReleased { found: true, outstanding, .. }) => {
+            assert_eq!(outstanding, NodeSet::NONE.with(0));
+        }
         other => panic!("{other:?}"),
     }
 }

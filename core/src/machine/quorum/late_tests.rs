@@ -39,22 +39,22 @@ fn silence() -> Answer {
 }
 
 /// A renewal that began at this time and was concluded by two of three.
-fn renewed_by_two(quorum: &mut Quorum, now: u64, two: &[Answer; 2]) -> Round {
+fn renewed_by_two(quorum: &mut Quorum, now: u64, two: &[Answer; 2]) -> QuorumRound {
     let (mut round, _) = quorum.begin(at(now), 1, &Op::Renew { holds: vec![(claim(), 10_000)] });
     for (node, answer) in two.iter().enumerate() {
         round.answered(quorum, at(now + 1), node, answer);
     }
     let concluded = round.conclude(quorum, at(now + 4));
     assert!(matches!(concluded.outcome, Outcome::Applied(Reply::Renewed(_))));
-    assert!(round.seeds(quorum, at(now + 4), 1).is_empty());
-    assert_eq!(round.late(), Nodes::NONE.with(2));
+    assert!(round.repairs(quorum, at(now + 4), 1).is_empty());
+    assert_eq!(round.late_nodes(), NodeSet::NONE.with(2));
     round
 }
 
 /// The third answers at this time: to whom the hold is given again, and for how long.
-fn late(quorum: &mut Quorum, round: &mut Round, now: u64, answer: &Answer) -> Vec<(usize, u64)> {
+fn late(quorum: &mut Quorum, round: &mut QuorumRound, now: u64, answer: &Answer) -> Vec<(usize, u64)> {
     round.answered(quorum, at(now), 2, answer);
-    let seeds = round.seeds(quorum, at(now), 1);
+    let seeds = round.repairs(quorum, at(now), 1);
     let told = |(_, node, op): (Claim, usize, Op)| match op {
         Op::Vote { ttl_ms, .. } => (node, ttl_ms),
         other => panic!("{other:?}"),
@@ -66,18 +66,18 @@ fn late(quorum: &mut Quorum, round: &mut Round, now: u64, answer: &Answer) -> Ve
 fn a_node_that_answers_late_is_not_silent_and_gets_its_hold_back_for_the_rest_of_the_lease() {
     let mut quorum = three();
     let mut round = renewed_by_two(&mut quorum, 0, &[yes(), yes()]);
-    assert!(quorum.prompt().has(2), "its time is not up");
+    assert!(quorum.responsive().has(2), "its time is not up");
     assert_eq!(late(&mut quorum, &mut round, 150, &gone()), [(2, 9850)]);
-    assert!(quorum.prompt().has(2) && quorum.still_seeds(&claim()));
-    assert!(round.seeds(&mut quorum, at(151), 1).is_empty(), "once");
-    assert!(round.late().is_empty());
-    quorum.seeded(&claim(), 2, &said(152, Reply::Granted { fence: Some(9), again: false }));
+    assert!(quorum.responsive().has(2) && quorum.is_repair_wanted(&claim()));
+    assert!(round.repairs(&mut quorum, at(151), 1).is_empty(), "once");
+    assert!(round.late_nodes().is_empty());
+    quorum.repair_ended(&claim(), 2, &said(152, Reply::Granted { fence: Some(9), again: false }));
     round.end(&mut quorum);
-    assert!(quorum.renewing.is_empty() && quorum.seeding.is_empty() && quorum.unheard.is_empty());
+    assert!(quorum.renewing.is_empty() && quorum.repairing.is_empty() && quorum.unanswered.is_empty());
     // one that does not answer at all is silent
     let mut round = renewed_by_two(&mut quorum, 1000, &[yes(), yes()]);
     assert_eq!(late(&mut quorum, &mut round, 1200, &silence()), []);
-    assert!(!quorum.prompt().has(2));
+    assert!(!quorum.responsive().has(2));
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_late_answer_tells_its_nodes_time() {
         late(&mut quorum, &mut round, now + 150, &answer);
         round.end(&mut quorum);
     }
-    assert!(quorum.barred_for(at(2200), 2).is_some(), "twenty seconds ahead");
+    assert!(quorum.ineligible_for(at(2200), 2).is_some(), "twenty seconds ahead");
 }
 
 #[test]
@@ -97,9 +97,9 @@ fn what_is_over_is_not_given_again() {
     // released, undone, or told to be over while the last answer is under way
     let ends: [fn(&mut Quorum); 4] = [
         |quorum| drop(quorum.begin(at(10), 1, &Op::Release { claim: claim() })),
-        |quorum| drop(quorum.begin(at(10), 1, &Op::Undo { claim: claim(), nodes: Nodes::ALL, quiet: false })),
-        |quorum| drop(quorum.begin(at(10), 1, &Op::Retain { claim: claim(), nodes: Nodes::ALL, rest_ms: 5 })),
-        |quorum| quorum.over(&claim()),
+        |quorum| drop(quorum.begin(at(10), 1, &Op::Undo { claim: claim(), nodes: NodeSet::ALL, quiet: false })),
+        |quorum| drop(quorum.begin(at(10), 1, &Op::Retain { claim: claim(), nodes: NodeSet::ALL, rest_ms: 5 })),
+        |quorum| quorum.hold_ended(&claim()),
     ];
     for end in ends {
         let mut quorum = three();
@@ -127,7 +127,7 @@ fn what_is_over_is_not_given_again() {
     let mut quorum = three();
     let mut round = renewed_by_two(&mut quorum, 0, &[yes(), yes()]);
     round.end(&mut quorum);
-    assert!(round.late().is_empty());
+    assert!(round.late_nodes().is_empty());
     assert_eq!(late(&mut quorum, &mut round, 20, &gone()), []);
 }
 
@@ -137,12 +137,12 @@ fn what_ends_between_the_late_answer_and_the_request_is_not_sent_and_what_was_se
     let mut round = renewed_by_two(&mut quorum, 0, &[yes(), yes()]);
     assert_eq!(late(&mut quorum, &mut round, 20, &gone()).len(), 1);
     let (mut release, _) = quorum.begin(at(21), 1, &Op::Release { claim: claim() });
-    assert!(!quorum.still_seeds(&claim()));
+    assert!(!quorum.is_repair_wanted(&claim()));
     for (node, found) in [true, true, false].into_iter().enumerate() {
         release.answered(&mut quorum, at(22), node, &said(22, Reply::Released(found)));
     }
-    let owed = Nodes::NONE.with(2);
-    let expected = Outcome::Applied(Reply::PartlyReleased { found: true, owed, at_large: true });
+    let outstanding = NodeSet::NONE.with(2);
+    let expected = Outcome::Applied(Reply::PartlyReleased { found: true, outstanding, may_still_arrive: true });
     assert_eq!(release.conclude(&mut quorum, at(23)).outcome, expected);
 }
 

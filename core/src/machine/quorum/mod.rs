@@ -14,29 +14,29 @@
 //! | `votes` | the result of the votes on an acquire; the fencing token that a majority acknowledges |
 //! | `replies` | the result of the answers to every other operation |
 
-mod ballot;
+mod eligibility;
 mod nodes;
+mod replies;
 mod round;
-mod standing;
-mod tally;
+mod votes;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use nodes::{NODES_MAX, Nodes};
-pub use round::{Rest, Round, Send};
-pub use standing::Life;
+pub use eligibility::ServerRun;
+pub use nodes::{NODES_MAX, NodeSet};
+pub use round::{NodeRequest, QuorumRound, RoundStatus};
 
-use self::standing::Standing;
+use self::eligibility::Eligibility;
 use crate::machine::{Answer, Claim, Op, Outcome, Time};
 
 /// The shortest default quarantine.
 const QUARANTINE_MIN: Duration = Duration::from_secs(60);
 /// How many tokens are remembered at most for the sake of fewer requests.
-const REMEMBERED: usize = 4096;
+const REMEMBERED_MAX: usize = 4096;
 /// How many holds that not every node has answered are remembered at most.
-const UNHEARD_MAX: usize = 65_536;
+const UNANSWERED_MAX: usize = 65_536;
 /// A renewal that did not end within this time never will: its caller has gone.
 const RENEWAL_MAX: Duration = Duration::from_secs(60);
 
@@ -69,35 +69,35 @@ pub struct Quorum {
     /// The highest fencing token that was seen.
     last_token: u64,
     /// Nodes that surely never got an acquire that the others granted, so that they need no release.
-    spared: HashMap<Arc<str>, Nodes>,
+    never_sent: HashMap<Arc<str>, NodeSet>,
     /// Nodes that may still carry out an acquire that was granted by the others.
-    unheard: HashMap<Arc<str>, Vec<Unheard>>,
+    unanswered: HashMap<Arc<str>, Vec<UnansweredNode>>,
     /// Holds whose renewal is in progress.
-    renewing: HashMap<Arc<str>, Renewing>,
+    renewing: HashMap<Arc<str>, RenewalInProgress>,
     /// Nodes that are being repaired: they lost a hold and get it again.
-    seeding: HashMap<Arc<str>, Seeding>,
+    repairing: HashMap<Arc<str>, Repairing>,
 }
 
 #[derive(Clone, Debug)]
 struct Member {
     name: String,
-    standing: Standing,
+    eligibility: Eligibility,
     /// It did not answer the last request in time: the next round does not wait for it just to be complete.
     silent: bool,
 }
 
 /// A node that had not answered when the others granted the acquire.
 #[derive(Clone, Copy, Debug)]
-struct Unheard {
+struct UnansweredNode {
     node: usize,
     /// The ordered connection on which it was sent the request; 0 when that is not known.
-    via: u64,
+    connection: u64,
     /// There may be a second request of the same kind.
     twice: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Renewing {
+struct RenewalInProgress {
     since: Time,
     /// Renewals of this hold that have not ended.
     rounds: u32,
@@ -106,8 +106,8 @@ struct Renewing {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Seeding {
-    nodes: Nodes,
+struct Repairing {
+    nodes: NodeSet,
     /// It was released or lost meanwhile.
     over: bool,
 }
@@ -115,16 +115,16 @@ struct Seeding {
 impl Quorum {
     /// A quorum of the nodes with these names (addresses, for messages), 1 to [`NODES_MAX`] of them.
     pub fn new(names: Vec<String>, rules: Rules) -> Quorum {
-        let member = |name| Member { name, standing: Standing::new(rules.drift_factor), silent: false };
+        let member = |name| Member { name, eligibility: Eligibility::new(rules.drift_factor), silent: false };
         Quorum {
             members: names.into_iter().take(NODES_MAX).map(member).collect(),
             rules,
             longest_ttl: rules.longest_ttl,
             last_token: 0,
-            spared: HashMap::new(),
-            unheard: HashMap::new(),
+            never_sent: HashMap::new(),
+            unanswered: HashMap::new(),
             renewing: HashMap::new(),
-            seeding: HashMap::new(),
+            repairing: HashMap::new(),
         }
     }
 
@@ -145,7 +145,7 @@ impl Quorum {
 
     /// Begins an operation: what to send, and the state machine that takes the answers. `wall_us` is the client's wall
     /// clock, of which the fencing token is proposed; correctness does not depend on it.
-    pub fn begin(&mut self, now: Time, wall_us: u64, op: &Op) -> (Round, Send) {
+    pub fn begin(&mut self, now: Time, wall_us: u64, op: &Op) -> (QuorumRound, NodeRequest) {
         match op {
             Op::Acquire { ttl_ms, .. } | Op::Attach { ttl_ms, .. } => self.asked(*ttl_ms),
             Op::Renew { holds } => {
@@ -155,20 +155,20 @@ impl Quorum {
                 }
             }
             Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {
-                self.over(claim);
+                self.hold_ended(claim);
             }
             _ => {}
         }
-        Round::begin(self, now, wall_us, op)
+        QuorumRound::begin(self, now, wall_us, op)
     }
 
     /// A hold is over: released, lost, or detached. No node is repaired for it any more.
-    pub fn over(&mut self, claim: &Claim) {
+    pub fn hold_ended(&mut self, claim: &Claim) {
         if let Some(renewing) = self.renewing.get_mut(&claim.token) {
             renewing.over = true;
         }
-        if let Some(seeding) = self.seeding.get_mut(&claim.token) {
-            seeding.over = true;
+        if let Some(repairing) = self.repairing.get_mut(&claim.token) {
+            repairing.over = true;
         }
     }
 
@@ -177,9 +177,9 @@ impl Quorum {
     }
 
     /// A connection to a node was made, and the node reported its run; `None` if it would not.
-    pub fn introduced(&mut self, now: Time, node: usize, life: Option<&Life>) {
+    pub fn on_connected(&mut self, now: Time, node: usize, life: Option<&ServerRun>) {
         if let Some(member) = self.members.get_mut(node) {
-            member.standing.introduced(now, life);
+            member.eligibility.on_connected(now, life);
         }
     }
 
@@ -189,8 +189,8 @@ impl Quorum {
     }
 
     /// For how much longer this node is not eligible, if it is not.
-    pub fn barred_for(&self, now: Time, node: usize) -> Option<Duration> {
-        self.members.get(node)?.standing.barred_for(now, self.quarantine())
+    pub fn ineligible_for(&self, now: Time, node: usize) -> Option<Duration> {
+        self.members.get(node)?.eligibility.ineligible_for(now, self.quarantine())
     }
 
     /// The fencing token to propose to all nodes.
@@ -199,20 +199,20 @@ impl Quorum {
     }
 
     /// Takes an answer's information about its node; tells whether the node is eligible.
-    fn heard(&mut self, now: Time, node: usize, answer: &Answer) -> bool {
+    fn observe(&mut self, now: Time, node: usize, answer: &Answer) -> bool {
         let (quarantine, longest) = (self.quarantine(), self.longest_ttl);
         let Some(member) = self.members.get_mut(node) else { return false };
         member.silent = answer.outcome.failure().is_some();
-        member.standing.observe(now, answer, longest * 2);
-        member.standing.barred_for(now, quarantine).is_none()
+        member.eligibility.observe(now, answer, longest * 2);
+        member.eligibility.ineligible_for(now, quarantine).is_none()
     }
 
     /// The nodes that are worth waiting for, when nothing depends on them any more.
-    fn prompt(&self) -> Nodes {
+    fn responsive(&self) -> NodeSet {
         self.members.iter().enumerate().filter(|(_, member)| !member.silent).map(|(node, _)| node).collect()
     }
 
-    fn not_in_time(&mut self, nodes: Nodes) {
+    fn mark_silent(&mut self, nodes: NodeSet) {
         for node in nodes.iter() {
             if let Some(member) = self.members.get_mut(node) {
                 member.silent = true;
@@ -220,32 +220,36 @@ impl Quorum {
         }
     }
 
-    fn spare(&mut self, claim: &Claim, nodes: Nodes) {
-        if self.spared.len() >= REMEMBERED {
+    fn note_never_sent(&mut self, claim: &Claim, nodes: NodeSet) {
+        if self.never_sent.len() >= REMEMBERED_MAX {
             // forgotten nodes are asked to release what they never had: harmless
-            self.spared.clear();
+            self.never_sent.clear();
         }
-        self.spared.insert(claim.token.clone(), nodes);
+        self.never_sent.insert(claim.token.clone(), nodes);
     }
 
-    fn spared(&mut self, claim: &Claim) -> Nodes {
-        if self.spared.is_empty() { Nodes::NONE } else { self.spared.remove(&claim.token).unwrap_or(Nodes::NONE) }
+    fn take_never_sent(&mut self, claim: &Claim) -> NodeSet {
+        if self.never_sent.is_empty() {
+            NodeSet::NONE
+        } else {
+            self.never_sent.remove(&claim.token).unwrap_or(NodeSet::NONE)
+        }
     }
 
     /// Nodes that had not answered when the others granted the acquire.
-    fn unheard(&mut self, claim: &Claim, nodes: Vec<Unheard>) {
-        if self.unheard.len() >= UNHEARD_MAX {
+    fn note_unanswered(&mut self, claim: &Claim, nodes: Vec<UnansweredNode>) {
+        if self.unanswered.len() >= UNANSWERED_MAX {
             // a forgotten node is believed when it reports no hold: then the hold may stay for one ttl
-            self.unheard.clear();
+            self.unanswered.clear();
         }
-        self.unheard.insert(claim.token.clone(), nodes);
+        self.unanswered.insert(claim.token.clone(), nodes);
     }
 
     fn renewal_begins(&mut self, now: Time, claim: &Claim) {
-        if self.renewing.len() >= REMEMBERED {
+        if self.renewing.len() >= REMEMBERED_MAX {
             self.renewing.retain(|_, renewing| now.since(renewing.since) < RENEWAL_MAX);
         }
-        let fresh = Renewing { since: now, rounds: 0, over: false };
+        let fresh = RenewalInProgress { since: now, rounds: 0, over: false };
         let renewing = self.renewing.entry(claim.token.clone()).or_insert(fresh);
         renewing.since = now;
         renewing.rounds += 1;
@@ -266,45 +270,49 @@ impl Quorum {
     }
 
     /// A repair of a node begins.
-    fn seed(&mut self, claim: &Claim, node: usize) {
-        let seeding = self.seeding.entry(claim.token.clone()).or_default();
-        seeding.nodes = seeding.nodes.with(node);
-        if let Some(spared) = self.spared.get_mut(&claim.token) {
-            *spared = spared.without(node);
+    fn begin_repair(&mut self, claim: &Claim, node: usize) {
+        let repairing = self.repairing.entry(claim.token.clone()).or_default();
+        repairing.nodes = repairing.nodes.with(node);
+        if let Some(never_sent) = self.never_sent.get_mut(&claim.token) {
+            *never_sent = never_sent.without(node);
         }
-        for unheard in self.unheard.get_mut(&claim.token).into_iter().flatten() {
-            unheard.twice |= unheard.node == node;
+        for unanswered in self.unanswered.get_mut(&claim.token).into_iter().flatten() {
+            unanswered.twice |= unanswered.node == node;
         }
     }
 
     /// Whether a node still has to be repaired. To be asked just before the request is sent.
-    pub fn still_seeds(&self, claim: &Claim) -> bool {
-        self.seeding.get(&claim.token).is_some_and(|seeding| !seeding.over)
+    pub fn is_repair_wanted(&self, claim: &Claim) -> bool {
+        self.repairing.get(&claim.token).is_some_and(|repairing| !repairing.over)
     }
 
     /// The repair request was answered, or failed: then it may still be carried out. Until this is called the node gets
     /// special care when the hold is released.
-    pub fn seeded(&mut self, claim: &Claim, node: usize, answer: &Answer) {
+    pub fn repair_ended(&mut self, claim: &Claim, node: usize, answer: &Answer) {
         if matches!(answer.outcome, Outcome::Indeterminate(_)) {
-            self.unheard.entry(claim.token.clone()).or_default().push(Unheard { node, via: 0, twice: true });
+            self.unanswered.entry(claim.token.clone()).or_default().push(UnansweredNode {
+                node,
+                connection: 0,
+                twice: true,
+            });
         }
-        if let Some(seeding) = self.seeding.get_mut(&claim.token) {
-            seeding.nodes = seeding.nodes.without(node);
-            if seeding.nodes.is_empty() {
-                self.seeding.remove(&claim.token);
+        if let Some(repairing) = self.repairing.get_mut(&claim.token) {
+            repairing.nodes = repairing.nodes.without(node);
+            if repairing.nodes.is_empty() {
+                self.repairing.remove(&claim.token);
             }
         }
     }
 
-    fn seeding(&self, claim: &Claim) -> Nodes {
-        if self.seeding.is_empty() {
-            return Nodes::NONE;
+    fn repairing(&self, claim: &Claim) -> NodeSet {
+        if self.repairing.is_empty() {
+            return NodeSet::NONE;
         }
-        self.seeding.get(&claim.token).map_or(Nodes::NONE, |seeding| seeding.nodes)
+        self.repairing.get(&claim.token).map_or(NodeSet::NONE, |repairing| repairing.nodes)
     }
 
     /// A node's text, with its name in front.
-    fn quoted(&self, node: usize, detail: &str) -> String {
+    fn with_name(&self, node: usize, detail: &str) -> String {
         match self.members.get(node) {
             Some(member) if !detail.starts_with(&member.name) => format!("{}: {detail}", member.name),
             _ => detail.to_owned(),

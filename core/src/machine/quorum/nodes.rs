@@ -7,17 +7,17 @@ pub const NODES_MAX: usize = 9;
 
 /// A set of nodes, by their place in the list of addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
-pub struct Nodes(u16);
+pub struct NodeSet(u16);
 
-impl Nodes {
+impl NodeSet {
     /// No node.
-    pub const NONE: Nodes = Nodes(0);
+    pub const NONE: NodeSet = NodeSet(0);
     /// Every node, however many there are.
-    pub const ALL: Nodes = Nodes(u16::MAX);
+    pub const ALL: NodeSet = NodeSet(u16::MAX);
 
     /// The first `count` nodes.
-    pub const fn first(count: usize) -> Nodes {
-        Nodes(((1_u32 << count) - 1) as u16)
+    pub const fn first(count: usize) -> NodeSet {
+        NodeSet(((1_u32 << count) - 1) as u16)
     }
 
     /// Whether the set has this node.
@@ -27,32 +27,32 @@ impl Nodes {
 
     /// The set and this node.
     #[must_use]
-    pub const fn with(self, node: usize) -> Nodes {
-        Nodes(self.0 | (1 << node))
+    pub const fn with(self, node: usize) -> NodeSet {
+        NodeSet(self.0 | (1 << node))
     }
 
     /// The set without this node.
     #[must_use]
-    pub const fn without(self, node: usize) -> Nodes {
-        Nodes(self.0 & !(1 << node))
+    pub const fn without(self, node: usize) -> NodeSet {
+        NodeSet(self.0 & !(1 << node))
     }
 
     /// What is in both.
     #[must_use]
-    pub const fn and(self, other: Nodes) -> Nodes {
-        Nodes(self.0 & other.0)
+    pub const fn and(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 & other.0)
     }
 
     /// What is in either.
     #[must_use]
-    pub const fn or(self, other: Nodes) -> Nodes {
-        Nodes(self.0 | other.0)
+    pub const fn or(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 | other.0)
     }
 
     /// What is in this one and not in the other.
     #[must_use]
-    pub const fn but(self, other: Nodes) -> Nodes {
-        Nodes(self.0 & !other.0)
+    pub const fn but(self, other: NodeSet) -> NodeSet {
+        NodeSet(self.0 & !other.0)
     }
 
     /// How many there are.
@@ -71,13 +71,13 @@ impl Nodes {
     }
 }
 
-impl FromIterator<usize> for Nodes {
-    fn from_iter<I: IntoIterator<Item = usize>>(nodes: I) -> Nodes {
-        nodes.into_iter().fold(Nodes::NONE, Nodes::with)
+impl FromIterator<usize> for NodeSet {
+    fn from_iter<I: IntoIterator<Item = usize>>(nodes: I) -> NodeSet {
+        nodes.into_iter().fold(NodeSet::NONE, NodeSet::with)
     }
 }
 
-impl fmt::Debug for Nodes {
+impl fmt::Debug for NodeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.iter()).finish()
     }

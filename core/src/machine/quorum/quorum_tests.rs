@@ -44,16 +44,16 @@ pub(super) fn silence() -> Answer {
 }
 
 /// Runs an acquire with these answers, one after the other; nodes beyond the list stay silent.
-fn vote(quorum: &mut Quorum, answers: &[Answer]) -> (Round, Option<Outcome<Reply>>) {
+fn vote(quorum: &mut Quorum, answers: &[Answer]) -> (QuorumRound, Option<Outcome<Reply>>) {
     let (mut round, send) = quorum.begin(at(0), 100, &acquire());
-    assert_eq!(send.nodes, Nodes::first(quorum.len()));
+    assert_eq!(send.nodes, NodeSet::first(quorum.len()));
     for (node, answer) in answers.iter().enumerate() {
-        if round.rest(quorum) == Rest::Over {
+        if round.status(quorum) == RoundStatus::Over {
             break;
         }
         assert_eq!(round.answered(quorum, at(1), node, answer), None);
     }
-    let outcome = (round.rest(quorum) != Rest::Wait).then(|| round.conclude(quorum, at(2)).outcome);
+    let outcome = (round.status(quorum) != RoundStatus::Wait).then(|| round.conclude(quorum, at(2)).outcome);
     (round, outcome)
 }
 
@@ -90,7 +90,7 @@ fn every_pattern_of_votes() {
                 told += 1;
                 grants += usize::from(*says == Says::Grants);
                 let certain = grants >= majority || grants + nodes - told < majority;
-                assert_eq!(round.rest(&quorum) != Rest::Wait, certain, "{says:?} after {told}");
+                assert_eq!(round.status(&quorum) != RoundStatus::Wait, certain, "{says:?} after {told}");
                 if certain {
                     break;
                 }
@@ -105,10 +105,10 @@ fn every_pattern_of_votes() {
                     assert!(grants >= majority && fence == Some(100), "{says:?}");
                 }
                 Outcome::Applied(Reply::Denied { .. }) => assert!(grants < majority && !maybe && contest, "{says:?}"),
-                Outcome::Applied(Reply::Split { failure, at_large, .. }) => {
+                Outcome::Applied(Reply::Split { failure, may_still_arrive, .. }) => {
                     assert!(grants < majority, "{says:?}");
                     assert_eq!(failure.is_none(), contest, "{says:?}");
-                    assert_eq!(at_large, !all || heard.contains(&Says::Silent), "{says:?}");
+                    assert_eq!(may_still_arrive, !all || heard.contains(&Says::Silent), "{says:?}");
                 }
                 Outcome::NotApplied(failure) => {
                     assert!(grants < majority && !maybe && !contest, "{says:?}");
@@ -126,18 +126,18 @@ fn counters_that_disagree_cost_one_more_round_and_the_token_is_acknowledged() {
     let (mut round, _) = quorum.begin(at(0), 1, &acquire());
     assert_eq!(round.answered(&mut quorum, at(1), 0, &granted(5)), None);
     let send = round.answered(&mut quorum, at(1), 1, &granted(9)).unwrap();
-    assert_eq!(send.nodes, Nodes::NONE.with(0));
+    assert_eq!(send.nodes, NodeSet::NONE.with(0));
     assert!(matches!(send.op, Op::WriteBack { fence: 9, .. }));
-    assert_eq!(round.rest(&quorum), Rest::Wait);
+    assert_eq!(round.status(&quorum), RoundStatus::Wait);
     // a third node is further still: the token rises, and what was acknowledged no longer counts
     let send = round.answered(&mut quorum, at(1), 2, &granted(12)).unwrap();
-    assert_eq!(send.nodes, Nodes::NONE.with(0).with(1));
+    assert_eq!(send.nodes, NodeSet::NONE.with(0).with(1));
     assert_eq!(
         round.answered(&mut quorum, at(2), 0, &said(Reply::Written(Some(9)))).map(|send| send.nodes),
-        Some(Nodes::NONE.with(0))
+        Some(NodeSet::NONE.with(0))
     );
     assert_eq!(round.answered(&mut quorum, at(2), 1, &said(Reply::Written(Some(12)))), None);
-    assert_eq!(round.rest(&quorum), Rest::Over);
+    assert_eq!(round.status(&quorum), RoundStatus::Over);
     let done = round.conclude(&mut quorum, at(3));
     assert_eq!(done.outcome, Outcome::Applied(Reply::Granted { fence: Some(12), again: false }));
     assert_eq!(done.sent_at, at(0), "the deadline counts from the first request");
@@ -154,7 +154,7 @@ fn a_node_that_lost_the_lock_meanwhile_acknowledges_nothing() {
     round.answered(&mut quorum, at(1), 1, &granted(9)).unwrap();
     round.answered(&mut quorum, at(1), 2, &taken(7, 100));
     round.answered(&mut quorum, at(2), 0, &said(Reply::Written(None)));
-    assert_eq!(round.rest(&quorum), Rest::Over);
+    assert_eq!(round.status(&quorum), RoundStatus::Over);
     assert!(matches!(round.conclude(&mut quorum, at(2)).outcome, Outcome::Applied(Reply::Split { .. })));
 }
 
@@ -177,7 +177,7 @@ fn a_split_vote_is_a_tie_and_a_majority_holder_is_not() {
 #[test]
 fn too_few_nodes_are_named_one_by_one() {
     let (_, outcome) = vote(&mut quorum(3), &[granted(100), refused(), refused()]);
-    let Some(Outcome::Applied(Reply::Split { failure: Some(failure), at_large: false, .. })) = outcome else {
+    let Some(Outcome::Applied(Reply::Split { failure: Some(failure), may_still_arrive: false, .. })) = outcome else {
         panic!("{outcome:?}")
     };
     assert_eq!(failure.kind, ErrorKind::NoQuorum);
@@ -189,14 +189,14 @@ fn too_few_nodes_are_named_one_by_one() {
     assert_eq!((failure.kind, failure.transient), (ErrorKind::AuthFailed, false));
 }
 
-pub(super) fn young() -> Life {
-    Life { run_id: [1; 40], uptime: Duration::from_secs(3), keeps_data: false }
+pub(super) fn young() -> ServerRun {
+    ServerRun { run_id: [1; 40], uptime: Duration::from_secs(3), keeps_data: false }
 }
 
 #[test]
 fn a_quarantined_node_does_not_vote_and_is_given_the_lock_all_the_same() {
     let mut quorum = quorum(3);
-    quorum.introduced(at(0), 0, Some(&young()));
+    quorum.on_connected(at(0), 0, Some(&young()));
     let (_, outcome) = vote(&mut quorum, &[granted(100), granted(100), refused()]);
     let Some(Outcome::Applied(Reply::Split { failure: Some(failure), .. })) = outcome else { panic!("{outcome:?}") };
     assert!(failure.nodes[0].contains("quarantine"), "{failure:?}");
@@ -226,7 +226,7 @@ fn renewal(quorum: &mut Quorum, answers: &[Answer], released_meanwhile: bool) ->
     }
     let outcome = round.conclude(quorum, at(2)).outcome;
     let Outcome::Applied(Reply::Renewed(verdicts)) = outcome else { panic!("{outcome:?}") };
-    let seeds = round.seeds(quorum, at(2), 1);
+    let seeds = round.repairs(quorum, at(2), 1);
     round.end(quorum);
     (verdicts[0].clone(), seeds.into_iter().map(|(_, node, _)| node).collect())
 }
@@ -237,14 +237,14 @@ fn a_renewal_needs_a_majority_and_gives_the_hold_back_to_who_lost_it() {
     let mut three = quorum(3);
     assert_eq!(renewal(&mut three, &[yes(), yes(), yes()], false), (Renewal::Renewed, vec![]));
     assert_eq!(renewal(&mut three, &[yes(), gone(), yes()], false), (Renewal::Renewed, vec![1]));
-    three.seeded(&claim(), 1, &granted(100));
+    three.repair_ended(&claim(), 1, &granted(100));
     assert_eq!(renewal(&mut three, &[yes(), gone(), yes()], true), (Renewal::Renewed, vec![]), "it was released");
     assert_eq!(renewal(&mut three, &[yes(), gone(), gone()], false), (Renewal::NotMine, vec![]));
     let (failed, seeds) = renewal(&mut three, &[yes(), gone(), refused()], false);
     assert!(matches!(failed, Renewal::Failed(text) if text.contains("node2: connection refused")));
     assert!(seeds.is_empty(), "one node is no majority");
     // a node in quarantine cannot confirm
-    three.introduced(at(0), 0, Some(&young()));
+    three.on_connected(at(0), 0, Some(&young()));
     assert!(matches!(renewal(&mut three, &[yes(), yes(), refused()], false).0, Renewal::Failed(_)));
 }
 
@@ -262,8 +262,8 @@ fn a_release_is_done_when_a_majority_is_free_and_the_rest_is_owed() {
     let mut three = quorum(3);
     let done = |found| Outcome::Applied(Reply::Released(found));
     let partly = |found, node| {
-        let owed = Nodes::NONE.with(node);
-        Outcome::Applied(Reply::PartlyReleased { found, owed, at_large: false })
+        let outstanding = NodeSet::NONE.with(node);
+        Outcome::Applied(Reply::PartlyReleased { found, outstanding, may_still_arrive: false })
     };
     assert_eq!(release(&mut three, &[found(), found(), found()]), done(true));
     assert_eq!(release(&mut three, &[found(), found(), gone()]), done(true));
@@ -277,8 +277,8 @@ fn a_release_is_done_when_a_majority_is_free_and_the_rest_is_owed() {
     assert_eq!(release(&mut three, &[refused(), found(), found()]), done(true));
     // one that is just being given the hold again does, whatever it says
     renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::NotMine), renewed(Renewal::Renewed)], false);
-    let owed = Nodes::NONE.with(1);
-    let expected = Outcome::Applied(Reply::PartlyReleased { found: true, owed, at_large: true });
+    let outstanding = NodeSet::NONE.with(1);
+    let expected = Outcome::Applied(Reply::PartlyReleased { found: true, outstanding, may_still_arrive: true });
     assert_eq!(release(&mut three, &[found(), gone(), found()]), expected);
 }
 
@@ -298,27 +298,35 @@ fn a_node_that_granted_and_was_told_the_token_twice_in_vain_is_owed_the_release(
     let (mut round, _) = three.begin(at(0), 50, &acquire());
     assert_eq!(round.answered(&mut three, at(1), 2, &granted(100)), None);
     let first = round.answered(&mut three, at(1), 0, &granted(200)).unwrap();
-    assert_eq!(first.nodes, Nodes::NONE.with(2));
+    assert_eq!(first.nodes, NodeSet::NONE.with(2));
     let second = round.answered(&mut three, at(1), 1, &granted(300)).unwrap();
-    assert_eq!(second.nodes, Nodes::NONE.with(0).with(2));
+    assert_eq!(second.nodes, NodeSet::NONE.with(0).with(2));
     round.answered(&mut three, at(2), 2, &silence());
     round.answered(&mut three, at(2), 2, &refused());
     round.answered(&mut three, at(2), 0, &said(Reply::Written(Some(300))));
     assert!(matches!(round.conclude(&mut three, at(3)).outcome, Outcome::Applied(Reply::Granted { .. })));
-    let owed = Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: false });
+    let outstanding = Outcome::Applied(Reply::PartlyReleased {
+        found: true,
+        outstanding: NodeSet::NONE.with(2),
+        may_still_arrive: false,
+    });
     let found = || said(Reply::Released(true));
-    assert_eq!(release(&mut three, &[found(), found(), refused()]), owed);
+    assert_eq!(release(&mut three, &[found(), found(), refused()]), outstanding);
 }
 
 #[test]
 fn a_node_that_may_still_carry_the_acquire_out_is_not_believed_to_be_free() {
     let (found, gone) = (|| said(Reply::Released(true)), || said(Reply::Released(false)));
-    let owed = Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: true });
+    let outstanding = Outcome::Applied(Reply::PartlyReleased {
+        found: true,
+        outstanding: NodeSet::NONE.with(2),
+        may_still_arrive: true,
+    });
     let done = Outcome::Applied(Reply::Released(true));
     for (last, connection, expected) in [
-        (gone(), 8, &owed),
-        (gone(), 0, &owed),
-        (silence(), 7, &owed),
+        (gone(), 8, &outstanding),
+        (gone(), 0, &outstanding),
+        (silence(), 7, &outstanding),
         // what came behind the vote on the same connection was carried out behind it
         (gone(), 7, &done),
         (found(), 8, &done),
@@ -338,13 +346,13 @@ fn a_node_that_may_still_carry_the_acquire_out_is_not_believed_to_be_free() {
     let mut three = quorum(3);
     granted_by_two(&mut three);
     renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::Renewed), renewed(Renewal::NotMine)], false);
-    three.seeded(&claim(), 2, &granted(100));
-    assert_eq!(release(&mut three, &[found(), found(), found()]), owed);
+    three.repair_ended(&claim(), 2, &granted(100));
+    assert_eq!(release(&mut three, &[found(), found(), found()]), outstanding);
     // and whether it got it is not known when it did not say so
     let mut three = quorum(3);
     renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::Renewed), renewed(Renewal::NotMine)], false);
-    three.seeded(&claim(), 2, &silence());
-    assert_eq!(release(&mut three, &[found(), found(), found()]), owed);
+    three.repair_ended(&claim(), 2, &silence());
+    assert_eq!(release(&mut three, &[found(), found(), found()]), outstanding);
 }
 
 #[test]
@@ -352,12 +360,16 @@ fn a_node_that_was_being_given_the_hold_again_when_it_was_taken_away_is_owed() {
     let mut three = quorum(3);
     renewal(&mut three, &[renewed(Renewal::Renewed), renewed(Renewal::Renewed), renewed(Renewal::NotMine)], false);
     let (mut round, _) = three.begin(at(3), 1, &Op::Release { claim: claim() });
-    three.seeded(&claim(), 2, &granted(100));
+    three.repair_ended(&claim(), 2, &granted(100));
     for (node, found) in [true, true, false].into_iter().enumerate() {
         round.answered(&mut three, at(4), node, &said(Reply::Released(found)));
     }
-    let owed = Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: true });
-    assert_eq!(round.conclude(&mut three, at(5)).outcome, owed);
+    let outstanding = Outcome::Applied(Reply::PartlyReleased {
+        found: true,
+        outstanding: NodeSet::NONE.with(2),
+        may_still_arrive: true,
+    });
+    assert_eq!(round.conclude(&mut three, at(5)).outcome, outstanding);
 }
 
 #[test]
@@ -366,21 +378,21 @@ fn mere_completeness_is_waited_for_only_where_it_comes_soon() {
     let found = || said(Reply::Released(true));
     let (mut round, _) = three.begin(at(0), 1, &Op::Release { claim: claim() });
     round.answered(&mut three, at(1), 0, &found());
-    assert_eq!(round.rest(&three), Rest::Wait);
+    assert_eq!(round.status(&three), RoundStatus::Wait);
     round.answered(&mut three, at(1), 1, &found());
-    assert!(matches!(round.rest(&three), Rest::Until(until) if until < at(10)));
+    assert!(matches!(round.status(&three), RoundStatus::Until(until) if until < at(10)));
     round.conclude(&mut three, at(4));
     // it is known to be silent now
     let (mut round, _) = three.begin(at(5), 1, &Op::Release { claim: claim() });
     round.answered(&mut three, at(6), 0, &found());
     round.answered(&mut three, at(6), 1, &found());
-    assert_eq!(round.rest(&three), Rest::Over);
+    assert_eq!(round.status(&three), RoundStatus::Over);
 }
 
 #[test]
 fn an_inspection_shows_what_a_majority_sees() {
     let standing = |holder: &str, fence, left| {
-        said(Reply::Inspected(Some(crate::machine::Standing {
+        said(Reply::Inspected(Some(crate::machine::InspectedKey {
             kind: Ok(Kind::Mutex),
             holder: holder.as_bytes().to_vec(),
             count: 1,

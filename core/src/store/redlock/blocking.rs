@@ -10,7 +10,7 @@ use redis::Value;
 use super::RedlockState;
 use super::connectors::{ConnectResult, ConnectTicket};
 use super::late_replies::RoundInProgress;
-use crate::machine::quorum::{Rest, Round, Send as Request};
+use crate::machine::quorum::{NodeRequest as Request, QuorumRound, RoundStatus};
 use crate::machine::{Answer, Failure, Op, Outcome, Time};
 use crate::store::Interrupt;
 use crate::store::redis::command::request::{self, Announce, CommandForm};
@@ -80,15 +80,15 @@ pub(crate) fn call(
     };
     requests.send_all(round, request);
     loop {
-        let rest = round.rest(&store.quorum());
+        let rest = round.status(&store.quorum());
         let now = clock::now();
         let wake = match rest {
-            Rest::Over => match requests.wait_for_new_connections(begun, now) {
+            RoundStatus::Over => match requests.wait_for_new_connections(begun, now) {
                 Some(moment) => moment,
                 None => break,
             },
-            Rest::Until(moment) => moment,
-            Rest::Wait => Time::MAX,
+            RoundStatus::Until(moment) => moment,
+            RoundStatus::Wait => Time::MAX,
         };
         if now >= wake || interrupt.interrupted() || !requests.wait(round, now, wake) {
             break;
@@ -123,7 +123,7 @@ impl BlockingRound<'_> {
     }
 
     /// Sends the request to all its nodes.
-    fn send_all(&mut self, round: &mut Round, request: Request) {
+    fn send_all(&mut self, round: &mut QuorumRound, request: Request) {
         self.op = request.op;
         let bytes = request::command(&self.op, CommandForm::Sha, Announce::Timed).get_packed_command();
         let now = clock::now();
@@ -151,7 +151,7 @@ impl BlockingRound<'_> {
 
     fn send_to(
         &mut self,
-        round: &mut Round,
+        round: &mut QuorumRound,
         node: usize,
         mut connection: BlockingConnection,
         bytes: &[u8],
@@ -188,7 +188,7 @@ impl BlockingRound<'_> {
     }
 
     /// Requests a connection, unless an attempt failed a moment ago and the others suffice.
-    fn request_connection(&mut self, round: &mut Round, node: usize, bytes: &[u8], needed: bool) {
+    fn request_connection(&mut self, round: &mut QuorumRound, node: usize, bytes: &[u8], needed: bool) {
         let now = clock::now();
         let until = self.store.limit(now, self.deadline.until);
         match self.store.connectors[node].request(needed, until, &self.connected.0) {
@@ -201,7 +201,7 @@ impl BlockingRound<'_> {
     }
 
     /// Waits until something happens or `wake` has come. False when there is nothing to wait for.
-    fn wait(&mut self, round: &mut Round, now: Time, wake: Time) -> bool {
+    fn wait(&mut self, round: &mut QuorumRound, now: Time, wake: Time) -> bool {
         let mut limit = wake.min(now + if self.is_connecting() { CONNECT_POLL_INTERVAL } else { POLL_INTERVAL });
         let mut waits = false;
         for state in &self.nodes {
@@ -263,7 +263,7 @@ impl BlockingRound<'_> {
         self.nodes.iter().enumerate().filter(flying).map(|(node, _)| node).collect()
     }
 
-    fn read_reply(&mut self, round: &mut Round, node: usize) {
+    fn read_reply(&mut self, round: &mut QuorumRound, node: usize) {
         let NodeState::InFlight(mut flight) = std::mem::replace(&mut self.nodes[node], NodeState::Idle(None)) else {
             return;
         };
@@ -290,7 +290,7 @@ impl BlockingRound<'_> {
     }
 
     /// A connection that was put back into the pool is as good as a new one.
-    fn use_idle_connections(&mut self, round: &mut Round) {
+    fn use_idle_connections(&mut self, round: &mut QuorumRound) {
         for node in 0..self.nodes.len() {
             if matches!(self.nodes[node], NodeState::Connecting(_))
                 && let Some(connection) = self.store.nodes[node].pool.get_idle(clock::now())
@@ -301,7 +301,7 @@ impl BlockingRound<'_> {
         }
     }
 
-    fn on_connected(&mut self, round: &mut Round, node: usize, connection: Result<BlockingConnection, Failure>) {
+    fn on_connected(&mut self, round: &mut QuorumRound, node: usize, connection: Result<BlockingConnection, Failure>) {
         let pending = std::mem::replace(&mut self.nodes[node], NodeState::Idle(None));
         match (connection, pending) {
             (Ok(connection), NodeState::Connecting(pending)) => {
@@ -319,7 +319,7 @@ impl BlockingRound<'_> {
     }
 
     /// Fails the nodes whose time is up.
-    fn expire(&mut self, round: &mut Round) {
+    fn expire(&mut self, round: &mut QuorumRound) {
         let now = clock::now();
         for node in 0..self.nodes.len() {
             let over = match &self.nodes[node] {
@@ -345,12 +345,12 @@ impl BlockingRound<'_> {
         }
     }
 
-    fn answered(&mut self, round: &mut Round, node: usize, sent_at: Time, outcome: Outcome<Value>) {
+    fn answered(&mut self, round: &mut QuorumRound, node: usize, sent_at: Time, outcome: Outcome<Value>) {
         let answer = read(&self.store.nodes[node], &self.op, sent_at, outcome);
         self.deliver(round, node, &answer);
     }
 
-    fn deliver(&mut self, round: &mut Round, node: usize, answer: &Answer) {
+    fn deliver(&mut self, round: &mut QuorumRound, node: usize, answer: &Answer) {
         let more = round.answered(&mut self.store.quorum(), answer.received_at, node, answer);
         if let Some(request) = more {
             self.send_all(round, request);
@@ -359,7 +359,7 @@ impl BlockingRound<'_> {
 
     /// Puts the connections back; outstanding replies are skipped by their next users. Nodes that were sent nothing
     /// need no cleanup.
-    fn finish(mut self, round: &mut Round) {
+    fn finish(mut self, round: &mut QuorumRound) {
         let now = clock::now();
         for node in 0..self.nodes.len() {
             if matches!(self.nodes[node], NodeState::Connecting(_)) {

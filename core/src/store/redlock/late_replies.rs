@@ -10,7 +10,7 @@ use futures_util::stream::FuturesUnordered;
 
 use super::{RedlockState, SEND_OPTIONS};
 use crate::error::ErrorKind;
-use crate::machine::quorum::Round;
+use crate::machine::quorum::QuorumRound;
 use crate::machine::{Answer, Claim, Failure, Op, Outcome, Time};
 use crate::store::Boxed;
 use crate::store::redis::node::not_sent;
@@ -19,7 +19,7 @@ use crate::sys::clock;
 /// A round that tells the quorum of its end, however it ends: completed, dropped by its caller, or with its runtime.
 pub(crate) struct RoundInProgress {
     pub(crate) store: Arc<RedlockState>,
-    pub(crate) round: Round,
+    pub(crate) round: QuorumRound,
 }
 
 impl Drop for RoundInProgress {
@@ -53,7 +53,7 @@ pub(crate) async fn read_late_replies<F>(mut progress: RoundInProgress, mut requ
 where
     F: Future<Output = (usize, Answer)>,
 {
-    while !progress.round.late().is_empty()
+    while !progress.round.late_nodes().is_empty()
         && let Some((node, answer)) = requests.next().await
     {
         let now = clock::now();
@@ -66,7 +66,7 @@ where
 /// The background work that a blocking renewal leaves, if any.
 pub(crate) fn background_work(mut progress: RoundInProgress, op: &Op) -> Option<Boxed<()>> {
     let repairs = repairs(&mut progress, clock::now());
-    let nothing = repairs.is_empty() && progress.round.late().is_empty();
+    let nothing = repairs.is_empty() && progress.round.late_nodes().is_empty();
     (!nothing).then(|| -> Boxed<()> { Box::pin(finish_in_background(progress, repairs, op.clone())) })
 }
 
@@ -76,7 +76,7 @@ async fn finish_in_background(progress: RoundInProgress, repairs: Vec<Repair>, o
     repairs.into_iter().for_each(Repair::spawn);
     let store = progress.store.clone();
     let until = store.limit(clock::now(), Time::MAX);
-    let requests = progress.round.late().iter().map(|number| {
+    let requests = progress.round.late_nodes().iter().map(|number| {
         let (store, op) = (store.clone(), op.clone());
         async move {
             let (begun, node) = (clock::now(), &store.nodes[number]);
@@ -99,7 +99,7 @@ fn hold_is_over() -> Failure {
 
 /// The repairs that the round knows of by now.
 pub(crate) fn repairs(progress: &mut RoundInProgress, now: Time) -> Vec<Repair> {
-    let repairs = progress.round.seeds(&mut progress.store.quorum(), now, clock::wall_us());
+    let repairs = progress.round.repairs(&mut progress.store.quorum(), now, clock::wall_us());
     let store = &progress.store;
     let repair = |(claim, node, op)| Repair {
         store: store.clone(),
@@ -122,7 +122,7 @@ pub(crate) struct Repair {
 
 impl Drop for Repair {
     fn drop(&mut self) {
-        self.store.quorum().seeded(&self.claim, self.node, &self.answer);
+        self.store.quorum().repair_ended(&self.claim, self.node, &self.answer);
     }
 }
 
@@ -136,7 +136,7 @@ impl Repair {
         let until = self.store.limit(clock::now(), Time::MAX);
         let store = self.store.clone();
         let node = &store.nodes[self.node];
-        if node.manager.get(until).await.is_err() || !store.quorum().still_seeds(&self.claim) {
+        if node.manager.get(until).await.is_err() || !store.quorum().is_repair_wanted(&self.claim) {
             return;
         }
         tracing::debug!(server = %node.context.name, "gives a node the hold again that it had lost");

@@ -28,7 +28,7 @@ pub use self::address::RedlockNodes;
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
 use super::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
-use crate::machine::quorum::{Quorum, Rest, Round, Rules, Send as Request};
+use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
 use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::command::request::Announce;
@@ -99,9 +99,9 @@ fn run_observer(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> RunOb
         let Some(quorum) = quorum.upgrade() else { return };
         let now = clock::now();
         let mut quorum = lock(&quorum);
-        let before = quorum.barred_for(now, node);
-        quorum.introduced(now, node, life.as_ref());
-        let after = quorum.barred_for(now, node);
+        let before = quorum.ineligible_for(now, node);
+        quorum.on_connected(now, node, life.as_ref());
+        let after = quorum.ineligible_for(now, node);
         drop(quorum);
         if let (None, Some(left)) = (before, after) {
             tracing::warn!(
@@ -154,7 +154,7 @@ impl RedlockState {
         let patience = if matches!(op, Op::Renew { .. }) { Time::MAX } else { until };
         let mut requests = FuturesUnordered::new();
         let sent = Arc::new(SentNodes::default());
-        let launch = |round: &mut Round, requests: &mut FuturesUnordered<_>, request: Request| {
+        let launch = |round: &mut QuorumRound, requests: &mut FuturesUnordered<_>, request: Request| {
             let until = self.limit(clock::now(), patience);
             for number in request.nodes.iter() {
                 round.sending(number, self.nodes[number].manager.number());
@@ -173,13 +173,13 @@ impl RedlockState {
         };
         launch(round, &mut requests, request);
         loop {
-            let rest = round.rest(&self.quorum());
+            let rest = round.status(&self.quorum());
             let moment = match rest {
-                Rest::Over => break,
+                RoundStatus::Over => break,
                 // every node answers or fails within its time limit
-                Rest::Wait if patience == until => Time::MAX,
-                Rest::Wait => until,
-                Rest::Until(moment) => moment.min(until),
+                RoundStatus::Wait if patience == until => Time::MAX,
+                RoundStatus::Wait => until,
+                RoundStatus::Until(moment) => moment.min(until),
             };
             let next = if moment == Time::MAX {
                 requests.next().await
@@ -207,7 +207,7 @@ impl RedlockState {
         let answer = round.conclude(&mut self.quorum(), now);
         late_replies::repairs(&mut call, now).into_iter().for_each(late_replies::Repair::spawn);
         // requests in flight have been sent; only for a renewal are their answers still read
-        if !call.round.late().is_empty() {
+        if !call.round.late_nodes().is_empty() {
             tokio::spawn(late_replies::read_late_replies(call, requests));
         }
         answer
@@ -236,7 +236,7 @@ impl Store for RedlockStore {
     }
 
     fn over(&self, claim: &Claim) {
-        self.inner.quorum().over(claim);
+        self.inner.quorum().hold_ended(claim);
     }
 
     fn connection(&self) -> u64 {

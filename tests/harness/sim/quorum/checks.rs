@@ -70,7 +70,7 @@ impl World {
             if ended.gone {
                 continue;
             }
-            if ended.in_air > 0 || ended.rounds > 0 || self.clients[ended.client].janitor.owes(&ended.claim) {
+            if ended.in_air > 0 || ended.rounds > 0 || self.clients[ended.client].janitor.has(&ended.claim) {
                 self.ending.push(deed);
                 continue;
             }

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use onelock::machine::quorum::{Nodes, Quorum, Rest, Round, Rules, Send};
+use onelock::machine::quorum::{NodeRequest, NodeSet, Quorum, QuorumRound, RoundStatus, Rules};
 use onelock::machine::{
-    Alarm, Answer, Claim, Doubt, Duty, Janitor, Jitter, Op, Outcome, Renewal, Reply, Rivalry, Time, Watchdog,
+    Alarm, Answer, Claim, CleanupQueue, Jitter, Op, Outcome, PendingUndo, Renewal, Reply, Rivalry, Time, Uncertainty,
+    Watchdog,
 };
 
 use super::super::dice::Dice;
@@ -26,13 +27,13 @@ pub(super) enum Purpose {
     Attempt(usize),
     Attach(usize),
     Release(usize),
-    Renewal(onelock::machine::Round),
+    Renewal(onelock::machine::RenewalRound),
     Undo(u64),
 }
 
 /// A round under way.
 pub(super) struct Active {
-    pub(super) round: Round,
+    pub(super) round: QuorumRound,
     pub(super) purpose: Purpose,
     pub(super) op: Op,
     until: Time,
@@ -40,7 +41,7 @@ pub(super) struct Active {
     fences: Vec<Option<u64>>,
     verdicts: Vec<Option<Vec<Renewal>>>,
     /// The nodes that really renewed each hold.
-    renewed: Vec<Nodes>,
+    renewed: Vec<NodeSet>,
     lingers: bool,
 }
 
@@ -81,13 +82,13 @@ impl Active {
     }
 
     /// The nodes that really renewed this hold.
-    pub(super) fn renewed_on(&self, claim: &Claim) -> Nodes {
-        let Op::Renew { holds } = &self.op else { return Nodes::NONE };
+    pub(super) fn renewed_on(&self, claim: &Claim) -> NodeSet {
+        let Op::Renew { holds } = &self.op else { return NodeSet::NONE };
         let hold = holds.iter().zip(&self.renewed).find(|((other, _), _)| other == claim);
-        hold.map_or(Nodes::NONE, |(_, nodes)| *nodes)
+        hold.map_or(NodeSet::NONE, |(_, nodes)| *nodes)
     }
 
-    fn granted(&self) -> Nodes {
+    fn granted(&self) -> NodeSet {
         self.fences.iter().enumerate().filter(|(_, fence)| fence.is_some()).map(|(node, _)| node).collect()
     }
 }
@@ -97,7 +98,7 @@ pub(super) struct Client {
     pub(super) epoch: u32,
     pub(super) quorum: Quorum,
     pub(super) watchdog: Watchdog,
-    pub(super) janitor: Janitor,
+    pub(super) janitor: CleanupQueue,
     pub(super) jitter: Jitter,
     pub(super) rivalry: Rivalry,
     pub(super) conns: Vec<Option<usize>>,
@@ -120,7 +121,7 @@ impl Client {
             epoch: 1,
             quorum: Quorum::new(names, rules),
             watchdog: Watchdog::new(plan.node_timeout * 2, dice.jitter()),
-            janitor: Janitor::new(dice.jitter()),
+            janitor: CleanupQueue::new(dice.jitter()),
             jitter: dice.jitter(),
             rivalry: Rivalry::default(),
             conns: vec![None; plan.nodes.len()],
@@ -157,7 +158,7 @@ impl World {
         let id = process.next_round;
         process.next_round += 1;
         let (fences, verdicts) = (vec![None; nodes], vec![None; nodes]);
-        let renewed = vec![Nodes::NONE; if let Op::Renew { holds } = &op { holds.len() } else { 0 }];
+        let renewed = vec![NodeSet::NONE; if let Op::Renew { holds } = &op { holds.len() } else { 0 }];
         let renews = matches!(op, Op::Renew { .. });
         process.rounds.insert(id, Active { round, purpose, op, until, fences, verdicts, renewed, lingers: false });
         self.dispatch(client, id, &send);
@@ -183,7 +184,7 @@ impl World {
         }
     }
 
-    fn dispatch(&mut self, client: usize, id: u64, send: &Send) {
+    fn dispatch(&mut self, client: usize, id: u64, send: &NodeRequest) {
         let active = &self.clients[client].rounds[&id];
         let patience = if matches!(active.op, Op::Renew { .. }) { Time::MAX } else { active.until };
         let until = patience.min(self.local(client) + self.plan.node_timeout);
@@ -195,12 +196,12 @@ impl World {
     pub(super) fn node_answered(&mut self, client: usize, node: usize, to: &To, answer: &Answer) {
         let now = self.local(client);
         let process = &mut self.clients[client];
-        if process.quorum.barred_for(now, node).is_some() {
+        if process.quorum.ineligible_for(now, node).is_some() {
             self.tally.barred += 1;
         }
         let id = match to {
             To::Round(id) => *id,
-            To::Seed(claim) => return process.quorum.seeded(claim, node, answer),
+            To::Seed(claim) => return process.quorum.repair_ended(claim, node, answer),
         };
         let Some(active) = process.rounds.get_mut(&id) else { return self.heard_late(client, id, node, answer) };
         match &answer.outcome {
@@ -222,11 +223,11 @@ impl World {
         }
         let process = &mut self.clients[client];
         let Some(active) = process.rounds.get_mut(&id) else { return };
-        match active.round.rest(&process.quorum) {
-            Rest::Wait => {}
-            Rest::Over => self.conclude(client, id),
-            Rest::Until(_) if active.lingers => {}
-            Rest::Until(until) => {
+        match active.round.status(&process.quorum) {
+            RoundStatus::Wait => {}
+            RoundStatus::Over => self.conclude(client, id),
+            RoundStatus::Until(_) if active.lingers => {}
+            RoundStatus::Until(until) => {
                 active.lingers = true;
                 let epoch = process.epoch;
                 self.push(self.world_time(client, until), Event::Linger(client, epoch, id));
@@ -276,11 +277,11 @@ impl World {
             self.attached_wrongly(active.fences.iter().flatten().copied().min(), &mut answer);
         }
         let process = &mut self.clients[client];
-        let mut seeds = active.round.seeds(&mut process.quorum, now, wall);
+        let mut seeds = active.round.repairs(&mut process.quorum, now, wall);
         if self.bug == Some(Bug::SeedsRegardless) {
             seeds = active.seeds_regardless();
         }
-        let listens = !active.round.late().is_empty();
+        let listens = !active.round.late_nodes().is_empty();
         if !listens {
             active.round.end(&mut process.quorum);
         }
@@ -313,11 +314,11 @@ impl World {
         (0..self.nodes.len()).map(|node| self.number(client, node)).sum()
     }
 
-    pub(super) fn take_duty(&mut self, client: usize, deed: usize, doubt: Doubt, nodes: Nodes, quiet: bool) {
+    pub(super) fn take_duty(&mut self, client: usize, deed: usize, doubt: Uncertainty, nodes: NodeSet, quiet: bool) {
         let now = self.local(client);
         let Deed { claim, terms, .. } = &self.deeds[deed];
         let ttl = std::time::Duration::from_millis(terms.server_ttl_ms(terms.ttl));
-        let duty = Duty { nodes, quiet, ..Duty::new(claim.clone(), ttl, doubt) };
+        let duty = PendingUndo { nodes, quiet, ..PendingUndo::new(claim.clone(), ttl, doubt) };
         note!(self, "client {client}: deed {deed} is to be given back on {nodes:?}, {doubt:?}");
         self.clients[client].janitor.take(now, duty);
         self.run_janitor(client);
@@ -388,7 +389,7 @@ impl World {
                 Alarm::Jeopardy(_) => {}
                 Alarm::Lost(deed, reason) => {
                     let claim = self.deeds[deed as usize].claim.clone();
-                    self.clients[client].quorum.over(&claim);
+                    self.clients[client].quorum.hold_ended(&claim);
                     self.tally.losses += 1;
                     note!(self, "deed {deed} is lost: {}", reason.as_str());
                 }
@@ -396,7 +397,7 @@ impl World {
         }
     }
 
-    fn renewal_answered(&mut self, client: usize, round: &onelock::machine::Round, answer: &Answer) {
+    fn renewal_answered(&mut self, client: usize, round: &onelock::machine::RenewalRound, answer: &Answer) {
         let now = self.local(client);
         if let Outcome::Applied(Reply::Renewed(verdicts)) = &answer.outcome {
             self.tally.renewals += verdicts.iter().filter(|verdict| **verdict == Renewal::Renewed).count() as u64;

@@ -1,7 +1,7 @@
 //! A hold that is handed over: a proof goes to other clients, once or several times; whoever exchanges its token on a
 //! majority of the servers goes on with the hold.
 
-use onelock::machine::{Answer, Doubt, Guarded, Op, Outcome, Reply};
+use onelock::machine::{Answer, Guarded, Op, Outcome, Reply, Uncertainty};
 
 use super::Bug;
 use super::client::Purpose;
@@ -25,7 +25,7 @@ impl World {
             return false;
         }
         self.clients[client].watchdog.disarm(deed as u64);
-        self.clients[client].quorum.over(&self.deeds[deed].claim);
+        self.clients[client].quorum.hold_ended(&self.deeds[deed].claim);
         self.tasks[task].deed = None;
         for _ in 0..self.dice.pick(&[1, 2, 2, 3]) {
             let (client, receiver) = (self.dice.below(self.clients.len() as u64) as usize, self.tasks.len());
@@ -78,14 +78,14 @@ impl World {
         let Some(deed) = self.tasks[task].deed else { return };
         let known = &mut self.deeds[deed];
         let (doubt, again) = match &answer.outcome {
-            Outcome::Applied(Reply::Granted { .. }) => (Some(Doubt::Confirmed), false),
-            Outcome::Applied(Reply::Split { at_large, failure, .. }) => {
-                let doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
+            Outcome::Applied(Reply::Granted { .. }) => (Some(Uncertainty::Confirmed), false),
+            Outcome::Applied(Reply::Split { may_still_arrive: at_large, failure, .. }) => {
+                let doubt = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
                 (Some(doubt), failure.as_ref().is_some_and(|failure| failure.transient))
             }
             Outcome::Indeterminate(_) => {
                 known.doubt = None;
-                (Some(Doubt::AtLarge), true)
+                (Some(Uncertainty::MayStillArrive), true)
             }
             _ => (None, false),
         };
@@ -100,7 +100,7 @@ impl World {
                 self.deeds[deed].cell.grant(deadline);
                 self.deeds[deed].fence = *fence;
                 let (claim, cell) = (self.deeds[deed].claim.clone(), self.deeds[deed].cell.clone());
-                let guarded = Guarded { claim, cell, ttl: terms.ttl, terms };
+                let guarded = Guarded { claim, state: cell, ttl: terms.ttl, terms };
                 self.clients[client].watchdog.arm(now, deed as u64, guarded);
                 self.run_watchdog(client);
                 self.tally.attached += 1;

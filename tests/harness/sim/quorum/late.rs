@@ -29,7 +29,7 @@ impl World {
         let Some(mut active) = process.late.remove(&id) else { return };
         self.tally.late += u64::from(matches!(answer.outcome, Outcome::Applied(_)));
         active.round.answered(&mut process.quorum, now, node, answer);
-        let mut seeds = active.round.seeds(&mut process.quorum, now, wall);
+        let mut seeds = active.round.repairs(&mut process.quorum, now, wall);
         if self.bug == Some(Bug::LateSeedsRegardless)
             && let Outcome::Applied(Reply::Renewed(verdicts)) = &answer.outcome
         {
@@ -38,7 +38,7 @@ impl World {
         self.tally.late_seeds += seeds.len() as u64;
         self.give_again(client, &active, seeds);
         let process = &mut self.clients[client];
-        if active.round.late().is_empty() {
+        if active.round.late_nodes().is_empty() {
             active.round.end(&mut process.quorum);
         } else {
             process.late.insert(id, active);
@@ -56,7 +56,7 @@ impl World {
                 let now = self.local(client);
                 let outcome = Outcome::Applied(Reply::Granted { fence: None, again: false });
                 let told = Answer { sent_at: now, received_at: now, connection: 0, server_time_us: None, outcome };
-                self.clients[client].quorum.seeded(&claim, node, &told);
+                self.clients[client].quorum.repair_ended(&claim, node, &told);
             }
             self.submit(client, node, op, To::Seed(claim), until);
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onelock::ErrorKind;
 use onelock::machine::model::{Model, Value};
-use onelock::machine::quorum::Life;
+use onelock::machine::quorum::ServerRun;
 use onelock::machine::{Answer, Failure, Key, Op, Outcome, Renewal, Reply, Time, naming};
 
 use super::super::clock::ServerClock;
@@ -49,9 +49,9 @@ impl Node {
         }
     }
 
-    fn life(&self, now: u64) -> Life {
+    fn life(&self, now: u64) -> ServerRun {
         let uptime = (now.cast_signed() - self.started).cast_unsigned() / 1_000_000_000;
-        Life { run_id: [self.run; 40], uptime: Duration::from_secs(uptime), keeps_data: self.keeps }
+        ServerRun { run_id: [self.run; 40], uptime: Duration::from_secs(uptime), keeps_data: self.keeps }
     }
 }
 
@@ -180,7 +180,7 @@ impl World {
         }
         (self.conns[conn].open, self.conns[conn].run) = (true, self.nodes[node].run);
         let (life, local) = (self.nodes[node].life(self.now), self.local(client));
-        self.clients[client].quorum.introduced(local, node, Some(&life));
+        self.clients[client].quorum.on_connected(local, node, Some(&life));
         for id in std::mem::take(&mut self.conns[conn].pending) {
             if !self.requests[id].done {
                 self.transmit(id);
@@ -193,7 +193,7 @@ impl World {
         if let To::Seed(claim) = &self.requests[id].to {
             let claim = claim.clone();
             let careless = matches!(self.bug, Some(Bug::LateSeedsRegardless | Bug::SeedsRegardless | Bug::SeedsUntold));
-            if !careless && !self.clients[client].quorum.still_seeds(&claim) {
+            if !careless && !self.clients[client].quorum.is_repair_wanted(&claim) {
                 self.finish(id, Outcome::NotApplied(away("the hold is over")), None);
                 return self.landed(id);
             }
@@ -268,7 +268,7 @@ impl World {
                 let deed = World::deed_of(claim);
                 let known = &self.deeds[deed];
                 // carried out when the node had been given up without an undo
-                let owed = !known.ended || known.rounds > 0 || self.clients[known.client].janitor.owes(&known.claim);
+                let owed = !known.ended || known.rounds > 0 || self.clients[known.client].janitor.has(&known.claim);
                 self.deeds[deed].late_copy[node] |= known.undone[node].is_none() && !owed;
             }
             Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock::machine::{
-    Acquire, Answer, Doubt, Giving, Guarded, Nodes, Op, Outcome, Patience, Reply, Step, Terms, Time, Token, Verdict,
-    naming,
+    Acquire, AcquireLimits, Answer, BeginRelease, Guarded, NodeSet, Op, Outcome, Reply, Step, Terms, Time, Token,
+    Uncertainty, Verdict, naming,
 };
 
 use super::Bug;
@@ -71,7 +71,7 @@ impl World {
         let terms =
             Terms { ttl: self.plan.ttl, auto_renew: self.dice.chance(self.plan.auto_renew), ..Terms::default() };
         let wait = self.dice.chance(300).then(|| self.dice.span(Duration::ZERO, self.plan.ttl * 3));
-        let patience = Patience {
+        let patience = AcquireLimits {
             wait,
             connect_timeout: self.plan.node_timeout,
             request_timeout: self.plan.node_timeout * 2,
@@ -139,7 +139,7 @@ impl World {
         }
     }
 
-    pub(super) fn attempt_answered(&mut self, task: usize, answer: &Answer, granted: Nodes) {
+    pub(super) fn attempt_answered(&mut self, task: usize, answer: &Answer, granted: NodeSet) {
         let client = self.tasks[task].client;
         let now = self.local(client);
         let Some(deed) = self.tasks[task].deed else { return };
@@ -147,16 +147,18 @@ impl World {
         let known = &mut self.deeds[deed];
         let mut only = None;
         match &answer.outcome {
-            Outcome::Applied(Reply::Granted { .. }) => known.doubt = Some(known.doubt.unwrap_or(Doubt::Confirmed)),
-            Outcome::Applied(Reply::Split { at_large, tie, failure, .. }) => {
+            Outcome::Applied(Reply::Granted { .. }) => {
+                known.doubt = Some(known.doubt.unwrap_or(Uncertainty::Confirmed));
+            }
+            Outcome::Applied(Reply::Split { may_still_arrive: at_large, tie, failure, .. }) => {
                 self.tally.splits += 1;
                 self.tally.ties += u64::from(*tie && failure.is_none());
                 known.quiet = known.doubt.is_none();
-                let doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
+                let doubt = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
                 known.doubt = Some(known.doubt.unwrap_or(doubt));
                 only = Some(granted);
             }
-            Outcome::Indeterminate(_) => known.doubt = Some(Doubt::AtLarge),
+            Outcome::Indeterminate(_) => known.doubt = Some(Uncertainty::MayStillArrive),
             _ => {}
         }
         let token = call.answered(now, answer, &mut self.clients[client].jitter);
@@ -166,12 +168,12 @@ impl World {
                 Some(Bug::UndoWhereGranted) if only.is_some() => {
                     self.end_deed(deed);
                     if !granted.is_empty() {
-                        self.take_duty(client, deed, Doubt::Confirmed, granted, true);
+                        self.take_duty(client, deed, Uncertainty::Confirmed, granted, true);
                     }
                 }
                 Some(Bug::TokenReused) if only.is_some() => {
                     if let Some(doubt) = self.deeds[deed].doubt {
-                        self.take_duty(client, deed, doubt, Nodes::ALL, true);
+                        self.take_duty(client, deed, doubt, NodeSet::ALL, true);
                     }
                     self.step(task);
                     return;
@@ -191,7 +193,7 @@ impl World {
         self.end_deed(deed);
         if let Some(doubt) = self.deeds[deed].doubt {
             let quiet = self.deeds[deed].quiet;
-            self.take_duty(client, deed, doubt, Nodes::ALL, quiet);
+            self.take_duty(client, deed, doubt, NodeSet::ALL, quiet);
         }
     }
 
@@ -218,7 +220,7 @@ impl World {
         self.deeds[deed].fence = fence;
         let guarded = Guarded {
             claim: self.deeds[deed].claim.clone(),
-            cell: self.deeds[deed].cell.clone(),
+            state: self.deeds[deed].cell.clone(),
             ttl: terms.ttl,
             terms,
         };
@@ -237,8 +239,8 @@ impl World {
         let Some(deed) = self.tasks[task].deed else { return };
         let now = self.local(client);
         self.clients[client].watchdog.disarm(deed as u64);
-        self.clients[client].quorum.over(&self.deeds[deed].claim);
-        let held = self.deeds[deed].cell.begin_release(now) == Giving::Held;
+        self.clients[client].quorum.hold_ended(&self.deeds[deed].claim);
+        let held = self.deeds[deed].cell.begin_release(now) == BeginRelease::Held;
         if !held || self.dice.chance(100) {
             // lost or dropped
             self.retire(task);
@@ -255,15 +257,15 @@ impl World {
         let Some(deed) = self.tasks[task].deed.take() else { return };
         self.end_deed(deed);
         match &answer.outcome {
-            Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) => {
+            Outcome::Applied(Reply::PartlyReleased { outstanding: owed, may_still_arrive: at_large, .. }) => {
                 self.tally.owed += 1;
-                let doubt = if *at_large { Doubt::AtLarge } else { Doubt::Confirmed };
+                let doubt = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
                 self.take_duty(client, deed, doubt, *owed, false);
             }
             Outcome::Applied(_) => {}
             _ => {
-                let doubt = self.deeds[deed].doubt.unwrap_or(Doubt::Confirmed);
-                self.take_duty(client, deed, doubt, Nodes::ALL, false);
+                let doubt = self.deeds[deed].doubt.unwrap_or(Uncertainty::Confirmed);
+                self.take_duty(client, deed, doubt, NodeSet::ALL, false);
             }
         }
         self.idle(task);
@@ -291,11 +293,11 @@ impl World {
     /// A round for this deed goes on without anybody who listens.
     pub(super) fn in_flight(&mut self, deed: usize, client: usize, connection: u64) {
         let ordered = connection != 0 && self.connection(client) == connection;
-        let doubt = if ordered { Doubt::Ordered(connection) } else { Doubt::AtLarge };
+        let doubt = if ordered { Uncertainty::Ordered(connection) } else { Uncertainty::MayStillArrive };
         let known = &mut self.deeds[deed];
         known.doubt = match known.doubt {
-            None | Some(Doubt::Confirmed) => Some(doubt),
-            _ => Some(Doubt::AtLarge),
+            None | Some(Uncertainty::Confirmed) => Some(doubt),
+            _ => Some(Uncertainty::MayStillArrive),
         };
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-use onelock::machine::{Acquire, Claim, Doubt, Key, Kind, LeaseCell, Outcome, Reply, Terms, Time};
+use onelock::machine::{Acquire, Claim, Key, Kind, LeaseState, Outcome, Reply, Terms, Time, Uncertainty};
 
 use super::super::Violation;
 use super::super::dice::Dice;
@@ -72,13 +72,13 @@ impl Ord for Queued {
 pub(super) struct Deed {
     pub(super) client: usize,
     pub(super) claim: Claim,
-    pub(super) cell: Arc<LeaseCell>,
+    pub(super) cell: Arc<LeaseState>,
     pub(super) terms: Arc<Terms>,
     pub(super) fence: Option<u64>,
     /// The deed whose hold it goes on with.
     pub(super) from: Option<usize>,
     /// What its requests may have left behind, as the client knows it.
-    pub(super) doubt: Option<Doubt>,
+    pub(super) doubt: Option<Uncertainty>,
     pub(super) quiet: bool,
     /// It is over for its client; what is left of it is somebody's duty.
     pub(super) ended: bool,
@@ -341,7 +341,7 @@ impl World {
         self.deeds.push(Deed {
             client,
             claim,
-            cell: Arc::new(LeaseCell::new()),
+            cell: Arc::new(LeaseState::new()),
             terms,
             fence: None,
             from: None,

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{request, server_error};
 use crate::error::ErrorKind;
-use crate::machine::{Failure, Kind, Op, Outcome, Renewal, Reply, Standing, stored_token, token};
+use crate::machine::{Failure, InspectedKey, Kind, Op, Outcome, Renewal, Reply, stored_token, token};
 use crate::store::redis::resp::value;
 
 /// Fencing tokens are below this: from here on Lua and JavaScript round them, and two holders could have the same. A
@@ -226,11 +226,11 @@ fn inspected(items: &mut Items) -> Option<Reply> {
     standing(found, items).map(|standing| Reply::Inspected(Some(standing)))
 }
 
-fn standing(found: String, items: &mut Items) -> Option<Standing> {
+fn standing(found: String, items: &mut Items) -> Option<InspectedKey> {
     let ttl_left_ms = left(items.int()?);
     let Some(holder) = items.text() else {
         let holder = Vec::new();
-        return Some(Standing { kind: Err(found), holder, count: 0, ttl_left_ms, fence: None, info: None });
+        return Some(InspectedKey { kind: Err(found), holder, count: 0, ttl_left_ms, fence: None, info: None });
     };
     let (kind, count) = match found.as_str() {
         "string" => (Kind::Mutex, 1),
@@ -239,7 +239,7 @@ fn standing(found: String, items: &mut Items) -> Option<Standing> {
     };
     let fence = stored_token(&items.text()?);
     let info = items.text().filter(|info| !info.is_empty());
-    Some(Standing { kind: Ok(kind), holder, count, ttl_left_ms, fence, info })
+    Some(InspectedKey { kind: Ok(kind), holder, count, ttl_left_ms, fence, info })
 }
 
 #[cfg(test)]
@@ -325,7 +325,7 @@ mod tests {
             assert_eq!(read(&release(), array(&[Value::Int(5), Value::Int(number)])), timed);
         }
         let Op::Release { claim } = release() else { unreachable!() };
-        let retain = Op::Retain { claim, nodes: crate::machine::Nodes::ALL, rest_ms: 1 };
+        let retain = Op::Retain { claim, nodes: crate::machine::NodeSet::ALL, rest_ms: 1 };
         let reading = read(&retain, array(&[Value::Int(5), Value::Int(1), Value::Int(0)]));
         assert_eq!(reading, DecodedReply { server_time_us: Some(5), outcome: released(true), publish_refused: true });
     }

@@ -273,10 +273,10 @@ mod tests {
             ["2", "k", "onelock_fence:{k}", "m", "tok", "8", "9"]
         );
         assert_eq!(
-            words(&Op::Retain { claim: claim(Kind::Mutex), nodes: crate::machine::Nodes::ALL, rest_ms: 7 }),
+            words(&Op::Retain { claim: claim(Kind::Mutex), nodes: crate::machine::NodeSet::ALL, rest_ms: 7 }),
             ["1", "k", "m", "tok", "7", "onelock_channel:{k}"]
         );
-        let undo = Op::Undo { claim: claim(Kind::Mutex), nodes: crate::machine::Nodes::ALL, quiet: true };
+        let undo = Op::Undo { claim: claim(Kind::Mutex), nodes: crate::machine::NodeSet::ALL, quiet: true };
         assert_eq!(words(&undo), ["1", "k", "m", "tok", ""]);
         assert_eq!(words(&Op::Inspect { key: b"k"[..].into() }), ["2", "k", "onelock_fence:{k}"]);
         assert_eq!(

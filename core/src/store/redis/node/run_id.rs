@@ -6,14 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine::quorum::Life;
+use crate::machine::quorum::ServerRun;
 
 /// Called for every connection, before any request is sent on it.
 #[derive(Clone)]
-pub(crate) struct RunObserver(Arc<dyn Fn(Option<Life>) + Send + Sync>);
+pub(crate) struct RunObserver(Arc<dyn Fn(Option<ServerRun>) + Send + Sync>);
 
 impl RunObserver {
-    pub(crate) fn new(told: impl Fn(Option<Life>) + Send + Sync + 'static) -> RunObserver {
+    pub(crate) fn new(told: impl Fn(Option<ServerRun>) + Send + Sync + 'static) -> RunObserver {
         RunObserver(Arc::new(told))
     }
 
@@ -38,14 +38,14 @@ impl fmt::Debug for RunObserver {
     }
 }
 
-fn parse_run(info: &str) -> Option<Life> {
+fn parse_run(info: &str) -> Option<ServerRun> {
     let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
     let field = |name: &str| fields.get(name).map(|value| value.trim());
     let name = field("run_id")?.as_bytes();
     let mut run_id = [0; 40];
     let length = name.len().min(run_id.len());
     run_id[..length].copy_from_slice(&name[..length]);
-    Some(Life {
+    Some(ServerRun {
         run_id,
         uptime: Duration::from_secs(field("uptime_in_seconds")?.parse().ok()?),
         keeps_data: field("aof_enabled") == Some("1"),

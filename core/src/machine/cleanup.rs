@@ -7,37 +7,37 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::machine::{Answer, Claim, Jitter, Nodes, Op, Outcome, Reply, Time};
+use crate::machine::{Answer, Claim, Jitter, NodeSet, Op, Outcome, Reply, Time};
 
 /// Names one obligation.
-pub type DutyId = u64;
+pub type UndoId = u64;
 
 const RETRY_MIN: Duration = Duration::from_millis(20);
 const RETRY_MAX: Duration = Duration::from_secs(2);
 /// How long an undo is tried on a server that never answers, beyond twice its ttl.
-const PATIENCE: Duration = Duration::from_secs(60);
+const UNANSWERED_LIMIT: Duration = Duration::from_secs(60);
 
 /// An undo to be sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Duty {
+pub struct PendingUndo {
     /// Key, kind and token.
     pub claim: Claim,
     /// How long the key lives on the server if nobody removes it.
     pub server_ttl: Duration,
     /// Which requests may have created it.
-    pub doubt: Doubt,
+    pub uncertainty: Uncertainty,
     /// The nodes on which it may be, if the store has several.
-    pub nodes: Nodes,
+    pub nodes: NodeSet,
     /// It never was a hold: its release is not announced.
     pub quiet: bool,
     /// The key stays, held by nobody, until then.
     pub stays_until: Time,
 }
 
-impl Duty {
+impl PendingUndo {
     /// An undo on every node, which is announced.
-    pub fn new(claim: Claim, server_ttl: Duration, doubt: Doubt) -> Duty {
-        Duty { claim, server_ttl, doubt, nodes: Nodes::ALL, quiet: false, stays_until: Time::ZERO }
+    pub fn new(claim: Claim, server_ttl: Duration, uncertainty: Uncertainty) -> PendingUndo {
+        PendingUndo { claim, server_ttl, uncertainty, nodes: NodeSet::ALL, quiet: false, stays_until: Time::ZERO }
     }
 
     fn op(&self, now: Time) -> Op {
@@ -45,7 +45,7 @@ impl Duty {
         if let Some(rest_ms) = rest_ms(now, self.stays_until) {
             return Op::Retain { claim, nodes: self.nodes, rest_ms };
         }
-        if self.nodes == Nodes::ALL && !self.quiet {
+        if self.nodes == NodeSet::ALL && !self.quiet {
             return Op::Release { claim };
         }
         Op::Undo { claim, nodes: self.nodes, quiet: self.quiet }
@@ -53,9 +53,9 @@ impl Duty {
 }
 
 /// The operation that releases a hold at `now` whose key has to stay until then.
-pub fn giving_back(now: Time, claim: Claim, stays_until: Time) -> Op {
+pub fn release_op(now: Time, claim: Claim, stays_until: Time) -> Op {
     match rest_ms(now, stays_until) {
-        Some(rest_ms) => Op::Retain { claim, nodes: Nodes::ALL, rest_ms },
+        Some(rest_ms) => Op::Retain { claim, nodes: NodeSet::ALL, rest_ms },
         None => Op::Release { claim },
     }
 }
@@ -68,41 +68,41 @@ fn rest_ms(now: Time, stays_until: Time) -> Option<u64> {
 
 /// What is known about the request that may have created the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub enum Uncertainty {
     /// The server confirmed the grant: the first answered release settles it.
     Confirmed,
     /// Requests went out on this ordered connection only: an undo answered on the same one settles it.
     Ordered(u64),
     /// Requests may still arrive on another connection.
-    AtLarge,
+    MayStillArrive,
 }
 
 #[derive(Debug)]
-struct Open {
-    duty: Duty,
+struct OpenUndo {
+    undo: PendingUndo,
     next: Time,
     in_flight: bool,
     tries: u32,
     /// When to stop: not known to be answered yet, or one ttl after the first answer.
     until: Time,
     /// When to stop asking nodes that never answer.
-    patience: Time,
+    give_up_at: Time,
     answered: bool,
 }
 
 /// The open undos. Pure: the driver holds it behind a mutex and sleeps until [`CleanupQueue::wake_at`].
 #[derive(Debug)]
-pub struct Janitor {
-    open: HashMap<DutyId, Open>,
-    timers: BTreeSet<(Time, DutyId)>,
-    next_id: DutyId,
+pub struct CleanupQueue {
+    open: HashMap<UndoId, OpenUndo>,
+    timers: BTreeSet<(Time, UndoId)>,
+    next_id: UndoId,
     jitter: Jitter,
 }
 
-impl Janitor {
+impl CleanupQueue {
     /// No duties.
-    pub fn new(jitter: Jitter) -> Janitor {
-        Janitor { open: HashMap::new(), timers: BTreeSet::new(), next_id: 0, jitter }
+    pub fn new(jitter: Jitter) -> CleanupQueue {
+        CleanupQueue { open: HashMap::new(), timers: BTreeSet::new(), next_id: 0, jitter }
     }
 
     /// How many duties are open.
@@ -127,17 +127,17 @@ impl Janitor {
     }
 
     /// Adds an undo; it is due at once.
-    pub fn take(&mut self, now: Time, duty: Duty) -> DutyId {
+    pub fn take(&mut self, now: Time, undo: PendingUndo) -> UndoId {
         let id = self.next_id;
         self.next_id += 1;
-        let patience = now + duty.server_ttl * 2 + PATIENCE;
-        let until = match duty.doubt {
+        let give_up_at = now + undo.server_ttl * 2 + UNANSWERED_LIMIT;
+        let until = match undo.uncertainty {
             // the key dies by itself
-            Doubt::Confirmed if duty.nodes == Nodes::ALL => now + duty.server_ttl,
+            Uncertainty::Confirmed if undo.nodes == NodeSet::ALL => now + undo.server_ttl,
             // a node that has not answered yet may carry the acquire out late
-            _ => patience,
+            _ => give_up_at,
         };
-        let open = Open { until, patience, duty, next: now, in_flight: false, tries: 0, answered: false };
+        let open = OpenUndo { until, give_up_at, undo, next: now, in_flight: false, tries: 0, answered: false };
         self.open.insert(id, open);
         self.timers.insert((now, id));
         id
@@ -149,7 +149,7 @@ impl Janitor {
     }
 
     /// The releases to send at `now`.
-    pub fn poll(&mut self, now: Time) -> Vec<(DutyId, Op)> {
+    pub fn poll(&mut self, now: Time) -> Vec<(UndoId, Op)> {
         let mut sends = Vec::new();
         while let Some(&(time, id)) = self.timers.first() {
             if time > now {
@@ -158,36 +158,36 @@ impl Janitor {
             self.timers.pop_first();
             if let Some(open) = self.open.get_mut(&id) {
                 // an acquire may arrive late, so the undo is sent once more at the very end
-                let last_word = open.answered && open.duty.doubt != Doubt::Confirmed;
+                let last_word = open.answered && open.undo.uncertainty != Uncertainty::Confirmed;
                 if now >= open.until && open.tries > 0 && !last_word {
                     self.open.remove(&id);
                     continue;
                 }
                 open.in_flight = true;
                 open.tries += 1;
-                sends.push((id, open.duty.op(now)));
+                sends.push((id, open.undo.op(now)));
             }
         }
         sends
     }
 
     /// An undo was answered, or failed. True when it is done.
-    pub fn answered(&mut self, now: Time, id: DutyId, answer: &Answer) -> bool {
+    pub fn answered(&mut self, now: Time, id: UndoId, answer: &Answer) -> bool {
         let Some(open) = self.open.get_mut(&id) else { return true };
         open.in_flight = false;
         let done = match &answer.outcome {
             Outcome::Applied(_) => {
-                let settled = match open.duty.doubt {
-                    Doubt::Confirmed => true,
-                    Doubt::Ordered(connection) => answer.connection != 0 && answer.connection == connection,
-                    Doubt::AtLarge => false,
+                let settled = match open.undo.uncertainty {
+                    Uncertainty::Confirmed => true,
+                    Uncertainty::Ordered(connection) => answer.connection != 0 && answer.connection == connection,
+                    Uncertainty::MayStillArrive => false,
                 };
-                if let Outcome::Applied(Reply::PartlyReleased { owed, at_large, .. }) = &answer.outcome {
-                    return self.answered_by_some(now, id, *owed, *at_large, settled);
+                if let Outcome::Applied(Reply::PartlyReleased { outstanding, may_still_arrive, .. }) = &answer.outcome {
+                    return self.answered_by_some(now, id, *outstanding, *may_still_arrive, settled);
                 }
                 if !open.answered {
                     open.answered = true;
-                    open.until = now + open.duty.server_ttl;
+                    open.until = now + open.undo.server_ttl;
                     open.tries = 1;
                 }
                 settled
@@ -197,7 +197,7 @@ impl Janitor {
             Outcome::Indeterminate(failure) => {
                 // what a majority confirmed, the others may carry out late
                 if failure.kind == ErrorKind::NoQuorum {
-                    open.until = open.until.max(open.patience);
+                    open.until = open.until.max(open.give_up_at);
                 }
                 false
             }
@@ -206,34 +206,41 @@ impl Janitor {
             self.open.remove(&id);
             return true;
         }
-        self.again(now, id);
+        self.schedule_retry(now, id);
         false
     }
 
     /// Some of several nodes answered. The undo continues on the others; where late requests are possible, it continues
     /// on those that answered too, as a separate entry.
-    fn answered_by_some(&mut self, now: Time, id: DutyId, owed: Nodes, at_large: bool, settled: bool) -> bool {
+    fn answered_by_some(
+        &mut self,
+        now: Time,
+        id: UndoId,
+        outstanding: NodeSet,
+        may_still_arrive: bool,
+        settled: bool,
+    ) -> bool {
         let Some(open) = self.open.get_mut(&id) else { return true };
-        let (tries, duty) = (open.tries, open.duty.clone());
+        let (tries, undo) = (open.tries, open.undo.clone());
         open.in_flight = false;
-        open.duty.nodes = owed;
+        open.undo.nodes = outstanding;
         // what a majority confirmed, these may carry out late
-        open.until = open.until.max(open.patience);
-        if at_large {
-            open.duty.doubt = Doubt::AtLarge;
+        open.until = open.until.max(open.give_up_at);
+        if may_still_arrive {
+            open.undo.uncertainty = Uncertainty::MayStillArrive;
         }
         let over = now >= open.until;
         if over {
             self.open.remove(&id);
         } else {
-            self.again(now, id);
+            self.schedule_retry(now, id);
         }
-        let done = duty.nodes.but(owed);
+        let done = undo.nodes.but(outstanding);
         if !settled && !done.is_empty() {
-            let rest = Open {
-                until: now + duty.server_ttl,
-                patience: now + duty.server_ttl,
-                duty: Duty { nodes: done, ..duty },
+            let rest = OpenUndo {
+                until: now + undo.server_ttl,
+                give_up_at: now + undo.server_ttl,
+                undo: PendingUndo { nodes: done, ..undo },
                 next: now,
                 in_flight: false,
                 tries,
@@ -242,20 +249,20 @@ impl Janitor {
             let rest_id = self.next_id;
             self.next_id += 1;
             self.open.insert(rest_id, rest);
-            self.again(now, rest_id);
+            self.schedule_retry(now, rest_id);
         }
         over
     }
 
     /// Whether an undo of this claim is open.
-    pub fn owes(&self, claim: &Claim) -> bool {
-        self.open.values().any(|open| open.duty.claim == *claim)
+    pub fn has(&self, claim: &Claim) -> bool {
+        self.open.values().any(|open| open.undo.claim == *claim)
     }
 
     /// Sets the time of the next try.
-    fn again(&mut self, now: Time, id: DutyId) {
+    fn schedule_retry(&mut self, now: Time, id: UndoId) {
         let Some(open) = self.open.get_mut(&id) else { return };
-        let most = RETRY_MAX.min(open.duty.server_ttl / 4).max(RETRY_MIN);
+        let most = RETRY_MAX.min(open.undo.server_ttl / 4).max(RETRY_MIN);
         let backoff = RETRY_MIN.saturating_mul(1 << open.tries.min(10)).min(most);
         open.next = (now + self.jitter.between(backoff / 2, backoff)).min(open.until);
         self.timers.insert((open.next, id));
@@ -271,9 +278,9 @@ mod tests {
         Time::from_millis(ms)
     }
 
-    fn duty(doubt: Doubt) -> Duty {
+    fn undo(uncertainty: Uncertainty) -> PendingUndo {
         let claim = Claim { kind: Kind::Mutex, key: b"a".as_slice().into(), token: "onelock1:0".into() };
-        Duty::new(claim, Duration::from_secs(1), doubt)
+        PendingUndo::new(claim, Duration::from_secs(1), uncertainty)
     }
 
     fn reply(connection: u64) -> Answer {
@@ -288,8 +295,8 @@ mod tests {
 
     #[test]
     fn the_same_ordered_connection_needs_one_answer() {
-        let mut janitor = Janitor::new(Jitter::new(1));
-        let id = janitor.take(at(5), duty(Doubt::Ordered(3)));
+        let mut janitor = CleanupQueue::new(Jitter::new(1));
+        let id = janitor.take(at(5), undo(Uncertainty::Ordered(3)));
         assert_eq!(janitor.wake_at(), at(5));
         assert_eq!(janitor.poll(at(5)).len(), 1);
         assert!(janitor.answered(at(6), id, &reply(3)));
@@ -298,8 +305,8 @@ mod tests {
 
     #[test]
     fn on_another_connection_it_is_repeated_for_one_ttl_after_the_first_answer() {
-        let mut janitor = Janitor::new(Jitter::new(1));
-        let id = janitor.take(at(0), duty(Doubt::Ordered(3)));
+        let mut janitor = CleanupQueue::new(Jitter::new(1));
+        let id = janitor.take(at(0), undo(Uncertainty::Ordered(3)));
         let mut sends = 0;
         let mut now = at(0);
         while !janitor.is_empty() {
@@ -321,8 +328,8 @@ mod tests {
 
     #[test]
     fn a_confirmed_grant_needs_one_answer_and_is_not_chased_past_its_ttl() {
-        let mut janitor = Janitor::new(Jitter::new(1));
-        let id = janitor.take(at(0), duty(Doubt::Confirmed));
+        let mut janitor = CleanupQueue::new(Jitter::new(1));
+        let id = janitor.take(at(0), undo(Uncertainty::Confirmed));
         let mut now = at(0);
         while !janitor.is_empty() {
             now = janitor.wake_at();
@@ -331,7 +338,7 @@ mod tests {
             }
         }
         assert!(now <= at(1000), "{now:?}");
-        let id2 = janitor.take(at(0), duty(Doubt::Confirmed));
+        let id2 = janitor.take(at(0), undo(Uncertainty::Confirmed));
         assert_ne!(id, id2);
         janitor.poll(at(0));
         assert!(janitor.answered(at(1), id2, &reply(9)));
@@ -339,8 +346,8 @@ mod tests {
 
     #[test]
     fn a_server_that_refuses_to_write_is_asked_again_until_the_key_ends() {
-        let mut janitor = Janitor::new(Jitter::new(1));
-        let id = janitor.take(at(0), duty(Doubt::Confirmed));
+        let mut janitor = CleanupQueue::new(Jitter::new(1));
+        let id = janitor.take(at(0), undo(Uncertainty::Confirmed));
         let misconf = Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, "MISCONF"));
         let refusal = Answer { outcome: misconf, ..reply(1) };
         assert_eq!(janitor.poll(at(0)).len(), 1);
@@ -353,36 +360,41 @@ mod tests {
 
     #[test]
     fn nodes_that_did_not_answer_are_gone_on_with_and_doubt_with_all() {
-        let partly = |owed, at_large| {
-            let outcome = Outcome::Applied(Reply::PartlyReleased { found: false, owed, at_large });
+        let partly = |outstanding, may_still_arrive| {
+            let outcome = Outcome::Applied(Reply::PartlyReleased { found: false, outstanding, may_still_arrive });
             Answer { outcome, ..reply(0) }
         };
-        let asked = |sends: Vec<(DutyId, Op)>| -> Vec<Nodes> {
-            let nodes = |op| if let Op::Undo { nodes, .. } = op { nodes } else { Nodes::ALL };
+        let asked = |sends: Vec<(UndoId, Op)>| -> Vec<NodeSet> {
+            let nodes = |op| if let Op::Undo { nodes, .. } = op { nodes } else { NodeSet::ALL };
             sends.into_iter().map(|(_, op)| nodes(op)).collect()
         };
-        let two = Nodes::NONE.with(2);
-        for (doubt, parts) in [(Doubt::Confirmed, 1), (Doubt::AtLarge, 2), (Doubt::Ordered(3), 2)] {
-            let mut janitor = Janitor::new(Jitter::new(1));
-            let id = janitor.take(at(0), duty(doubt));
-            assert_eq!(asked(janitor.poll(at(0))), [Nodes::ALL]);
+        let two = NodeSet::NONE.with(2);
+        for (uncertainty, parts) in
+            [(Uncertainty::Confirmed, 1), (Uncertainty::MayStillArrive, 2), (Uncertainty::Ordered(3), 2)]
+        {
+            let mut janitor = CleanupQueue::new(Jitter::new(1));
+            let id = janitor.take(at(0), undo(uncertainty));
+            assert_eq!(asked(janitor.poll(at(0))), [NodeSet::ALL]);
             assert!(!janitor.answered(at(1), id, &partly(two, false)));
-            assert_eq!(janitor.len(), parts, "{doubt:?}");
+            assert_eq!(janitor.len(), parts, "{uncertainty:?}");
             let again = asked(janitor.poll(at(200)));
             assert!(again.contains(&two) && again.len() == parts, "{again:?}");
-            assert!(parts == 1 || again.contains(&Nodes::ALL.but(two)));
-            assert_eq!(janitor.answered(at(201), id, &reply(0)), parts == 1, "{doubt:?}");
+            assert!(parts == 1 || again.contains(&NodeSet::ALL.but(two)));
+            assert_eq!(janitor.answered(at(201), id, &reply(0)), parts == 1, "{uncertainty:?}");
         }
     }
 
     #[test]
     fn a_node_that_was_not_heard_of_is_asked_past_the_ttl_of_what_the_others_confirmed() {
-        let partly =
-            Outcome::Applied(Reply::PartlyReleased { found: true, owed: Nodes::NONE.with(2), at_large: false });
+        let partly = Outcome::Applied(Reply::PartlyReleased {
+            found: true,
+            outstanding: NodeSet::NONE.with(2),
+            may_still_arrive: false,
+        });
         let quorum = Outcome::Indeterminate(Failure::transient(ErrorKind::NoQuorum, "two of three are away"));
         for first in [partly, quorum] {
-            let mut janitor = Janitor::new(Jitter::new(1));
-            let id = janitor.take(at(0), duty(Doubt::Confirmed));
+            let mut janitor = CleanupQueue::new(Jitter::new(1));
+            let id = janitor.take(at(0), undo(Uncertainty::Confirmed));
             assert_eq!(janitor.poll(at(0)).len(), 1);
             assert!(!janitor.answered(at(1), id, &Answer { outcome: first, ..reply(0) }));
             let mut last = at(0);
@@ -393,18 +405,18 @@ mod tests {
                     janitor.answered(now, id, &silence());
                 }
             }
-            assert!(last >= at(2000) && last <= at(3000) + PATIENCE, "{last:?}");
+            assert!(last >= at(2000) && last <= at(3000) + UNANSWERED_LIMIT, "{last:?}");
         }
     }
 
     #[test]
     fn what_has_to_stay_is_left_standing_for_the_rest_and_deleted_after_it() {
-        let claim = duty(Doubt::Confirmed).claim;
+        let claim = undo(Uncertainty::Confirmed).claim;
         let rest = |op: &Op| if let Op::Retain { rest_ms, .. } = op { Some(*rest_ms) } else { None };
-        assert_eq!(rest(&giving_back(at(100), claim.clone(), at(350))), Some(250));
-        assert_eq!(giving_back(at(350), claim.clone(), at(350)), Op::Release { claim });
-        let mut janitor = Janitor::new(Jitter::new(1));
-        janitor.take(at(0), Duty { stays_until: at(300), ..duty(Doubt::AtLarge) });
+        assert_eq!(rest(&release_op(at(100), claim.clone(), at(350))), Some(250));
+        assert_eq!(release_op(at(350), claim.clone(), at(350)), Op::Release { claim });
+        let mut janitor = CleanupQueue::new(Jitter::new(1));
+        janitor.take(at(0), PendingUndo { stays_until: at(300), ..undo(Uncertainty::MayStillArrive) });
         let mut rests = Vec::new();
         while !janitor.is_empty() {
             let now = janitor.wake_at();
@@ -419,8 +431,8 @@ mod tests {
 
     #[test]
     fn a_lasting_refusal_ends_it() {
-        let mut janitor = Janitor::new(Jitter::new(1));
-        let id = janitor.take(at(0), duty(Doubt::AtLarge));
+        let mut janitor = CleanupQueue::new(Jitter::new(1));
+        let id = janitor.take(at(0), undo(Uncertainty::MayStillArrive));
         janitor.poll(at(0));
         let outcome = Outcome::NotApplied(Failure::lasting(ErrorKind::NotPermitted, "no"));
         assert!(janitor.answered(at(1), id, &Answer { outcome, ..reply(1) }));

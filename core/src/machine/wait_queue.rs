@@ -8,40 +8,40 @@ use std::collections::VecDeque;
 use crate::machine::Spacing;
 
 /// Identifies a waiter in its queue.
-pub type Ticket = u64;
+pub type WaiterId = u64;
 
 /// The waiters of one lock.
 #[derive(Clone, Debug)]
-pub struct Line<W> {
-    waiting: VecDeque<(Ticket, W)>,
-    next: Ticket,
+pub struct WaitQueue<W> {
+    waiting: VecDeque<(WaiterId, W)>,
+    next: WaiterId,
     spacing: Spacing,
 }
 
-impl<W> Default for Line<W> {
-    fn default() -> Line<W> {
-        Line { waiting: VecDeque::new(), next: 0, spacing: Spacing::default() }
+impl<W> Default for WaitQueue<W> {
+    fn default() -> WaitQueue<W> {
+        WaitQueue { waiting: VecDeque::new(), next: 0, spacing: Spacing::default() }
     }
 }
 
-impl<W> Line<W> {
+impl<W> WaitQueue<W> {
     /// Joins the end. The first waiter is the head at once.
-    pub fn join(&mut self, waiter: W) -> Ticket {
-        let ticket = self.next;
+    pub fn join(&mut self, waiter: W) -> WaiterId {
+        let waiter_id = self.next;
         self.next += 1;
-        self.waiting.push_back((ticket, waiter));
-        ticket
+        self.waiting.push_back((waiter_id, waiter));
+        waiter_id
     }
 
     /// Whether this waiter is the head.
-    pub fn is_head(&self, ticket: Ticket) -> bool {
-        self.waiting.front().is_some_and(|(first, _)| *first == ticket)
+    pub fn is_head(&self, waiter_id: WaiterId) -> bool {
+        self.waiting.front().is_some_and(|(first, _)| *first == waiter_id)
     }
 
     /// Leaves the queue from any position. When the head left, the new head is returned: let it try at once, since its
     /// predecessor may have consumed the wake-up.
-    pub fn leave(&mut self, ticket: Ticket) -> Option<&W> {
-        let index = self.waiting.iter().position(|(other, _)| *other == ticket)?;
+    pub fn leave(&mut self, waiter_id: WaiterId) -> Option<&W> {
+        let index = self.waiting.iter().position(|(other, _)| *other == waiter_id)?;
         self.waiting.remove(index);
         if index == 0 { self.waiting.front().map(|(_, waiter)| waiter) } else { None }
     }
@@ -62,7 +62,7 @@ impl<W> Line<W> {
     }
 
     /// Stores the spacing that the next head has to keep.
-    pub fn keep(&mut self, spacing: Spacing) {
+    pub fn set_spacing(&mut self, spacing: Spacing) {
         self.spacing = spacing;
     }
 
@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn first_come_first_served_and_leaving_anywhere() {
-        let mut line = Line::default();
+        let mut line = WaitQueue::default();
         let (a, b, c) = (line.join('a'), line.join('b'), line.join('c'));
         assert!(line.is_head(a) && !line.is_head(b));
         assert_eq!(line.leave(b), None, "not the head: nobody moves up");

@@ -8,7 +8,7 @@ use crate::machine::{Anomaly, Answer, ClockWatch, Time};
 
 /// What a server says about itself when a connection is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct ServerRun {
     /// Names this run of the server process.
     pub run_id: [u8; 40],
     /// How long it has been running, rounded down.
@@ -19,7 +19,7 @@ pub struct Life {
 
 /// What is known of one node.
 #[derive(Clone, Debug)]
-pub(super) struct Standing {
+pub(crate) struct Eligibility {
     run_id: Option<[u8; 40]>,
     /// When it was found to have been started without its data, and how long it had been running then.
     restarted: Option<(Time, Duration)>,
@@ -28,13 +28,13 @@ pub(super) struct Standing {
     clock: ClockWatch,
 }
 
-impl Standing {
-    pub(super) fn new(drift_factor: f64) -> Standing {
-        Standing { run_id: None, restarted: None, jumped: None, clock: ClockWatch::new(drift_factor) }
+impl Eligibility {
+    pub(crate) fn new(drift_factor: f64) -> Eligibility {
+        Eligibility { run_id: None, restarted: None, jumped: None, clock: ClockWatch::new(drift_factor) }
     }
 
     /// A connection was made. A node that does not report its run stays eligible.
-    pub(super) fn introduced(&mut self, now: Time, life: Option<&Life>) {
+    pub(crate) fn on_connected(&mut self, now: Time, life: Option<&ServerRun>) {
         let Some(life) = life else { return self.clock.forget() };
         if self.run_id == Some(life.run_id) {
             return;
@@ -49,14 +49,14 @@ impl Standing {
 
     /// Compares the node's clock with ours. After a jump forward by more than drift explains it is not eligible for as
     /// long as its keys may be gone early, `longest` at most.
-    pub(super) fn observe(&mut self, now: Time, answer: &Answer, longest: Duration) {
+    pub(crate) fn observe(&mut self, now: Time, answer: &Answer, longest: Duration) {
         if let Some(Anomaly::Forward(by)) = self.clock.observe_same(answer) {
             self.jumped = Some((now, by.min(longest)));
         }
     }
 
     /// For how much longer it is not eligible.
-    pub(super) fn barred_for(&self, now: Time, quarantine: Duration) -> Option<Duration> {
+    pub(crate) fn ineligible_for(&self, now: Time, quarantine: Duration) -> Option<Duration> {
         let restarted = self.restarted.map(|(noticed, uptime)| (noticed, quarantine.saturating_sub(uptime)));
         [restarted, self.jumped]
             .into_iter()
@@ -71,8 +71,8 @@ impl Standing {
 mod tests {
     use super::*;
 
-    fn life(run: u8, uptime_s: u64, keeps_data: bool) -> Life {
-        Life { run_id: [run; 40], uptime: Duration::from_secs(uptime_s), keeps_data }
+    fn life(run: u8, uptime_s: u64, keeps_data: bool) -> ServerRun {
+        ServerRun { run_id: [run; 40], uptime: Duration::from_secs(uptime_s), keeps_data }
     }
 
     fn at(seconds: u64) -> Time {
@@ -81,38 +81,38 @@ mod tests {
 
     const QUARANTINE: Duration = Duration::from_secs(60);
 
-    fn barred(standing: &Standing, now: u64) -> Option<u64> {
-        standing.barred_for(at(now), QUARANTINE).map(|left| left.as_secs())
+    fn barred(standing: &Eligibility, now: u64) -> Option<u64> {
+        standing.ineligible_for(at(now), QUARANTINE).map(|left| left.as_secs())
     }
 
     #[test]
     fn a_young_server_without_a_file_does_not_vote_yet() {
-        let mut standing = Standing::new(0.01);
-        standing.introduced(at(5), Some(&life(1, 20, false)));
+        let mut standing = Eligibility::new(0.01);
+        standing.on_connected(at(5), Some(&life(1, 20, false)));
         assert_eq!((barred(&standing, 5), barred(&standing, 44), barred(&standing, 45)), (Some(40), Some(1), None));
         // a second connection to the same run changes nothing
-        standing.introduced(at(30), Some(&life(1, 45, false)));
+        standing.on_connected(at(30), Some(&life(1, 45, false)));
         assert_eq!(barred(&standing, 45), None);
     }
 
     #[test]
     fn an_old_server_and_one_with_a_file_vote_at_once() {
-        let mut standing = Standing::new(0.01);
-        standing.introduced(at(1), Some(&life(1, 3600, false)));
+        let mut standing = Eligibility::new(0.01);
+        standing.on_connected(at(1), Some(&life(1, 3600, false)));
         assert_eq!(barred(&standing, 1), None);
-        standing.introduced(at(2), Some(&life(2, 0, true)));
+        standing.on_connected(at(2), Some(&life(2, 0, true)));
         assert_eq!(barred(&standing, 2), None);
-        let mut unknown = Standing::new(0.01);
-        unknown.introduced(at(1), None);
+        let mut unknown = Eligibility::new(0.01);
+        unknown.on_connected(at(1), None);
         assert_eq!(barred(&unknown, 1), None);
     }
 
     #[test]
     fn another_run_counts_from_when_it_is_noticed() {
-        let mut standing = Standing::new(0.01);
-        standing.introduced(at(1), Some(&life(1, 3600, false)));
-        standing.introduced(at(100), Some(&life(2, 3000, false)));
+        let mut standing = Eligibility::new(0.01);
+        standing.on_connected(at(1), Some(&life(1, 3600, false)));
+        standing.on_connected(at(100), Some(&life(2, 3000, false)));
         assert_eq!((barred(&standing, 100), barred(&standing, 160)), (Some(60), None));
-        assert_eq!(standing.barred_for(at(100), Duration::ZERO), None, "switched off");
+        assert_eq!(standing.ineligible_for(at(100), Duration::ZERO), None, "switched off");
     }
 }

@@ -1,23 +1,23 @@
 //! What the answers of the nodes amount to, for everything but an acquire.
 
-use super::{Nodes, Quorum, Unheard};
+use super::{NodeSet, Quorum, UnansweredNode};
 use crate::error::ErrorKind;
-use crate::machine::{Claim, Failure, Kind, Op, Outcome, Renewal, Reply, Standing, Time};
+use crate::machine::{Claim, Failure, InspectedKey, Kind, Op, Outcome, Renewal, Reply, Time};
 
 /// The text for a node without an answer.
-pub(super) const SILENT: &str = "no answer in time";
+pub(crate) const NO_ANSWER: &str = "no answer in time";
 
 /// What one node answered.
 #[derive(Clone, Debug)]
-pub(super) struct Heard {
-    pub(super) outcome: Outcome<Reply>,
-    pub(super) votes: bool,
-    pub(super) connection: u64,
+pub(crate) struct NodeReply {
+    pub(crate) outcome: Outcome<Reply>,
+    pub(crate) eligible: bool,
+    pub(crate) connection: u64,
 }
 
-impl Heard {
+impl NodeReply {
     /// Its verdict on one hold of a renewal.
-    pub(super) fn verdict(&self, hold: usize) -> Option<&Renewal> {
+    pub(crate) fn verdict(&self, hold: usize) -> Option<&Renewal> {
         match &self.outcome {
             Outcome::Applied(Reply::Renewed(verdicts)) => verdicts.get(hold),
             _ => None,
@@ -29,54 +29,54 @@ impl Heard {
     }
 }
 
-type Answers = [Option<Heard>];
+type Answers = [Option<NodeReply>];
 
-fn number(answers: &Answers, wanted: impl Fn(&Heard) -> bool) -> usize {
-    answers.iter().flatten().filter(|heard| wanted(heard)).count()
+fn number(answers: &Answers, wanted: impl Fn(&NodeReply) -> bool) -> usize {
+    answers.iter().flatten().filter(|reply| wanted(reply)).count()
 }
 
 /// What a round says about one hold of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Renewed {
+pub(crate) enum RenewalState {
     /// A majority confirmed it.
-    Yes,
+    Confirmed,
     /// No majority has it any more.
-    No,
+    Lost,
     /// Too few answers so far.
-    Open,
+    Undecided,
 }
 
 /// The result for one hold of a renewal. A node that is not eligible cannot confirm, but a missing hold counts.
-pub(super) fn renewal(answers: &Answers, majority: usize, hold: usize) -> Renewed {
-    let confirmed = number(answers, |heard| heard.votes && heard.verdict(hold) == Some(&Renewal::Renewed));
-    let gone = number(answers, |heard| heard.verdict(hold) == Some(&Renewal::NotMine));
+pub(crate) fn renewal(answers: &Answers, majority: usize, hold: usize) -> RenewalState {
+    let confirmed = number(answers, |reply| reply.eligible && reply.verdict(hold) == Some(&Renewal::Renewed));
+    let gone = number(answers, |reply| reply.verdict(hold) == Some(&Renewal::NotMine));
     if confirmed >= majority {
-        Renewed::Yes
+        RenewalState::Confirmed
     } else if answers.len() - gone < majority {
-        Renewed::No
+        RenewalState::Lost
     } else {
-        Renewed::Open
+        RenewalState::Undecided
     }
 }
 
 /// The verdicts on all holds of a renewal.
-pub(super) fn renewals(quorum: &Quorum, answers: &Answers, majority: usize, holds: usize) -> Outcome<Reply> {
-    if number(answers, Heard::is_applied) == 0 {
+pub(crate) fn renewals(quorum: &Quorum, answers: &Answers, majority: usize, holds: usize) -> Outcome<Reply> {
+    if number(answers, NodeReply::is_applied) == 0 {
         return failure(quorum, answers, majority);
     }
     let verdict = |hold| match renewal(answers, majority, hold) {
-        Renewed::Yes => Renewal::Renewed,
-        Renewed::No => Renewal::NotMine,
-        Renewed::Open => {
-            let lines = answers.iter().enumerate().filter_map(|(node, heard)| {
-                let text = match heard.as_ref().map(|heard| (heard.verdict(hold), &heard.outcome)) {
-                    None => SILENT,
+        RenewalState::Confirmed => Renewal::Renewed,
+        RenewalState::Lost => Renewal::NotMine,
+        RenewalState::Undecided => {
+            let lines = answers.iter().enumerate().filter_map(|(node, reply)| {
+                let text = match reply.as_ref().map(|reply| (reply.verdict(hold), &reply.outcome)) {
+                    None => NO_ANSWER,
                     Some((Some(Renewal::Failed(text)), _)) => text,
                     Some((Some(Renewal::NotMine), _)) => "it does not know the hold",
                     Some((_, Outcome::NotApplied(failure) | Outcome::Indeterminate(failure))) => &failure.detail,
                     Some((Some(Renewal::Renewed) | None, Outcome::Applied(_))) => return None,
                 };
-                Some(quorum.quoted(node, text))
+                Some(quorum.with_name(node, text))
             });
             let lines: Vec<String> = lines.collect();
             Renewal::Failed(format!("no majority confirmed it: {}", lines.join("; ")))
@@ -86,9 +86,9 @@ pub(super) fn renewals(quorum: &Quorum, answers: &Answers, majority: usize, hold
 }
 
 /// Whether a majority set the count, or no majority has the hold any more.
-pub(super) fn counted(answers: &Answers, majority: usize) -> Option<bool> {
-    let done = number(answers, |heard| heard.votes && heard.outcome == Outcome::Applied(Reply::Counted(true)));
-    let gone = number(answers, |heard| heard.outcome == Outcome::Applied(Reply::Counted(false)));
+pub(crate) fn counted(answers: &Answers, majority: usize) -> Option<bool> {
+    let done = number(answers, |reply| reply.eligible && reply.outcome == Outcome::Applied(Reply::Counted(true)));
+    let gone = number(answers, |reply| reply.outcome == Outcome::Applied(Reply::Counted(false)));
     if done >= majority {
         Some(true)
     } else if answers.len() - gone < majority {
@@ -99,29 +99,29 @@ pub(super) fn counted(answers: &Answers, majority: usize) -> Option<bool> {
 }
 
 fn found_and_gone(answers: &Answers) -> (usize, usize) {
-    let said = |found| number(answers, |heard| heard.outcome == Outcome::Applied(Reply::Released(found)));
+    let said = |found| number(answers, |reply| reply.outcome == Outcome::Applied(Reply::Released(found)));
     (said(true), said(false))
 }
 
 /// Whether the result of a release is certain.
-pub(super) fn is_released(answers: &Answers, majority: usize) -> bool {
+pub(crate) fn is_released(answers: &Answers, majority: usize) -> bool {
     let (found, gone) = found_and_gone(answers);
     found >= majority || (answers.len() - gone < majority && found + gone >= majority)
 }
 
 /// The nodes of a release, their connections, and the nodes that were being repaired.
-pub(super) struct Asked<'a> {
-    pub(super) nodes: Nodes,
-    pub(super) via: &'a [u64],
-    pub(super) seeding: Nodes,
+pub(crate) struct ReleaseTargets<'a> {
+    pub(crate) nodes: NodeSet,
+    pub(crate) connections: &'a [u64],
+    pub(crate) repairing: NodeSet,
 }
 
 /// The result of a release: once a majority surely does not have the token, another client can get the lock. The rest
 /// is outstanding.
-pub(super) fn released(
+pub(crate) fn released(
     quorum: &mut Quorum,
     answers: &Answers,
-    asked: &Asked<'_>,
+    asked: &ReleaseTargets<'_>,
     majority: usize,
     claim: &Claim,
     op: &Op,
@@ -130,61 +130,63 @@ pub(super) fn released(
     let (found, gone) = found_and_gone(answers);
     let partial = match op {
         Op::Undo { .. } => true,
-        Op::Retain { nodes, .. } => *nodes != Nodes::ALL,
+        Op::Retain { nodes, .. } => *nodes != NodeSet::ALL,
         _ => false,
     };
     let enough = if partial { 1 } else { majority };
     if found + gone < enough {
         return failure(quorum, answers, majority);
     }
-    let answered: Nodes = answers
+    let answered: NodeSet = answers
         .iter()
         .enumerate()
-        .filter(|(_, heard)| heard.as_ref().is_some_and(Heard::is_applied))
+        .filter(|(_, reply)| reply.as_ref().is_some_and(NodeReply::is_applied))
         .map(|(node, _)| node)
         .collect();
     // the repair request may arrive after the release
-    let seeding = quorum.seeding(claim).or(asked.seeding);
+    let repairing = quorum.repairing(claim).or(asked.repairing);
     let late = late(quorum, answers, asked, claim);
-    let owed = addressed.but(answered).but(quorum.spared(claim)).or(seeding).or(late);
+    let outstanding = addressed.but(answered).but(quorum.take_never_sent(claim)).or(repairing).or(late);
     let unknown = addressed.but(answered).count();
     let found = found > 0 && (partial || found + unknown >= majority);
-    if owed.is_empty() {
+    if outstanding.is_empty() {
         return Outcome::Applied(Reply::Released(found));
     }
-    Outcome::Applied(Reply::PartlyReleased { found, owed, at_large: !seeding.or(late).is_empty() })
+    Outcome::Applied(Reply::PartlyReleased { found, outstanding, may_still_arrive: !repairing.or(late).is_empty() })
 }
 
 /// Nodes that may still carry the acquire out after the release: they had not answered when it was granted, and have
 /// not now, or they did not have it and were asked on another connection.
-fn late(quorum: &mut Quorum, answers: &Answers, asked: &Asked<'_>, claim: &Claim) -> Nodes {
-    if quorum.unheard.is_empty() {
-        return Nodes::NONE;
+fn late(quorum: &mut Quorum, answers: &Answers, asked: &ReleaseTargets<'_>, claim: &Claim) -> NodeSet {
+    if quorum.unanswered.is_empty() {
+        return NodeSet::NONE;
     }
-    let unheard = quorum.unheard.remove(&claim.token).unwrap_or_default();
-    let settled = |unheard: &Unheard| match answers.get(unheard.node).and_then(|heard| heard.as_ref()) {
-        Some(Heard { outcome: Outcome::Applied(Reply::Released(found)), .. }) => {
-            (*found && !unheard.twice) || (unheard.via != 0 && asked.via.get(unheard.node) == Some(&unheard.via))
+    let unanswered = quorum.unanswered.remove(&claim.token).unwrap_or_default();
+    let settled = |unanswered: &UnansweredNode| match answers.get(unanswered.node).and_then(|reply| reply.as_ref()) {
+        Some(NodeReply { outcome: Outcome::Applied(Reply::Released(found)), .. }) => {
+            (*found && !unanswered.twice)
+                || (unanswered.connection != 0
+                    && asked.connections.get(unanswered.node) == Some(&unanswered.connection))
         }
         _ => false,
     };
-    let late = unheard.iter().filter(|unheard| asked.nodes.has(unheard.node) && !settled(unheard));
-    late.map(|unheard| unheard.node).collect()
+    let late = unanswered.iter().filter(|unanswered| asked.nodes.has(unanswered.node) && !settled(unanswered));
+    late.map(|unanswered| unanswered.node).collect()
 }
 
 /// What a key holds according to a majority: its holder, or that nobody has a majority. `None`: too few answers so far.
 #[allow(clippy::option_option, reason = "not known yet, nothing there, something there")]
-pub(super) fn seen(answers: &Answers, majority: usize) -> Option<Option<Standing>> {
-    let looks: Vec<Option<&Standing>> = answers
+pub(crate) fn inspected(answers: &Answers, majority: usize) -> Option<Option<InspectedKey>> {
+    let looks: Vec<Option<&InspectedKey>> = answers
         .iter()
         .flatten()
-        .filter_map(|heard| match &heard.outcome {
+        .filter_map(|reply| match &reply.outcome {
             Outcome::Applied(Reply::Inspected(standing)) => Some(standing.as_ref()),
             _ => None,
         })
         .collect();
-    let identity = |standing: &Standing| (standing.kind.clone(), standing.holder.clone());
-    let camp = |who: &(Result<Kind, String>, Vec<u8>)| -> Vec<&Standing> {
+    let identity = |standing: &InspectedKey| (standing.kind.clone(), standing.holder.clone());
+    let camp = |who: &(Result<Kind, String>, Vec<u8>)| -> Vec<&InspectedKey> {
         looks.iter().flatten().copied().filter(|standing| identity(standing) == *who).collect()
     };
     let largest = looks.iter().flatten().map(|standing| camp(&identity(standing))).max_by_key(Vec::len);
@@ -197,14 +199,14 @@ pub(super) fn seen(answers: &Answers, majority: usize) -> Option<Option<Standing
 }
 
 /// One hold as several nodes see it.
-fn merged(camp: &[&Standing], majority: usize) -> Standing {
+fn merged(camp: &[&InspectedKey], majority: usize) -> InspectedKey {
     let mut whole = camp[0].clone();
     // it lasts until so many of them have expired that the rest is no majority
     let mut left: Vec<u64> = camp.iter().map(|standing| standing.ttl_left_ms.unwrap_or(u64::MAX)).collect();
     left.sort_unstable();
     whole.ttl_left_ms = left.iter().rev().nth(majority - 1).copied().filter(|left| *left != u64::MAX);
     // most have the same token and count; repaired nodes differ
-    let common = |value: fn(&Standing) -> Option<u64>| {
+    let common = |value: fn(&InspectedKey) -> Option<u64>| {
         let votes = |wanted: &Option<u64>| camp.iter().filter(|standing| value(standing) == *wanted).count();
         camp.iter().map(|standing| value(standing)).max_by_key(|found| (votes(found), *found)).flatten()
     };
@@ -215,12 +217,12 @@ fn merged(camp: &[&Standing], majority: usize) -> Standing {
 }
 
 /// What came of a release by force.
-pub(super) fn forced(quorum: &Quorum, answers: &Answers, majority: usize) -> Outcome<Reply> {
-    if number(answers, Heard::is_applied) < majority {
+pub(crate) fn forced(quorum: &Quorum, answers: &Answers, majority: usize) -> Outcome<Reply> {
+    if number(answers, NodeReply::is_applied) < majority {
         return failure(quorum, answers, majority);
     }
-    let forced = number(answers, |heard| heard.outcome == Outcome::Applied(Reply::Forced(true))) > 0;
-    let wrong = answers.iter().flatten().find_map(|heard| match &heard.outcome {
+    let forced = number(answers, |reply| reply.outcome == Outcome::Applied(Reply::Forced(true))) > 0;
+    let wrong = answers.iter().flatten().find_map(|reply| match &reply.outcome {
         Outcome::Applied(wrong @ Reply::WrongKind { .. }) => Some(wrong.clone()),
         _ => None,
     });
@@ -228,8 +230,8 @@ pub(super) fn forced(quorum: &Quorum, answers: &Answers, majority: usize) -> Out
 }
 
 /// Why a node is not eligible.
-pub(super) fn barred(quorum: &Quorum, now: Time, node: usize) -> String {
-    let left = quorum.barred_for(now, node).unwrap_or_default();
+pub(crate) fn ineligible(quorum: &Quorum, now: Time, node: usize) -> String {
+    let left = quorum.ineligible_for(now, node).unwrap_or_default();
     format!(
         "it was started anew without its data (or its clock jumped), so it does not vote for another {} ms (option \
          quarantine; quarantine_ms=0 in the address for servers that are thrown away, as in tests)",
@@ -238,15 +240,15 @@ pub(super) fn barred(quorum: &Quorum, now: Time, node: usize) -> String {
 }
 
 /// Too few nodes answered.
-pub(super) fn failure(quorum: &Quorum, answers: &Answers, majority: usize) -> Outcome<Reply> {
+pub(crate) fn failure(quorum: &Quorum, answers: &Answers, majority: usize) -> Outcome<Reply> {
     let mut lines = Vec::new();
     let mut failures = Vec::new();
     let mut maybe = false;
-    for (node, heard) in answers.iter().enumerate() {
-        let text = match heard.as_ref().map(|heard| &heard.outcome) {
+    for (node, reply) in answers.iter().enumerate() {
+        let text = match reply.as_ref().map(|reply| &reply.outcome) {
             None => {
                 maybe = true;
-                SILENT
+                NO_ANSWER
             }
             Some(Outcome::Applied(_)) => {
                 maybe = true;
@@ -262,14 +264,14 @@ pub(super) fn failure(quorum: &Quorum, answers: &Answers, majority: usize) -> Ou
                 &failure.detail
             }
         };
-        lines.push(quorum.quoted(node, text));
+        lines.push(quorum.with_name(node, text));
     }
     let failure = no_quorum(&failures, lines, majority);
     if maybe { Outcome::Indeterminate(failure) } else { Outcome::NotApplied(failure) }
 }
 
 /// The failure of a round without a majority. When one lasting failure is the only reason, it gives the kind.
-pub(super) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majority: usize) -> Failure {
+pub(crate) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majority: usize) -> Failure {
     let nodes = lines.len();
     let lasting: Vec<ErrorKind> = failures.iter().filter(|(_, transient)| !transient).map(|(kind, _)| *kind).collect();
     let stuck = nodes - lasting.len() < majority;
@@ -285,7 +287,7 @@ pub(super) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majo
 }
 
 /// The operation exists for single nodes only.
-pub(super) fn not_for_a_quorum(op: &Op) -> Outcome<Reply> {
+pub(crate) fn not_for_a_quorum(op: &Op) -> Outcome<Reply> {
     let detail = format!("{} is an operation on one node", op.name());
     Outcome::NotApplied(Failure::lasting(ErrorKind::Internal, detail))
 }

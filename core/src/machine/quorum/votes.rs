@@ -10,7 +10,7 @@
 //! other nodes may be further on. Some node of that majority acknowledged the token of the acquire, so it is no lower. Where
 //! no majority agrees (nodes that were given the hold again), it is the highest of all, acknowledged as that of an acquire.
 
-use super::{Nodes, Quorum, tally};
+use super::{NodeSet, Quorum, replies};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Outcome, Reply, Time};
 
@@ -32,7 +32,7 @@ enum Vote {
     Gone,
     Wrong(String),
     /// It is not eligible at present; whether it granted nevertheless.
-    Barred {
+    Ineligible {
         granted: bool,
     },
     Failed {
@@ -47,15 +47,15 @@ enum Vote {
 impl Vote {
     /// It granted, whatever came after that.
     fn is_granted(&self) -> bool {
-        matches!(self, Vote::Granted { .. } | Vote::Barred { granted: true } | Vote::Failed { granted: true, .. })
+        matches!(self, Vote::Granted { .. } | Vote::Ineligible { granted: true } | Vote::Failed { granted: true, .. })
     }
 }
 
 /// The result of the votes so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(crate) enum VoteResult {
     /// Undecided; this token must be written to these nodes.
-    Open(Option<(Nodes, u64)>),
+    Undecided(Option<(NodeSet, u64)>),
     /// A majority granted, and acknowledged this token (0: fencing is off).
     Granted(u64),
     /// No majority is possible any more.
@@ -64,32 +64,34 @@ pub(super) enum Standing {
 
 /// The votes of all nodes.
 #[derive(Clone, Debug)]
-pub(super) struct Ballot {
-    votes: Vec<Vote>,
+pub(crate) struct Votes {
+    by_node: Vec<Vote>,
     fenced: bool,
     /// It is about a hold that was handed over, which has its token already.
     attaching: bool,
 }
 
-impl Ballot {
-    pub(super) fn new(nodes: usize, fenced: bool) -> Ballot {
-        Ballot { votes: vec![Vote::Pending; nodes], fenced, attaching: false }
+impl Votes {
+    pub(crate) fn new(nodes: usize, fenced: bool) -> Votes {
+        Votes { by_node: vec![Vote::Pending; nodes], fenced, attaching: false }
     }
 
     /// The ballot on an attach.
-    pub(super) fn attaching(nodes: usize) -> Ballot {
-        Ballot { attaching: true, ..Ballot::new(nodes, true) }
+    pub(crate) fn attaching(nodes: usize) -> Votes {
+        Votes { attaching: true, ..Votes::new(nodes, true) }
     }
 
     /// A node answered the request to vote, or to write the token.
-    pub(super) fn answered(&mut self, node: usize, outcome: &Outcome<Reply>, votes: bool) {
-        let Some(vote) = self.votes.get_mut(node) else { return };
+    pub(crate) fn answered(&mut self, node: usize, outcome: &Outcome<Reply>, eligible: bool) {
+        let Some(vote) = self.by_node.get_mut(node) else { return };
         // the token may be written to one node twice, and both may fail
         let was_granted = vote.is_granted();
         let failed = |failure: &Failure, maybe| Vote::Failed { failure: failure.clone(), maybe, granted: was_granted };
         *vote = match outcome {
-            Outcome::Applied(Reply::Granted { .. } | Reply::Written(_)) if !votes => Vote::Barred { granted: true },
-            Outcome::Applied(_) if !votes => Vote::Barred { granted: false },
+            Outcome::Applied(Reply::Granted { .. } | Reply::Written(_)) if !eligible => {
+                Vote::Ineligible { granted: true }
+            }
+            Outcome::Applied(_) if !eligible => Vote::Ineligible { granted: false },
             Outcome::Applied(Reply::Granted { fence, .. }) => Vote::Granted { fence: fence.unwrap_or(0), told: 0 },
             Outcome::Applied(Reply::Written(Some(fence))) => Vote::Granted { fence: *fence, told: 0 },
             Outcome::Applied(Reply::Written(None)) => failed(
@@ -111,89 +113,89 @@ impl Ballot {
     }
 
     /// The result, and the nodes to write the token to; they count as written to.
-    pub(super) fn count(&mut self, majority: usize) -> Standing {
-        let standing = self.standing(majority);
-        if let Standing::Open(Some((nodes, token))) = standing {
+    pub(crate) fn count(&mut self, majority: usize) -> VoteResult {
+        let result = self.result(majority);
+        if let VoteResult::Undecided(Some((nodes, token))) = result {
             for node in nodes.iter() {
-                if let Some(Vote::Granted { told, .. }) = self.votes.get_mut(node) {
+                if let Some(Vote::Granted { told, .. }) = self.by_node.get_mut(node) {
                     *told = token;
                 }
             }
         }
-        standing
+        result
     }
 
     /// The result so far.
-    pub(super) fn standing(&self, majority: usize) -> Standing {
+    pub(crate) fn result(&self, majority: usize) -> VoteResult {
         let granted = self.number(|vote| matches!(vote, Vote::Granted { .. }));
         let pending = self.number(|vote| *vote == Vote::Pending);
         if granted + pending < majority {
-            return Standing::Failed;
+            return VoteResult::Failed;
         }
         if granted < majority {
-            return Standing::Open(None);
+            return VoteResult::Undecided(None);
         }
         if !self.fenced {
-            return Standing::Granted(0);
+            return VoteResult::Granted(0);
         }
         let fence = |vote: &Vote| if let Vote::Granted { fence, .. } = vote { Some(*fence) } else { None };
-        let token = self.votes.iter().filter_map(fence).max().unwrap_or(0);
+        let token = self.by_node.iter().filter_map(fence).max().unwrap_or(0);
         let agreed = |token| self.number(|vote| fence(vote) == Some(token));
         if agreed(token) >= majority {
-            return Standing::Granted(token);
+            return VoteResult::Granted(token);
         }
         if self.attaching {
-            let known = || self.votes.iter().filter_map(fence).filter(|token| *token != 0);
+            let known = || self.by_node.iter().filter_map(fence).filter(|token| *token != 0);
             if let Some(token) = known().find(|token| agreed(*token) >= majority) {
-                return Standing::Granted(token);
+                return VoteResult::Granted(token);
             }
             if known().any(|token| agreed(token) + pending >= majority) {
-                return Standing::Open(None);
+                return VoteResult::Undecided(None);
             }
         }
         let behind = |vote: &Vote| matches!(vote, Vote::Granted { fence, told } if *fence < token && *told < token);
-        let nodes: Nodes =
-            self.votes.iter().enumerate().filter(|(_, vote)| behind(vote)).map(|(node, _)| node).collect();
-        Standing::Open((!nodes.is_empty()).then_some((nodes, token)))
+        let nodes: NodeSet =
+            self.by_node.iter().enumerate().filter(|(_, vote)| behind(vote)).map(|(node, _)| node).collect();
+        VoteResult::Undecided((!nodes.is_empty()).then_some((nodes, token)))
     }
 
     /// Whether an undecided ballot has anything to wait for.
-    pub(super) fn waits(&self) -> bool {
-        self.votes.iter().any(|vote| matches!(vote, Vote::Pending | Vote::Granted { told: 1.., .. }))
+    pub(crate) fn waits(&self) -> bool {
+        self.by_node.iter().any(|vote| matches!(vote, Vote::Pending | Vote::Granted { told: 1.., .. }))
     }
 
     fn number(&self, wanted: impl Fn(&Vote) -> bool) -> usize {
-        self.votes.iter().filter(|vote| wanted(vote)).count()
+        self.by_node.iter().filter(|vote| wanted(vote)).count()
     }
 
     /// Nodes that surely don't hold it.
-    pub(super) fn spared(&self) -> Nodes {
-        let spared = |vote: &Vote| matches!(vote, Vote::Failed { maybe: false, granted: false, .. });
-        self.votes.iter().enumerate().filter(|(_, vote)| spared(vote)).map(|(node, _)| node).collect()
+    pub(crate) fn never_sent(&self) -> NodeSet {
+        let never_sent = |vote: &Vote| matches!(vote, Vote::Failed { maybe: false, granted: false, .. });
+        self.by_node.iter().enumerate().filter(|(_, vote)| never_sent(vote)).map(|(node, _)| node).collect()
     }
 
     /// Nodes that may still carry it out.
-    pub(super) fn unheard(&self) -> Nodes {
-        let unheard = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, granted: false, .. });
-        self.votes.iter().enumerate().filter(|(_, vote)| unheard(vote)).map(|(node, _)| node).collect()
+    pub(crate) fn unanswered(&self) -> NodeSet {
+        let unanswered = |vote: &Vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, granted: false, .. });
+        self.by_node.iter().enumerate().filter(|(_, vote)| unanswered(vote)).map(|(node, _)| node).collect()
     }
 
     /// What it came to.
-    pub(super) fn outcome(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
-        match self.standing(majority) {
-            Standing::Granted(token) => {
+    pub(crate) fn outcome(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
+        match self.result(majority) {
+            VoteResult::Granted(token) => {
                 Outcome::Applied(Reply::Granted { fence: (token != 0).then_some(token), again: false })
             }
-            Standing::Open(_) | Standing::Failed => self.failed(quorum, now, majority),
+            VoteResult::Undecided(_) | VoteResult::Failed => self.failed(quorum, now, majority),
         }
     }
 
     fn failed(&self, quorum: &Quorum, now: Time, majority: usize) -> Outcome<Reply> {
         // whatever may be carried out later, and whatever was
-        let at_large = self.number(|vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, .. })) > 0;
-        let taken_anything = at_large || self.number(Vote::is_granted) > 0;
+        let may_still_arrive = self.number(|vote| matches!(vote, Vote::Pending | Vote::Failed { maybe: true, .. })) > 0;
+        let taken_anything = may_still_arrive || self.number(Vote::is_granted) > 0;
         if self.attaching {
-            let gone = self.votes.len() - self.number(|vote| *vote == Vote::Gone) < majority;
+            let gone = self.by_node.len() - self.number(|vote| *vote == Vote::Gone) < majority;
             let failure = (!gone).then(|| self.failure(quorum, now, majority));
             return match failure {
                 None if !taken_anything => Outcome::Applied(Reply::Gone),
@@ -202,7 +204,7 @@ impl Ballot {
                     ttl_left_ms: None,
                     announces: false,
                     tie: false,
-                    at_large,
+                    may_still_arrive,
                     failure,
                 }),
             };
@@ -217,13 +219,13 @@ impl Ballot {
         if !taken_anything && let Some(failure) = failure {
             return Outcome::NotApplied(failure);
         }
-        Outcome::Applied(Reply::Split { ttl_left_ms, announces, tie, at_large, failure })
+        Outcome::Applied(Reply::Split { ttl_left_ms, announces, tie, may_still_arrive, failure })
     }
 
     /// Others are at it, as enough nodes to make a majority say; `None` if too few are there to say anything.
     fn contest(&self, majority: usize) -> Option<Contest> {
         let taken: Vec<(Option<u64>, bool, u64)> = self
-            .votes
+            .by_node
             .iter()
             .filter_map(|vote| match vote {
                 Vote::Taken { ttl_left_ms, announces, holder } => Some((*ttl_left_ms, *announces, *holder)),
@@ -236,37 +238,37 @@ impl Ballot {
         }
         let camp = |holder: u64| taken.iter().filter(|(_, _, other)| *other == holder).count();
         let largest = taken.iter().map(|(_, _, holder)| camp(*holder)).max().unwrap_or(0);
-        let unknown = self.votes.len() - taken.len() - free;
+        let unknown = self.by_node.len() - taken.len() - free;
         // the first moment at which enough of them are free
         let mut ends: Vec<u64> = taken.iter().map(|(left, ..)| left.unwrap_or(u64::MAX)).collect();
         ends.sort_unstable();
-        let needed = majority.saturating_sub(self.votes.len() - taken.len()).max(1);
+        let needed = majority.saturating_sub(self.by_node.len() - taken.len()).max(1);
         let ttl_left_ms = ends.get(needed - 1).copied().filter(|left| *left != u64::MAX);
         let announces = taken.iter().any(|(_, announces, _)| *announces);
         Some(Contest { ttl_left_ms, announces, tie: largest + unknown < majority })
     }
 
     fn failure(&self, quorum: &Quorum, now: Time, majority: usize) -> Failure {
-        let lines = self.votes.iter().enumerate().map(|(node, vote)| {
+        let lines = self.by_node.iter().enumerate().map(|(node, vote)| {
             let text = match vote {
-                Vote::Pending => tally::SILENT.to_owned(),
+                Vote::Pending => replies::NO_ANSWER.to_owned(),
                 Vote::Granted { .. } => "granted".to_owned(),
                 Vote::Taken { .. } => "held by somebody else".to_owned(),
                 Vote::Gone => "it does not know the hold".to_owned(),
                 Vote::Wrong(found) => format!("a {found} stands under this name"),
-                Vote::Barred { .. } => tally::barred(quorum, now, node),
+                Vote::Ineligible { .. } => replies::ineligible(quorum, now, node),
                 Vote::Failed { failure, .. } => failure.detail.clone(),
             };
-            quorum.quoted(node, &text)
+            quorum.with_name(node, &text)
         });
-        let failures = self.votes.iter().filter_map(|vote| match vote {
+        let failures = self.by_node.iter().filter_map(|vote| match vote {
             Vote::Failed { failure, .. } => Some((failure.kind, failure.transient)),
             Vote::Wrong(_) => Some((ErrorKind::WrongKind, false)),
             _ => None,
         });
-        let mut failure = tally::no_quorum(&failures.collect::<Vec<_>>(), lines.collect(), majority);
+        let mut failure = replies::no_quorum(&failures.collect::<Vec<_>>(), lines.collect(), majority);
         if failure.kind == ErrorKind::WrongKind
-            && let Some(Vote::Wrong(found)) = self.votes.iter().find(|vote| matches!(vote, Vote::Wrong(_)))
+            && let Some(Vote::Wrong(found)) = self.by_node.iter().find(|vote| matches!(vote, Vote::Wrong(_)))
         {
             failure.detail = format!("a {found} stands under this name; it was left untouched");
         }

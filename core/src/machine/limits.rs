@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// How patient an acquire is, and how it paces itself.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Patience {
+pub struct AcquireLimits {
     /// How long it may wait for another holder: `None` for ever, zero for a single try.
     pub wait: Option<Duration>,
     /// Time limit of making a connection.
@@ -15,9 +15,9 @@ pub struct Patience {
     pub unreachable_limit: Duration,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for AcquireLimits {
+    fn default() -> AcquireLimits {
+        AcquireLimits {
             wait: None,
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(1),
