@@ -59,9 +59,11 @@ if (mode === 'inside') {
   await Promise.all(Array.from({ length: MANY }, (_, number) => work(number)))
 } else {
   const another = () => once(news, 'message')
-  let heard = another()
+  const inTurns = mode === 'turns'
+  let heard = inTurns && another()
   while (await turn(me)) {
-    if (mode === 'turns') await heard
+    if (!inTurns) continue
+    await heard
     heard = another()
   }
 }

@@ -9,9 +9,9 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::builder::ClientBuilder;
-use crate::driver::acquiring::cause;
 use crate::driver::closing::{self, Telling};
 use crate::driver::engine::Engine;
+use crate::driver::failures::cause;
 use crate::driver::tally::Stats;
 use crate::error::{Error, ErrorKind};
 use crate::exit;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::driver::acquiring::failed;
 use crate::driver::engine::Engine;
+use crate::driver::failures::failed;
 use crate::lock::Description;
 use crate::machine::naming::RELEASED_VALUE;
 use crate::machine::{Answer, Failure, InspectedKey, Key, Kind, Op, Outcome, OwnerInfo, Reply, Time, token};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::{Client, Interrupt, Interrupter, Lease, Stopped, ended, wait_for};
 use crate::client;
-use crate::driver::acquiring::{cancelled, failed};
 use crate::driver::adopting;
 use crate::driver::engine::Engine;
 use crate::driver::entering::{self, OnThread};
+use crate::driver::failures::{cancelled, failed};
 use crate::driver::hold::Hold;
 use crate::error::{Error, ErrorKind};
 use crate::inspect;

@@ -9,12 +9,14 @@ use tokio::sync::watch;
 
 use super::claiming::Claiming;
 use super::engine::Engine;
+use super::failures::{cancelled, closed, failed};
 use super::gauge::Gauge;
 use super::giving;
 use super::hold::Hold;
 use super::lanes::Seat;
 use super::sleep_until;
 use super::tally::count;
+use crate::Error;
 use crate::lock::Description;
 use crate::machine::{
     Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Step, Time, Verdict,
@@ -23,7 +25,6 @@ use crate::machine::{Token, naming, token};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::sys::clock;
 use crate::sys::random::random;
-use crate::{Error, ErrorKind};
 
 /// A wait that is longer is worth a line in the log.
 const LONG_WAIT: Duration = Duration::from_secs(10);
@@ -57,8 +58,11 @@ impl Acquiring {
             unreachable_limit: engine.options.unreachable_limit,
         };
         let lock = lock.bounded();
-        let machine = Acquire::new((*lock.terms).clone(), patience, now);
+        let mut machine = Acquire::new((*lock.terms).clone(), patience, now);
         let seat = (!machine.is_try()).then(|| Seat::take(engine.clone(), lock.kind, &lock.key));
+        if seat.as_ref().is_some_and(Seat::yields) {
+            machine.yield_first(now);
+        }
         Acquiring {
             lock,
             machine,
@@ -131,6 +135,9 @@ impl Acquiring {
                     self.machine.watch_confirmed();
                 }
                 Step::Watch { .. } => return None,
+                Step::Sleep { until } if self.machine.is_yielding() => {
+                    thread::park_timeout(until.since(clock::now()));
+                }
                 Step::Sleep { until } => {
                     let Some(ear) = &mut lookout else { return None };
                     self.expect_rivals();
@@ -379,6 +386,11 @@ impl Acquiring {
             giving::give_up(&self.engine, &hold);
             return Err(self.fail(&closed()));
         }
+        if self.gauge.waiting
+            && let Some(seat) = &self.seat
+        {
+            seat.got_after_waiting();
+        }
         self.engine.tally.wait.record(now.since(self.started));
         count(&self.engine.tally.acquired);
         if self.long {
@@ -415,33 +427,4 @@ pub(crate) fn fresh_claim(engine: &Engine, lock: &Description) -> Result<(Claim,
         }
     };
     Ok((Claim { kind: lock.kind, key: lock.key.clone(), token }, info))
-}
-
-/// The error that a failure becomes, with what the server said as its cause.
-pub(crate) fn failed(engine: &Engine, tried: &str, name: &[u8], failure: &Failure) -> Error {
-    use ErrorKind as K;
-    if !failure.nodes.is_empty() {
-        let error = Error::new(failure.kind, tried, failure.detail.clone()).on(name);
-        return failure.nodes.iter().fold(error, |error, node| error.because(node.clone()));
-    }
-    match failure.kind {
-        K::Unavailable | K::AuthFailed | K::NotPermitted | K::ReadOnly | K::ServerRefused => {
-            Error::new(failure.kind, tried, "the server did not do it").on(name).because(cause(engine, failure))
-        }
-        _ => Error::new(failure.kind, tried, failure.detail.clone()).on(name),
-    }
-}
-
-/// What went wrong at which server; a failure of the connection names it already.
-pub(crate) fn cause(engine: &Engine, failure: &Failure) -> String {
-    let address = engine.store.address();
-    if failure.detail.starts_with(address) { failure.detail.clone() } else { format!("{address}: {}", failure.detail) }
-}
-
-pub(crate) fn closed() -> Failure {
-    Failure::lasting(ErrorKind::Closed, "this client was closed")
-}
-
-pub(crate) fn cancelled() -> Failure {
-    Failure::lasting(ErrorKind::Cancelled, "the caller stopped waiting")
 }

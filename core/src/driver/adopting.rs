@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use super::acquiring::{closed, failed, fresh_claim};
+use super::acquiring::fresh_claim;
 use super::claiming::Claiming;
 use super::engine::Engine;
 use super::entering::{self, Place};
+use super::failures::{closed, failed};
 use super::giving;
 use super::hold::Hold;
 use crate::lock::Description;

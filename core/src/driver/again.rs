@@ -21,7 +21,12 @@ pub(crate) fn is_worthwhile(answer: &Answer, until: Time) -> bool {
 pub(crate) fn after_doubt(again: Answer, first: Answer) -> Answer {
     let found = matches!(
         again.outcome,
-        Outcome::Applied(Reply::Released(true) | Reply::PartlyReleased { found: true, .. } | Reply::Counted(_))
+        Outcome::Applied(
+            Reply::Released(true)
+                | Reply::ReleasedToWaiters
+                | Reply::PartlyReleased { found: true, .. }
+                | Reply::Counted(_)
+        )
     );
     if found { again } else { first }
 }

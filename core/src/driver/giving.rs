@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquiring::failed;
 use super::again;
 use super::claiming::Claiming;
 use super::engine::Engine;
 use super::entering::lost;
+use super::failures::failed;
 use super::hold::Hold;
 use super::recounting::recount;
 use super::sleep_until;
@@ -167,6 +167,7 @@ impl Sending {
             Outcome::Applied(Reply::Released(found) | Reply::PartlyReleased { found, .. } | Reply::Counted(found)) => {
                 Some(*found)
             }
+            Outcome::Applied(Reply::ReleasedToWaiters) => Some(true),
             _ => None,
         };
         if let What::Inner { answered, .. } = &mut self.what {
@@ -194,6 +195,9 @@ impl Sending {
             self.engine.tell_loss_of(&self.hold, LossReason::Taken);
         } else {
             tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
+        }
+        if answer.outcome == Outcome::Applied(Reply::ReleasedToWaiters) {
+            self.engine.lanes.released_to_waiters(&self.hold.claim);
         }
         if let What::Last(claiming) = &mut self.what {
             match &answer.outcome {

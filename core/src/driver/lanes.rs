@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
 
 use super::engine::Engine;
-use crate::machine::{Key, Kind, Rivalry, Spacing, Time, WaitQueue, WaiterId};
+use crate::machine::{Claim, Key, Kind, RETAKEN_MAX, Rivalry, Spacing, Time, WaitQueue, WaiterId};
 use crate::store::{Store, Subscription, SubscriptionState};
 use crate::sys::lock;
 
@@ -25,15 +25,22 @@ struct Lane {
 
 /// All wait queues of one client.
 pub(crate) struct Lanes {
-    lanes: Mutex<HashMap<Name, Lane>>,
+    by_lock: Mutex<HashMap<Name, Lane>>,
     /// The herd backoff of each lock. It outlives the queue; locks with the same hash share an entry, which costs one
     /// of them a short pause at worst.
     rivalries: [AtomicU8; 256],
+    /// How often in a row this client released a lock for which others waited, and got it again without having waited.
+    /// Locks with the same hash share an entry, as above.
+    retaken: [AtomicU8; 256],
 }
 
 impl Default for Lanes {
     fn default() -> Lanes {
-        Lanes { lanes: Mutex::default(), rivalries: [const { AtomicU8::new(0) }; 256] }
+        Lanes {
+            by_lock: Mutex::default(),
+            rivalries: [const { AtomicU8::new(0) }; 256],
+            retaken: [const { AtomicU8::new(0) }; 256],
+        }
     }
 }
 
@@ -41,12 +48,12 @@ impl Lanes {
     /// How many locks have waiters. Zero at rest.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        lock(&self.lanes).len()
+        lock(&self.by_lock).len()
     }
 
     /// Wakes every waiter, so that it sees that the client was closed.
     pub(crate) fn wake_all(&self) {
-        for lane in lock(&self.lanes).values() {
+        for lane in lock(&self.by_lock).values() {
             for waiter in lane.line.waiters() {
                 waiter.notify_one();
             }
@@ -54,10 +61,20 @@ impl Lanes {
     }
 
     fn rivalry(&self, name: &Name) -> &AtomicU8 {
-        let mut hasher = DefaultHasher::new();
-        name.hash(&mut hasher);
-        &self.rivalries[hasher.finish() as usize % self.rivalries.len()]
+        &self.rivalries[place(name.0, &name.1)]
     }
+
+    /// A lock was released for which others wait.
+    pub(crate) fn released_to_waiters(&self, claim: &Claim) {
+        let retaken = &self.retaken[place(claim.kind, &claim.key)];
+        retaken.store(retaken.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    }
+}
+
+fn place(kind: Kind, key: &Key) -> usize {
+    let mut hasher = DefaultHasher::new();
+    (kind, key).hash(&mut hasher);
+    hasher.finish() as usize % 256
 }
 
 /// One waiter's position in a queue. Dropping it leaves the queue and makes the next one the head.
@@ -85,7 +102,7 @@ impl Seat {
         let name = (kind, key.clone());
         let moved_up = Arc::new(Notify::new());
         let (ticket, alone_at_first) = {
-            let mut lanes = lock(&engine.lanes.lanes);
+            let mut lanes = lock(&engine.lanes.by_lock);
             let line = &mut lanes.entry(name.clone()).or_default().line;
             let alone = line.is_empty();
             (line.join(moved_up.clone()), alone)
@@ -94,7 +111,7 @@ impl Seat {
     }
 
     fn with<R>(&self, look: impl FnOnce(&mut Lane) -> R) -> Option<R> {
-        lock(&self.engine.lanes.lanes).get_mut(&self.name).map(look)
+        lock(&self.engine.lanes.by_lock).get_mut(&self.name).map(look)
     }
 
     /// Whether this waiter is the head, which talks to the server.
@@ -126,6 +143,21 @@ impl Seat {
         Rivalry::from_steps(self.engine.lanes.rivalry(&self.name).load(Ordering::Relaxed))
     }
 
+    /// Whether this acquire first leaves the lock to others, since this client took it [`RETAKEN_MAX`] times in a row.
+    pub(crate) fn yields(&self) -> bool {
+        let retaken = &self.engine.lanes.retaken[place(self.name.0, &self.name.1)];
+        let yields = self.alone_at_first && retaken.load(Ordering::Relaxed) >= RETAKEN_MAX;
+        if yields {
+            retaken.store(0, Ordering::Relaxed);
+        }
+        yields
+    }
+
+    /// Somebody else had the lock meanwhile.
+    pub(crate) fn got_after_waiting(&self) {
+        self.engine.lanes.retaken[place(self.name.0, &self.name.1)].store(0, Ordering::Relaxed);
+    }
+
     /// Stores what it has learned.
     pub(crate) fn note_rivalry(&self, rivalry: Rivalry) {
         self.engine.lanes.rivalry(&self.name).store(rivalry.steps(), Ordering::Relaxed);
@@ -154,7 +186,7 @@ impl Drop for Seat {
         if !self.engine.is_here() {
             return;
         }
-        let mut lanes = lock(&self.engine.lanes.lanes);
+        let mut lanes = lock(&self.engine.lanes.by_lock);
         let Some(lane) = lanes.get_mut(&self.name) else { return };
         if let Some(word) = self.word {
             lane.away_since = word.away_since;
@@ -193,6 +225,33 @@ mod tests {
             let owner = client.inspect(lock.name()).await.unwrap().unwrap().owner.unwrap();
             assert!(owner.since_ms >= freed_ms, "{} < {freed_ms}", owner.since_ms);
             lease.release().await.unwrap();
+        }
+    }
+
+    /// One task takes the lock again as soon as it has released it, another client's waits.
+    #[tokio::test]
+    async fn a_client_that_takes_a_lock_again_and_again_leaves_it_to_others() {
+        let greedy = crate::Client::connect("memory://retaken").await.unwrap();
+        let patient = crate::Client::connect("memory://retaken").await.unwrap();
+        for _ in 0..20 {
+            let mut lease = greedy.lock("a").acquire().await.unwrap();
+            let waiter = {
+                let patient = patient.clone();
+                tokio::spawn(async move { patient.lock("a").acquire().await.unwrap().release().await.unwrap() })
+            };
+            while patient.stats().waiting == 0 {
+                tokio::task::yield_now().await;
+            }
+            let mut taken = 0;
+            // the store in memory answers at once: nothing else lets the waiter run
+            while !waiter.is_finished() {
+                lease.release().await.unwrap();
+                lease = greedy.lock("a").acquire().await.unwrap();
+                taken += 1;
+                assert!(taken <= u32::from(crate::machine::RETAKEN_MAX) * 4, "taken {taken} times in a row");
+            }
+            lease.release().await.unwrap();
+            waiter.await.unwrap();
         }
     }
 

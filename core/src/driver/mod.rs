@@ -27,6 +27,7 @@ pub(crate) mod claiming;
 pub(crate) mod closing;
 pub(crate) mod engine;
 pub(crate) mod entering;
+pub(crate) mod failures;
 mod gauge;
 pub(crate) mod giving;
 pub(crate) mod hold;

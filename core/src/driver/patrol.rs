@@ -184,7 +184,11 @@ async fn give_back(engine: Arc<Engine>, id: UndoId, op: Op) {
     engine.janitor_bell.ring_for(wake_at);
     // a later answer would only find what the first request had left
     if let Some(hold) = believed
-        && let Outcome::Applied(Reply::Released(found) | Reply::PartlyReleased { found, .. }) = answer.outcome
+        && let Some(found) = match answer.outcome {
+            Outcome::Applied(Reply::Released(found) | Reply::PartlyReleased { found, .. }) => Some(found),
+            Outcome::Applied(Reply::ReleasedToWaiters) => Some(true),
+            _ => None,
+        }
         && hold.cell.finish_release(found, answer.received_at)
     {
         engine.tell_loss_of(&hold, LossReason::Taken);

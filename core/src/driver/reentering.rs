@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquiring::{cancelled, failed};
 use super::engine::Engine;
 use super::entering::lost;
+use super::failures::{cancelled, failed};
 use super::hold::Hold;
 use super::recounting::recount;
 use super::sleep_until;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::ErrorKind;
 use crate::machine::{
     ATTEMPT_SPACING, AcquireLimits, Answer, Failure, Jitter, Outcome, Race, Reply, Rivalry, Spacing, Step, Terms, Time,
-    Verdict,
+    Verdict, YIELD,
 };
 
 const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
@@ -147,6 +147,17 @@ impl Acquire {
         self.race.absent_until
     }
 
+    /// Before the first attempt: leaves the lock to others for [`YIELD`], who wait for it while this client has taken it
+    /// several times in a row.
+    pub fn yield_first(&mut self, now: Time) {
+        self.state = State::Asleep { until: (now + YIELD).min(self.give_up_at) };
+    }
+
+    /// Whether it has not made its first attempt yet, because it leaves the lock to others.
+    pub fn is_yielding(&self) -> bool {
+        matches!(self.state, State::Asleep { .. }) && self.last == Last::Nothing
+    }
+
     /// What to do next.
     pub fn next(&mut self, now: Time) -> Step {
         match &self.state {
@@ -160,12 +171,12 @@ impl Acquire {
             }
             State::Asleep { until } => {
                 let until = *until;
-                if now >= self.give_up_at {
-                    return self.out_of_patience();
-                }
                 if now >= until {
                     self.state = State::Ready;
                     return self.attempt(now);
+                }
+                if now >= self.give_up_at {
+                    return self.out_of_patience();
                 }
                 Step::Sleep { until: until.min(self.give_up_at) }
             }

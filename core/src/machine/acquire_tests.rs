@@ -351,3 +351,23 @@ fn a_grant_of_which_too_little_is_left_is_not_handed_out() {
     let careless = machine(1000, None);
     assert!(careless.is_worth_handing_out(at(987), deadline) && !careless.is_worth_handing_out(at(988), deadline));
 }
+
+#[test]
+fn an_acquire_that_yields_makes_its_first_attempt_all_the_same() {
+    for (wait, asks_at) in
+        [(None, at(1000) + YIELD), (Some(Duration::from_micros(100)), at(1000) + Duration::from_micros(100))]
+    {
+        let mut acquire = machine(1000, wait);
+        acquire.yield_first(at(1000));
+        assert!(acquire.is_yielding());
+        assert_eq!(acquire.next(at(1000)), Step::Sleep { until: asks_at });
+        acquire.hint(at(1000), &mut Jitter::new(1));
+        assert!(
+            matches!(acquire.next(at(1000)), Step::Sleep { .. }),
+            "no message of another release makes it ask sooner"
+        );
+        // also when it wakes up late
+        assert!(matches!(acquire.next(at(1005)), Step::Attempt { .. }));
+        assert!(!acquire.is_yielding());
+    }
+}

@@ -63,7 +63,7 @@ pub use quorum::NodeSet;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
 pub(crate) use rivalry::Race;
-pub use rivalry::Rivalry;
+pub use rivalry::{RETAKEN_MAX, Rivalry, YIELD};
 pub use spacing::{ATTEMPT_SPACING, PROMPT_ANSWERS, Spacing};
 pub use step::{Step, Verdict};
 pub use terms::Terms;

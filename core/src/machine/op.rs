@@ -231,6 +231,8 @@ pub enum Reply {
     Counted(bool),
     /// To [`Op::Release`], [`Op::Retain`] and [`Op::Undo`]: whether the hold was there.
     Released(bool),
+    /// To [`Op::Release`] and [`Op::Undo`]: the hold was there, and somebody was told that it is gone.
+    ReleasedToWaiters,
     /// The same from a store of several nodes, a majority of which answered.
     PartlyReleased {
         /// Whether the hold was there.

@@ -24,6 +24,14 @@ const MANY: u8 = 3 * STEPS_TO_HALVE;
 /// for so long at least and at most.
 const ABSENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
+/// After so many lost races an acquire joins every race at once, and no longer stays away.
+const LOST_MAX: u16 = 8;
+/// A client that took a lock so many times in a row, while others waited for it, leaves it to them once. Each time costs a
+/// hand-over; never doing it would let the client that is nearest to the server keep the lock for seconds.
+pub const RETAKEN_MAX: u8 = 4;
+/// It leaves the lock to them for so long: they hear of the release and ask.
+pub const YIELD: Duration = Duration::from_micros(300);
+
 impl Rivalry {
     /// What was kept as a number.
     pub fn from_steps(steps: u8) -> Rivalry {
@@ -67,6 +75,8 @@ pub(crate) struct Race {
     part: Part,
     /// Until then it stays away.
     pub(crate) absent_until: Time,
+    /// How many it has lost.
+    lost: u16,
 }
 
 /// What the next attempt is in answer to.
@@ -87,7 +97,7 @@ impl Race {
             self.part = Part::SteppedBack;
             return until.min(self.absent_until);
         }
-        let step_back = self.rivalry.step_back(jitter);
+        let step_back = if self.lost >= LOST_MAX { Duration::ZERO } else { self.rivalry.step_back(jitter) };
         self.part = if step_back.is_zero() { Part::AtOnce } else { Part::SteppedBack };
         until.min(now + step_back)
     }
@@ -101,7 +111,10 @@ impl Race {
                 if part == Part::AtOnce {
                     self.rivalry.lost();
                 }
-                self.absent_until = now + self.rivalry.absence(jitter);
+                if part != Part::None {
+                    self.lost = self.lost.saturating_add(1);
+                }
+                self.absent_until = if self.lost >= LOST_MAX { now } else { now + self.rivalry.absence(jitter) };
             }
             _ => {}
         }
@@ -119,6 +132,26 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(rivalry.step_back(&mut jitter), Duration::ZERO);
             rivalry.won();
+        }
+    }
+
+    #[test]
+    fn an_acquire_that_lost_many_races_goes_at_once() {
+        let mut jitter = Jitter::new(3);
+        let mut race = Race { rivalry: Rivalry::from_steps(MOST), ..Race::default() };
+        let refused = Outcome::Applied(Reply::Denied { ttl_left_ms: Some(1000), announces: true });
+        let mut now = Time::from_millis(1000);
+        let mut late = 0;
+        for _ in 0..LOST_MAX {
+            now = now.max(race.absent_until);
+            late += u16::from(race.begin(now, Time::MAX, &mut jitter) > now);
+            race.answered(now, &refused, &mut jitter);
+        }
+        assert!(late >= LOST_MAX / 2, "{late} of {LOST_MAX} stepped back");
+        for _ in 0..100 {
+            assert!(race.absent_until <= now, "it listens");
+            assert_eq!(race.begin(now, Time::MAX, &mut jitter), now);
+            race.answered(now, &refused, &mut jitter);
         }
     }
 

@@ -103,6 +103,9 @@ impl MemoryState {
             for subscriber in subscribers {
                 subscriber.state.send_modify(|state| state.generation += 1);
             }
+            if matches!(op, Op::Release { .. }) && !subscribers.is_empty() {
+                return Outcome::Applied(Reply::ReleasedToWaiters);
+            }
         }
         reply.outcome
     }
@@ -326,7 +329,7 @@ mod tests {
         let elsewhere = other.subscribe(Kind::Mutex, &claim("b", "x").key);
         let other_kind = other.subscribe(Kind::Reentrant, &holder.key);
         assert!(near.state.borrow().subscribed && far.state.borrow().subscribed);
-        assert_eq!(run(&one, &Op::Release { claim: holder.clone() }), Reply::Released(true));
+        assert_eq!(run(&one, &Op::Release { claim: holder.clone() }), Reply::ReleasedToWaiters);
         soon(near.state.changed()).await.unwrap();
         soon(far.state.changed()).await.unwrap();
         assert!(!elsewhere.state.has_changed().unwrap() && !other_kind.state.has_changed().unwrap());

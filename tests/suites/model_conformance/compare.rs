@@ -110,6 +110,7 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
             .collect(),
         Reply::Counted(done) => vec![format!("counted {done}")],
         Reply::Released(done) => vec![format!("released {done}")],
+        Reply::ReleasedToWaiters => vec!["released true".to_owned()],
         Reply::Forced(done) => vec![format!("forced {done}")],
         Reply::Inspected(None) => one("inspected nothing"),
         Reply::Inspected(Some(standing)) => {

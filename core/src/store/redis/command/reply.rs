@@ -32,6 +32,7 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
         (Op::Release { .. } | Op::Undo { .. }, Value::Int(found @ 0..=2)) => {
             return bare(Reply::Released(*found != 0), *found == 2);
         }
+        (Op::Release { .. } | Op::Undo { .. }, Value::Int(3)) => return bare(Reply::ReleasedToWaiters, false),
         _ => {}
     }
     let mut items = match value {
@@ -265,7 +266,7 @@ mod tests {
         let odd = [
             Value::Nil,
             Value::Okay,
-            Value::Int(3),
+            Value::Int(4),
             Value::Int(-1),
             array(&[]),
             array(&[Value::Int(-5), Value::Int(0)]),
@@ -324,6 +325,7 @@ mod tests {
             let timed = DecodedReply { server_time_us: Some(5), ..expected };
             assert_eq!(read(&release(), array(&[Value::Int(5), Value::Int(number)])), timed);
         }
+        assert_eq!(read(&release(), Value::Int(3)).outcome, Outcome::Applied(Reply::ReleasedToWaiters));
         let Op::Release { claim } = release() else { unreachable!() };
         let retain = Op::Retain { claim, nodes: crate::machine::NodeSet::ALL, rest_ms: 1 };
         let reading = read(&retain, array(&[Value::Int(5), Value::Int(1), Value::Int(0)]));

@@ -8,8 +8,9 @@
 --          server is one of several (Redlock): it publishes with PUBLISH, and the reply tells the server's clock
 -- ARGV[5]  a second such command, to publish with both; may be left out
 --
--- Reply, a number: 1 deleted, 2 deleted but the server refused to publish, so waiters find out by themselves; 0 not there
--- (gone, somebody else's, or of another type). With TIME it is {us, number}, where us is the server's clock.
+-- Reply, a number: 1 deleted, 2 deleted but the server refused to publish, so waiters find out by themselves, 3 deleted and
+-- somebody listened; 0 not there (gone, somebody else's, or of another type). With TIME it is {us, number}, where us is the
+-- server's clock, and never 3.
 --
 -- Idempotent: a second run answers 0 and touches nothing. The channel is an argument, not a key: one declared key
 -- works through a slot migration. The publish comes last and guarded: without permission the delete still stands.
@@ -36,9 +37,10 @@ local function release()
   local told = redis.pcall(publish, ARGV[3], '0')
   if ARGV[5] then
     local other = redis.pcall(ARGV[5], ARGV[3], '0')
-    if type(other) == 'table' then told = other end
+    if type(other) == 'table' or told == 0 then told = other end
   end
-  return type(told) == 'table' and 2 or 1
+  if type(told) == 'table' then return 2 end
+  return told > 0 and not timed and 3 or 1
 end
 
 local done = release()
