@@ -11,7 +11,7 @@ tools/c/install.sh "$built" "$folder" "/$name"
 # found where the archive is unpacked, whatever that place is called
 sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$folder/$name/lib/pkgconfig/onelock.pc"
 install -m 644 bindings-c/README.md "$folder/$name/README.md"
-cp -r bindings-c/samples "$folder/$name/samples"
+cp -r bindings-c/examples "$folder/$name/examples"
 mkdir -p dist
 tar -C "$folder" --sort=name --owner=0 --group=0 --numeric-owner -czf "dist/$name.tar.gz" "$name"
 echo "dist/$name.tar.gz"

@@ -2,13 +2,13 @@
 # Everything about the C library, in the order in which it fails fastest. `make test-c` runs it.
 #
 #   tools/c/test.sh           all
-#   tools/c/test.sh PART...   only these parts: header rust programs valgrind fuzz samples dist outside
+#   tools/c/test.sh PART...   only these parts: header rust programs valgrind fuzz examples dist outside
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(header rust programs valgrind fuzz samples dist outside)
+[ ${#parts[@]} -gt 0 ] || parts=(header rust programs valgrind fuzz examples dist outside)
 
 if [ -z "${ONELOCK_C_TEST_SERVER:-}" ]; then
     tools/c/needs.sh
@@ -122,20 +122,20 @@ check_fuzz() {
     run 120 "$work/fuzz" $RANDOM 40000
 }
 
-check_samples() {
+check_examples() {
     staged
-    step "samples"
-    for sample in acquire try_acquire renew lost_lease worker; do
-        gcc -std=c99 $posix "${warnings[@]}" $(include) -o "$work/sample-$sample" "$binding/samples/$sample.c" $(shared) -pthread
-        run 60 "$work/sample-$sample" | tail -n 3
+    step "examples"
+    for example in acquire try_acquire renew lost_lease worker; do
+        gcc -std=c99 $posix "${warnings[@]}" $(include) -o "$work/example-$example" "$binding/examples/$example.c" $(shared) -pthread
+        run 60 "$work/example-$example" | tail -n 3
     done
-    g++ -std=c++17 "${warnings[@]}" $(include) -o "$work/sample-cpp" "$binding/samples/acquire.cpp" $(shared)
-    run 60 "$work/sample-cpp"
-    gcc -std=c99 "${warnings[@]}" $(include) -o "$work/sample-redlock" "$binding/samples/redlock.c" $(shared)
+    g++ -std=c++17 "${warnings[@]}" $(include) -o "$work/example-cpp" "$binding/examples/acquire.cpp" $(shared)
+    run 60 "$work/example-cpp"
+    gcc -std=c99 "${warnings[@]}" $(include) -o "$work/example-redlock" "$binding/examples/redlock.c" $(shared)
     # two more servers beside the one that is there; they are young, and would not vote yet
     run 60 tools/with-server.sh tools/with-server.sh bash -c \
-        'ONELOCK_URL="redlock://$ONELOCK_HOSTS?quarantine_ms=0" exec "$0"' "$work/sample-redlock" | tee "$work/redlock.log"
-    [ "$(grep -c 'held by a majority' "$work/redlock.log")" -eq 3 ] || fail "the sample of three servers"
+        'ONELOCK_URL="redlock://$ONELOCK_HOSTS?quarantine_ms=0" exec "$0"' "$work/example-redlock" | tee "$work/redlock.log"
+    [ "$(grep -c 'held by a majority' "$work/redlock.log")" -eq 3 ] || fail "the example of three servers"
 }
 
 # ---- the library as it is given away --------------------------------------------------------------------------
@@ -174,7 +174,7 @@ check_outside() {
     cp -a "$installed/opt/onelock" "$prefix"
     mkdir -p "$out"
     cp -r "$tests/outside/." "$out"
-    cp "$binding/samples/acquire.c" "$binding/samples/acquire.cpp" "$out"
+    cp "$binding/examples/acquire.c" "$binding/examples/acquire.cpp" "$out"
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
     unset PKG_CONFIG_SYSROOT_DIR
     local version; version=$(pkg-config --modversion onelock)

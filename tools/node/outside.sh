@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tools/node/outside.sh NODE...: packs the packages, installs the tarballs in an empty folder, and runs the samples from
+# tools/node/outside.sh NODE...: packs the packages, installs the tarballs in an empty folder, and runs the examples from
 # there with each NODE. $ONELOCK_URL names the server.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -58,13 +58,13 @@ install() {
     (cd "$1" && echo '{ "private": true }' >package.json && npm install --offline --silent --no-audit --no-fund "${@:2}")
 }
 install "$out/outside" "$root/${tarballs[0]}" "$root/${tarballs[1]}"
-cp "$package"/samples/* "$out/outside"
-# what the samples need beside it
+cp "$package"/examples/* "$out/outside"
+# what the examples need beside it
 for other in express ioredis; do ln -s "$package/node_modules/$other" "$out/outside/node_modules/$other"; done
 for node in "$@"; do
     echo "$("$node" --version): $(cd "$out/outside" && ls ./*.mjs ./*.cjs | tr '\n' ' ')"
-    for sample in "$out"/outside/*.mjs "$out"/outside/*.cjs; do
-        (cd "$out/outside" && timeout 60 "$node" --no-warnings "$sample" >"$out/log" 2>&1) || { cat "$out/log"; fail "$sample"; }
+    for example in "$out"/outside/*.mjs "$out"/outside/*.cjs; do
+        (cd "$out/outside" && timeout 60 "$node" --no-warnings "$example" >"$out/log" 2>&1) || { cat "$out/log"; fail "$example"; }
     done
 done
 

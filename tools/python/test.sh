@@ -26,7 +26,7 @@ check_lint() {
 
 check_types() {
     step "mypy --strict, pyright, and the stub against the module"
-    mypy --strict python/onelock tests samples
+    mypy --strict python/onelock tests examples
     MYPYPATH=../tests/drivers/python mypy --strict ../tests/drivers/python/driver.py
     pyright
     python -m mypy.stubtest onelock._onelock
@@ -61,12 +61,12 @@ check_wheel() {
         grep -qx "onelock-[0-9.]*/$licence" "$work/archive" || { echo "failed: $licence is not in the archive" >&2; exit 1; }
     done
 
-    # a person's environment: the package from the wheel, and what the samples need besides
+    # a person's environment: the package from the wheel, and what the examples need besides
     python -m venv "$work/fresh"
     "$work/fresh/bin/pip" install -q --disable-pip-version-check "$wheel"
     (cd "$work" && "$work/fresh/bin/python" -I "$root/bindings-python/tests/import_time.py")
     "$work/fresh/bin/pip" install -q --disable-pip-version-check flask gunicorn gevent packaging
-    ONELOCK_TEST_PYTHON=$work/fresh/bin/python python -m pytest -q tests/test_samples.py
+    ONELOCK_TEST_PYTHON=$work/fresh/bin/python python -m pytest -q tests/test_examples.py
 
     # the source archive builds; quickly, since the build itself is what is tried
     python -m venv "$work/source"

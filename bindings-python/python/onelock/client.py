@@ -131,7 +131,7 @@ class Client:
         `SET NX PX` client respects. `timeout` is how long `acquire` and `with` wait when they are not told otherwise.
         `ttl`, `auto_renew`, `min_hold`, `max_hold`, `lock_delay`, `min_validity` and `fencing` are the client's where they
         are left out. With `timeout=0` and a `min_hold` above what clocks differ by, only one of many machines runs each tick
-        of a job: `samples/only_one.py`. `on_lost(lease, reason)` and `on_jeopardy(lease)` are set on every lease of it.
+        of a job: `examples/only_one.py`. `on_lost(lease, reason)` and `on_jeopardy(lease)` are set on every lease of it.
 
         (redis-py calls the ttl `timeout`, and the time-out `blocking_timeout`.)
         """

@@ -26,7 +26,7 @@ static void *work(void *argument) {
     int *count = argument;
     for (int job = 0; job < JOBS; job++) {
         char name[32];
-        int length = snprintf(name, sizeof name, "sample:job:%d", job % 5);
+        int length = snprintf(name, sizeof name, "example:job:%d", job % 5);
         onelock_error *error = NULL;
         onelock_lock *lock = NULL;
         onelock_lease *lease = NULL;

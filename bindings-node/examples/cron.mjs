@@ -35,7 +35,7 @@ async function instance(number) {
     console.log(`instance ${number} runs the job of ${new Date(slot * period).toISOString()}`)
     runs.set(slot, (runs.get(slot) ?? 0) + 1)
   }
-  await timetable(client, 'sample:report', period, job, last, number * 25)
+  await timetable(client, 'example:report', period, job, last, number * 25)
   await client.close()
 }
 

@@ -1,18 +1,18 @@
 // A lease that is lost while its holder works: three ways to hear of it, from convenient to certain. The address is in
-// $ONELOCK_URL. Here the sample itself plays the operator who takes the lock away.
+// $ONELOCK_URL. Here the example itself plays the operator who takes the lock away.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Client, FenceGate, LockLostError } from 'onelock'
 
 const client = await Client.connect()
 const gate = new FenceGate() // beside the protected resource
-const lock = client.lock('sample:lost', { ttl: 600 })
+const lock = client.lock('example:lost', { ttl: 600 })
 
 try {
   await lock.using(async (signal, lease) => {
     lease.on('lost', (reason) => console.log(`event: lost, ${reason}`))
     gate.admit(lease.fencingToken)
 
-    await client.forceRelease('sample:lost')
+    await client.forceRelease('example:lost')
     const next = await lock.acquire()
     gate.admit(next.fencingToken)
     // 3. certain: until its next renewal the old holder believes in its lease; the resource does not

@@ -11,7 +11,7 @@ int main(void) {
     int result = 1;
 
     if (onelock_client_connect(NULL, NULL, &client, &error) == ONELOCK_OK &&
-        onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:redlock", NULL, &lock, &error) == ONELOCK_OK) {
+        onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "example:redlock", NULL, &lock, &error) == ONELOCK_OK) {
         result = 0;
         for (int turn = 1; turn <= 3 && result == 0; turn++) {
             onelock_lease *lease = NULL;

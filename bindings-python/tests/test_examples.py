@@ -1,4 +1,4 @@
-"""The samples, each run as a person runs it.
+"""The examples, each run as a person runs it.
 
 `ONELOCK_TEST_PYTHON` names another interpreter: that of an environment where the wheel was installed.
 """
@@ -22,7 +22,7 @@ import pytest
 
 from conftest import ROOT, Server, free_port, gunicorn_config, ready_workers, until
 
-SAMPLES = ROOT / "bindings-python" / "samples"
+EXAMPLES = ROOT / "bindings-python" / "examples"
 PYTHON = os.environ.get("ONELOCK_TEST_PYTHON", sys.executable)
 
 
@@ -30,16 +30,16 @@ def environment(server: Server, **more: str) -> dict[str, str]:
     return {**os.environ, "ONELOCK_URL": server.url, "PYTHONWARNINGS": "error", **more}
 
 
-def run(server: Server, sample: str, *parts: str) -> None:
+def run(server: Server, example: str, *parts: str) -> None:
     """Runs it and expects these parts of lines in its output, in this order."""
-    command = [PYTHON, str(SAMPLES / f"{sample}.py")]
+    command = [PYTHON, str(EXAMPLES / f"{example}.py")]
     done = subprocess.run(command, env=environment(server), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(parts), done.stdout
     for line, part in zip(lines, parts, strict=True):
         assert re.search(part, line), done.stdout
-    assert server.command("KEYS", "sample:*") == []
+    assert server.command("KEYS", "example:*") == []
 
 
 def test_acquire(server: Server) -> None:
@@ -47,11 +47,11 @@ def test_acquire(server: Server) -> None:
 
 
 def test_acquire_that_has_to_give_up(server: Server) -> None:
-    server.command("SET", "sample:acquire", "somebody", "PX", "60000")
-    command = [PYTHON, str(SAMPLES / "acquire.py")]
+    server.command("SET", "example:acquire", "somebody", "PX", "60000")
+    command = [PYTHON, str(EXAMPLES / "acquire.py")]
     done = subprocess.run(command, env=environment(server), capture_output=True, text=True, timeout=60)
-    server.command("DEL", "sample:acquire")
-    assert "sample:acquire" in done.stdout
+    server.command("DEL", "example:acquire")
+    assert "example:acquire" in done.stdout
     assert done.returncode == 0
 
 
@@ -60,14 +60,14 @@ def test_try_acquire(server: Server) -> None:
 
 
 def test_only_one(server: Server) -> None:
-    command = [PYTHON, str(SAMPLES / "only_one.py")]
+    command = [PYTHON, str(EXAMPLES / "only_one.py")]
     done = subprocess.run(command, env=environment(server), capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     ticks = [re.search(r"machine \d runs (tick \d)", line) for line in done.stdout.splitlines()[:-1]]
     assert [tick and tick[1] for tick in ticks] == ["tick 1", "tick 2", "tick 3"], done.stdout
     assert done.stdout.endswith("each tick ran once: True\n")
     # released long ago, and still nobody's for the rest of `min_hold`
-    assert server.command("DEL", *(f"sample:report:{tick}" for tick in (1, 2, 3))) == 3
+    assert server.command("DEL", *(f"example:report:{tick}" for tick in (1, 2, 3))) == 3
 
 
 def test_renew(server: Server) -> None:
@@ -99,7 +99,7 @@ def test_redlock(server: Server, tmp_path: Path) -> None:
         hosts = ",".join(f"127.0.0.1:{one.port}" for one in [server, *others])
         # they are young, and would not vote yet
         shared = {**environment(server), "ONELOCK_URL": f"redlock://{hosts}?quarantine_ms=0"}
-        command = [PYTHON, str(SAMPLES / "redlock.py")]
+        command = [PYTHON, str(EXAMPLES / "redlock.py")]
         done = subprocess.run(command, env=shared, capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         assert len(re.findall(r"turn \d: held by a majority, fencing token \d{16}", done.stdout)) == 3
@@ -119,7 +119,7 @@ def test_redlock(server: Server, tmp_path: Path) -> None:
 def test_token_refresher(server: Server, tmp_path: Path) -> None:
     """Eight processes at once: one of them fetches, all use the same."""
     shared = environment(server, TOKEN_FILE=str(tmp_path / "token.json"), PYTHONUNBUFFERED="1")
-    command = [PYTHON, str(SAMPLES / "token_refresher.py")]
+    command = [PYTHON, str(EXAMPLES / "token_refresher.py")]
     processes = [subprocess.Popen(command, env=shared, stdout=subprocess.PIPE, text=True) for _ in range(8)]
     said = [process.communicate(timeout=60)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * 8
@@ -143,7 +143,7 @@ def shop(server: Server, folder: Path, *command: str) -> Generator[str]:
     port = free_port()
     shared = environment(server, STOCK_FILE=str(folder / "stock.db"), PYTHONWARNINGS="ignore")
     words = [word.replace("PORT", str(port)) for word in command]
-    process = subprocess.Popen([PYTHON, "-m", *words], env=shared, cwd=SAMPLES)
+    process = subprocess.Popen([PYTHON, "-m", *words], env=shared, cwd=EXAMPLES)
     try:
         until(lambda: post(f"http://127.0.0.1:{port}/orders/chair") == (410, {"error": "sold out"}), limit=30)
         yield f"http://127.0.0.1:{port}/orders"

@@ -1,5 +1,5 @@
 /* A lease that is lost: an event loop hears of it through a file descriptor, and the resource turns the late write away.
- * Here the sample itself plays the operator who takes the lock away. */
+ * Here the example itself plays the operator who takes the lock away. */
 #include <onelock.h>
 #include <poll.h>
 #include <stdio.h>
@@ -22,12 +22,12 @@ int main(void) {
 
     if (onelock_client_connect(NULL, NULL, &client, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_options_set_ttl(options, 600, &error) != ONELOCK_OK) goto done;
-    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:lost", options, &lock, &error) != ONELOCK_OK) goto done;
+    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "example:lost", options, &lock, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_acquire(lock, 5000, NULL, &lease, &error) != ONELOCK_OK) goto done;
     if (onelock_lease_on_lost(lease, on_lost, NULL, &error) != ONELOCK_OK) goto done;
     if (onelock_lease_lost_fd(lease, &fd, &error) != ONELOCK_OK) goto done;
 
-    if (onelock_client_force_release(client, "sample:lost", 11, NULL, &error) != ONELOCK_OK) goto done;
+    if (onelock_client_force_release(client, "example:lost", 12, NULL, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_acquire(lock, 5000, NULL, &next, &error) != ONELOCK_OK) goto done;
     onelock_gate_admit(gate, onelock_lease_fencing_token(next));
 

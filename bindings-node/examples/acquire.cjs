@@ -3,7 +3,7 @@ const { Client } = require('onelock')
 
 async function main() {
   const client = await Client.connect()
-  const lease = await client.lock('sample:orders:43').acquire({ timeout: 5_000 })
+  const lease = await client.lock('example:orders:43').acquire({ timeout: 5_000 })
   try {
     console.log(`the order is ours for ${Math.round(lease.remaining)} ms, and is renewed until it is released`)
   } finally {

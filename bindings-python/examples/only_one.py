@@ -19,7 +19,7 @@ runs: list[str] = []
 
 def run_of(tick: int) -> str:
     """Each run has a lock of its own."""
-    return f"sample:report:{tick}"
+    return f"example:report:{tick}"
 
 
 def machine(name: str, late: float) -> None:

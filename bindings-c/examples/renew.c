@@ -20,7 +20,7 @@ int main(void) {
 
     /* a lease of 300 ms, held for 900 ms: renewal is on unless it is switched off */
     if (onelock_lock_options_set_ttl(options, 300, &error) != ONELOCK_OK) goto done;
-    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:renew", options, &automatic, &error) != ONELOCK_OK) goto done;
+    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "example:renew", options, &automatic, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_acquire(automatic, 5000, NULL, &lease, &error) != ONELOCK_OK) goto done;
     work_for_ms(900);
     printf("renewed in the background: %s\n", onelock_lease_is_held(lease) ? "still mine" : "lost");
@@ -32,7 +32,7 @@ int main(void) {
     /* a fixed lease ends unless it is extended in time */
     if (onelock_lock_options_set_auto_renew(options, false, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_options_set_ttl(options, 1000, &error) != ONELOCK_OK) goto done;
-    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:renew", options, &fixed, &error) != ONELOCK_OK) goto done;
+    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "example:renew", options, &fixed, &error) != ONELOCK_OK) goto done;
     if (onelock_lock_acquire(fixed, 5000, NULL, &lease, &error) != ONELOCK_OK) goto done;
     if (onelock_lease_extend(lease, 30000, &error) != ONELOCK_OK) goto done;
     printf("extended by hand: %lld s left\n", (long long)onelock_lease_remaining_ms(lease) / 1000);

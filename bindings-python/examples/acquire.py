@@ -4,7 +4,7 @@ from onelock import Client, LockTimeout
 
 with Client() as client:
     try:
-        with client.lock("sample:acquire", timeout=5) as lease:
+        with client.lock("example:acquire", timeout=5) as lease:
             print(f"mine, with fencing token {lease.fencing_token}")
     except LockTimeout as error:
         print(error)

@@ -10,7 +10,7 @@ int main(void) {
     int result = 1;
 
     if (onelock_client_connect(NULL, NULL, &client, &error) == ONELOCK_OK &&
-        onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:acquire", NULL, &lock, &error) == ONELOCK_OK &&
+        onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "example:acquire", NULL, &lock, &error) == ONELOCK_OK &&
         onelock_lock_acquire(lock, 5000, NULL, &lease, &error) == ONELOCK_OK) {
         printf("mine, with fencing token %llu\n", (unsigned long long)onelock_lease_fencing_token(lease));
         uint32_t outcome = 0;

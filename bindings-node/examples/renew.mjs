@@ -4,7 +4,7 @@ import { Client } from 'onelock'
 
 const client = await Client.connect()
 
-const lease = await client.lock('sample:video', { ttl: 500 }).acquire()
+const lease = await client.lock('example:video', { ttl: 500 }).acquire()
 const end = Date.now() + 1_500
 while (Date.now() < end) {
   // nothing else runs in this process meanwhile
@@ -14,7 +14,7 @@ console.log(`still held after three times its ttl, ${Math.round(lease.remaining)
 await lease.release()
 
 // a lease that is not renewed ends after its ttl, unless it is extended
-const fixed = await client.lock('sample:slot', { ttl: 500, autoRenew: false }).acquire()
+const fixed = await client.lock('example:slot', { ttl: 500, autoRenew: false }).acquire()
 await fixed.extend(60_000)
 console.log(`extended by hand, ${Math.round(fixed.remaining / 1_000)} s left`)
 await fixed.release()

@@ -13,7 +13,7 @@ with Client() as client:
         facts = client.check()
         print(f"{facts.server}, tokens {facts.grade}")
         for turn in range(1, 4):
-            with client.lock("sample:redlock", timeout=5) as lease:
+            with client.lock("example:redlock", timeout=5) as lease:
                 print(f"turn {turn}: held by a majority, fencing token {lease.fencing_token}")
     except NoQuorum as error:
         # what each server said

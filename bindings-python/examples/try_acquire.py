@@ -7,7 +7,7 @@ from onelock import AsyncClient, Client
 
 def with_threads() -> None:
     with Client() as client:
-        lock = client.lock("sample:try_acquire")
+        lock = client.lock("example:try_acquire")
         if lease := lock.try_acquire():
             with lease:
                 print("got it")
@@ -17,7 +17,7 @@ def with_threads() -> None:
 
 async def with_tasks() -> None:
     async with AsyncClient() as client:
-        lock = client.lock("sample:try_acquire")
+        lock = client.lock("example:try_acquire")
         if lease := await lock.try_acquire():
             async with lease:
                 print("asyncio: got it")

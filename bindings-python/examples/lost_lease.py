@@ -7,7 +7,7 @@ import asyncio
 
 from onelock import AsyncClient, FenceGate, LockLost
 
-NAME = "sample:lost_lease"
+NAME = "example:lost_lease"
 
 
 async def main() -> None:

@@ -2,7 +2,7 @@
 import { Client, LockTimeoutError } from 'onelock'
 
 const client = await Client.connect()
-const lock = client.lock('sample:orders:42')
+const lock = client.lock('example:orders:42')
 
 // the shortest way: the lock around a piece of code
 const total = await lock.using({ timeout: 5_000 }, async (signal, lease) => {

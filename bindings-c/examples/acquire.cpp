@@ -6,7 +6,7 @@
 int main() try {
     using namespace std::chrono_literals;
     onelock::client client("");
-    auto lease = client.lock("sample:acquire").acquire(5s);
+    auto lease = client.lock("example:acquire").acquire(5s);
     std::cout << "mine, with fencing token " << lease.fencing_token() << "\n";
     lease.release();  // or leave the scope: then it is given back in the background
     std::cout << "given back\n";

@@ -8,7 +8,7 @@ try {
   const { server, grade } = await client.check()
   console.log(`${server}, tokens ${grade}`)
   for (let turn = 1; turn <= 3; turn += 1) {
-    await client.lock('sample:redlock').using({ timeout: 5_000 }, async (_signal, lease) => {
+    await client.lock('example:redlock').using({ timeout: 5_000 }, async (_signal, lease) => {
       console.log(`turn ${turn}: held by a majority, fencing token ${lease.fencingToken}`)
     })
   }

@@ -1,4 +1,4 @@
-// Every sample runs to a good end.
+// Every example runs to a good end.
 const assert = require('node:assert/strict')
 const { spawn } = require('node:child_process')
 const { readdirSync } = require('node:fs')
@@ -7,11 +7,11 @@ const test = require('node:test')
 const { forTests, start } = require('./support/server.cjs')
 
 const at = forTests(test)
-const folder = join(__dirname, '..', 'samples')
+const folder = join(__dirname, '..', 'examples')
 
-/** The address of the server, or of three where a sample is about that. */
-async function address(t, sample) {
-  if (sample !== 'redlock.mjs') return at.server.url
+/** The address of the server, or of three where an example is about that. */
+async function address(t, example) {
+  if (example !== 'redlock.mjs') return at.server.url
   const others = [await start(), await start()]
   t.after(() => Promise.all(others.map((server) => server.kill())))
   const hosts = [at.server, ...others].map(({ port }) => `127.0.0.1:${port}`)
@@ -19,10 +19,10 @@ async function address(t, sample) {
   return `redlock://${hosts}?quarantine_ms=0`
 }
 
-for (const sample of readdirSync(folder)) {
-  test(sample, async (t) => {
-    const env = { ...process.env, ONELOCK_URL: await address(t, sample) }
-    const child = spawn(process.execPath, ['--no-warnings', join(folder, sample)], { env, timeout: 60_000 })
+for (const example of readdirSync(folder)) {
+  test(example, async (t) => {
+    const env = { ...process.env, ONELOCK_URL: await address(t, example) }
+    const child = spawn(process.execPath, ['--no-warnings', join(folder, example)], { env, timeout: 60_000 })
     let [out, err] = ['', '']
     child.stdout.on('data', (text) => {
       out += text
@@ -35,9 +35,9 @@ for (const sample of readdirSync(folder)) {
     assert.equal(err, '')
     assert.notEqual(out, '')
     // nothing is left locked, but what is meant to stay for a while
-    const left = await at.server.send('KEYS', 'sample:*')
+    const left = await at.server.send('KEYS', 'example:*')
     assert.deepEqual(
-      left.filter((key) => !key.startsWith('sample:report:')),
+      left.filter((key) => !key.startsWith('example:report:')),
       [],
     )
   })

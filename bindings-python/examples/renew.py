@@ -8,13 +8,13 @@ from onelock import Client
 TTL = 1
 
 with Client() as client:
-    with client.lock("sample:renew", ttl=TTL) as lease:
+    with client.lock("example:renew", ttl=TTL) as lease:
         time.sleep(2 * TTL)
         print(f"automatic: after {2 * TTL} s held: {lease.held}")
     print(f"automatic: {client.stats().renewals} renewals")
 
     # a fixed lease ends by itself, unless it is extended; `extend` sets what is left and adds nothing
-    lease = client.lock("sample:renew", ttl=TTL, auto_renew=False).acquire()
+    lease = client.lock("example:renew", ttl=TTL, auto_renew=False).acquire()
     lease.extend(2 * TTL)
     time.sleep(1.25 * TTL)
     print("by hand: after 1.25 s held:", lease.held)

@@ -15,7 +15,7 @@ int main(void) {
     if (onelock_client_connect(NULL, NULL, &client, &error) != ONELOCK_OK) goto done;
     /* above what the machines' clocks differ by; a night is longer */
     if (onelock_lock_options_set_min_hold(options, 2000, &error) != ONELOCK_OK) goto done;
-    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "sample:nightly", options, &lock, &error) != ONELOCK_OK) goto done;
+    if (onelock_lock_new_str(client, ONELOCK_KIND_MUTEX, "example:nightly", options, &lock, &error) != ONELOCK_OK) goto done;
 
     if (onelock_lock_try_acquire(lock, &mine, &error) != ONELOCK_OK) goto done;
     printf("first: I do it\n");
