@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy, the core without any input or output, the third-party notices, spelling, and the scripts' own
+# Formatting, clippy, the core without any input or output, the third-party notices, the table of options, spelling, and the scripts' own
 # syntax. No server is needed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -13,4 +13,5 @@ step cargo fmt --all --check
 step cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 step cargo check --quiet --package onelock --no-default-features --locked
 step tools/notices.py --check
+step tools/options.py --check
 step "$(tools/python/needs.sh)/bin/typos"

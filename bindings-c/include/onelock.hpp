@@ -326,6 +326,7 @@ public:
 class lock_options : public detail::handle<onelock_lock_options, onelock_lock_options_free> {
 public:
     lock_options() : handle(onelock_lock_options_new()) {}
+    // written by tools/options.py: lock
     lock_options &ttl(milliseconds value) { return set(onelock_lock_options_set_ttl, detail::ms(value)); }
     lock_options &auto_renew(bool value) { return set(onelock_lock_options_set_auto_renew, value); }
     lock_options &min_hold(milliseconds value) { return set(onelock_lock_options_set_min_hold, detail::ms(value)); }
@@ -335,6 +336,7 @@ public:
         return set(onelock_lock_options_set_min_validity, detail::ms(value));
     }
     lock_options &fencing(bool value) { return set(onelock_lock_options_set_fencing, value); }
+    // end of lock
     lock_options &owner(const onelock::owner &value) { return set(onelock_lock_options_set_owner, value.get()); }
 
 private:
@@ -456,17 +458,11 @@ struct credentials {
 class client_options : public detail::handle<onelock_client_options, onelock_client_options_free> {
 public:
     client_options() : handle(onelock_client_options_new()) {}
-    client_options &prefix(std::string_view value) {
-        detail::check([&](auto error) {
-            return onelock_client_options_set_prefix(get(), value.data(), value.size(), error);
-        });
-        return *this;
-    }
+    // written by tools/options.py: client
     client_options &ttl(milliseconds value) { return set(onelock_client_options_set_ttl, detail::ms(value)); }
     client_options &auto_renew(bool value) { return set(onelock_client_options_set_auto_renew, value); }
     client_options &min_hold(milliseconds value) { return set(onelock_client_options_set_min_hold, detail::ms(value)); }
     client_options &max_hold(milliseconds value) { return set(onelock_client_options_set_max_hold, detail::ms(value)); }
-    client_options &drift_factor(double value) { return set(onelock_client_options_set_drift_factor, value); }
     client_options &lock_delay(milliseconds value) {
         return set(onelock_client_options_set_lock_delay, detail::ms(value));
     }
@@ -474,8 +470,20 @@ public:
         return set(onelock_client_options_set_min_validity, detail::ms(value));
     }
     client_options &fencing(bool value) { return set(onelock_client_options_set_fencing, value); }
+    client_options &drift_factor(double value) { return set(onelock_client_options_set_drift_factor, value); }
+    client_options &prefix(std::string_view value) {
+        detail::check([&](auto error) {
+            return onelock_client_options_set_prefix(get(), value.data(), value.size(), error);
+        });
+        return *this;
+    }
     client_options &min_fencing_grade(grade value) {
         return set(onelock_client_options_set_min_fencing_grade, static_cast<std::uint32_t>(value));
+    }
+    client_options &label(const std::string &value) { return set(onelock_client_options_set_label, value.c_str()); }
+    client_options &inspectable(bool value) { return set(onelock_client_options_set_inspectable, value); }
+    client_options &accepted_warnings(const std::string &value) {
+        return set(onelock_client_options_set_accepted_warnings, value.c_str());
     }
     client_options &connect_timeout(milliseconds value) {
         return set(onelock_client_options_set_connect_timeout, detail::ms(value));
@@ -489,11 +497,7 @@ public:
     client_options &unreachable_limit(milliseconds value) {
         return set(onelock_client_options_set_unreachable_limit, detail::ms(value));
     }
-    client_options &label(const std::string &value) { return set(onelock_client_options_set_label, value.c_str()); }
-    client_options &inspectable(bool value) { return set(onelock_client_options_set_inspectable, value); }
-    client_options &ca_file(const std::string &value) {
-        return set(onelock_client_options_set_ca_file, value.c_str());
-    }
+    client_options &ca_file(const std::string &value) { return set(onelock_client_options_set_ca_file, value.c_str()); }
     client_options &client_certificate(const std::string &cert_file, const std::string &key_file) {
         detail::check([&](auto error) {
             return onelock_client_options_set_client_certificate(get(), cert_file.c_str(), key_file.c_str(), error);
@@ -508,15 +512,6 @@ public:
     client_options &replica_timeout(milliseconds value) {
         return set(onelock_client_options_set_replica_timeout, detail::ms(value));
     }
-    client_options &node_timeout(milliseconds value) {
-        return set(onelock_client_options_set_node_timeout, detail::ms(value));
-    }
-    client_options &quarantine(milliseconds value) {
-        return set(onelock_client_options_set_quarantine, detail::ms(value));
-    }
-    client_options &accepted_warnings(const std::string &value) {
-        return set(onelock_client_options_set_accepted_warnings, value.c_str());
-    }
     client_options &sentinel_username(const std::string &value) {
         return set(onelock_client_options_set_sentinel_username, value.c_str());
     }
@@ -524,6 +519,13 @@ public:
         return set(onelock_client_options_set_sentinel_password, value.c_str());
     }
     client_options &sentinel_tls(bool value) { return set(onelock_client_options_set_sentinel_tls, value); }
+    client_options &node_timeout(milliseconds value) {
+        return set(onelock_client_options_set_node_timeout, detail::ms(value));
+    }
+    client_options &quarantine(milliseconds value) {
+        return set(onelock_client_options_set_quarantine, detail::ms(value));
+    }
+    // end of client
     /// The function that gives the credentials of each new connection; see onelock_client_options_set_credentials. It is
     /// called on other threads, several at a time, may block, and is destroyed when no connection can ask it any more. What
     /// it throws is why there are no credentials: the call says so, and the next connection asks again.

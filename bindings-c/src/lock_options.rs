@@ -1,4 +1,4 @@
-//! The options of one lock, set one by one.
+//! The options of one lock. `lock_setters.rs` sets those that a client has, too.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -23,13 +23,15 @@ pub struct onelock_lock_options {
 /// What was set.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
-    ttl: Option<Duration>,
-    auto_renew: Option<bool>,
-    min_hold: Option<Duration>,
-    max_hold: Option<Duration>,
-    lock_delay: Option<Duration>,
-    min_validity: Option<Duration>,
-    fencing: Option<bool>,
+    // written by tools/options.py: fields
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) auto_renew: Option<bool>,
+    pub(crate) min_hold: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) lock_delay: Option<Duration>,
+    pub(crate) min_validity: Option<Duration>,
+    pub(crate) fencing: Option<bool>,
+    // end of fields
     renew_every: Option<Duration>,
     owner: Option<Owner>,
     pub(crate) on_lost: Option<Callback<onelock_lost_fn>>,
@@ -40,6 +42,7 @@ pub(crate) struct Settings {
 macro_rules! apply {
     ($settings:expr, $lock:expr) => {{
         let (settings, mut lock) = ($settings, $lock);
+        // written by tools/options.py: applied
         if let Some(ttl) = settings.ttl {
             lock = lock.ttl(ttl);
         }
@@ -61,6 +64,7 @@ macro_rules! apply {
         if let Some(fencing) = settings.fencing {
             lock = lock.fencing(fencing);
         }
+        // end of applied
         if let Some(renew_every) = settings.renew_every {
             lock = lock.renew_every(renew_every);
         }
@@ -92,7 +96,7 @@ impl LockOptions {
     }
 }
 
-fn set(
+pub(crate) fn set(
     options: *mut onelock_lock_options,
     error: *mut *mut onelock_error,
     tried: &str,
@@ -121,93 +125,6 @@ pub extern "C" fn onelock_lock_options_new() -> *mut onelock_lock_options {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_options_free(options: *mut onelock_lock_options) {
     free::<LockOptions>(options, |_| ());
-}
-
-/// The length of the lease, from 10 ms to one year.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_options_set_ttl(
-    options: *mut onelock_lock_options,
-    ttl_ms: i64,
-    error: *mut *mut onelock_error,
-) -> onelock_status {
-    set(options, error, "set ttl", || {
-        let ttl = duration(ttl_ms, "ttl_ms", "set ttl")?;
-        Ok(Box::new(move |settings| settings.ttl = Some(ttl)))
-    })
-}
-
-/// Whether the lease is renewed in the background until it is released; false gives a fixed lease of `ttl`.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_options_set_auto_renew(
-    options: *mut onelock_lock_options,
-    auto_renew: bool,
-    error: *mut *mut onelock_error,
-) -> onelock_status {
-    set(options, error, "set auto_renew", || Ok(Box::new(move |settings| settings.auto_renew = Some(auto_renew))))
-}
-
-/// How long the lock stays taken at least, counted from the start of the hold and at most the ttl: a lease that is given
-/// back earlier, in whatever way, leaves the key standing for the rest, nobody's. With `onelock_lock_try_acquire` only one
-/// of many machines runs each tick of a job, although their clocks differ.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_options_set_min_hold(
-    options: *mut onelock_lock_options,
-    min_hold_ms: i64,
-    error: *mut *mut onelock_error,
-) -> onelock_status {
-    set(options, error, "set min_hold", || {
-        let min_hold = duration(min_hold_ms, "min_hold_ms", "set min_hold")?;
-        Ok(Box::new(move |settings| settings.min_hold = Some(min_hold)))
-    })
-}
-
-/// After this long renewal stops and the lease is lost with `ONELOCK_LOSS_MAX_HOLD`: bounds a hung holder.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_options_set_max_hold(
-    options: *mut onelock_lock_options,
-    max_hold_ms: i64,
-    error: *mut *mut onelock_error,
-) -> onelock_status {
-    set(options, error, "set max_hold", || {
-        let max_hold = duration(max_hold_ms, "max_hold_ms", "set max_hold")?;
-        Ok(Box::new(move |settings| settings.max_hold = Some(max_hold)))
-    })
-}
-
-/// How much longer than the lease the key lives on the server.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_options_set_lock_delay(
-    options: *mut onelock_lock_options,
-    lock_delay_ms: i64,
-    error: *mut *mut onelock_error,
-) -> onelock_status {
-    set(options, error, "set lock_delay", || {
-        let lock_delay = duration(lock_delay_ms, "lock_delay_ms", "set lock_delay")?;
-        Ok(Box::new(move |settings| settings.lock_delay = Some(lock_delay)))
-    })
-}
-
-/// A grant that arrives with less than this left is not a grant.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_options_set_min_validity(
-    options: *mut onelock_lock_options,
-    min_validity_ms: i64,
-    error: *mut *mut onelock_error,
-) -> onelock_status {
-    set(options, error, "set min_validity", || {
-        let min_validity = duration(min_validity_ms, "min_validity_ms", "set min_validity")?;
-        Ok(Box::new(move |settings| settings.min_validity = Some(min_validity)))
-    })
-}
-
-/// Whether grants carry a fencing token.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn onelock_lock_options_set_fencing(
-    options: *mut onelock_lock_options,
-    fencing: bool,
-    error: *mut *mut onelock_error,
-) -> onelock_status {
-    set(options, error, "set fencing", || Ok(Box::new(move |settings| settings.fencing = Some(fencing))))
 }
 
 /// The renewal period, a third of the ttl by itself. For tests only.

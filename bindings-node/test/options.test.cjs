@@ -1,29 +1,40 @@
-// The defaults that the documentation names are those of the project's table.
+// The options are those of the project's table, and reach the core.
 const assert = require('node:assert/strict')
 const { readFileSync } = require('node:fs')
 const { join } = require('node:path')
 const test = require('node:test')
+const { Client } = require('onelock')
 
-test('defaults in the documentation', () => {
-  const toml = readFileSync(join(__dirname, '..', '..', 'tests', 'spec', 'defaults.toml'), 'utf8')
-  const table = new Map([...toml.matchAll(/^(\w+) = ([^\s#]+)/gm)].map(([, key, value]) => [key, JSON.parse(value)]))
-  const source = readFileSync(join(__dirname, '..', 'ts', 'options.ts'), 'utf8')
-  const documented = [...source.matchAll(/Default:\s+(?:\*\s+)?`?([\w.]+)`?[^/]*\*\/\s+(\w+)\?:/g)]
-  let compared = 0
-  for (const [, told, name] of documented) {
-    const key = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
-    const value = table.get(key) ?? table.get(`${key}_ms`)
-    if (value === undefined) continue
-    // 0 is no limit where the text says so
-    const wanted = told === 'no' ? 0 : told.replace(/\.$/, '')
-    assert.equal(String(wanted), String(value), `${name}: the documentation says ${told}`)
-    compared += 1
+const TABLE = readFileSync(join(__dirname, '..', '..', 'tests', 'spec', 'options.toml'), 'utf8')
+const camel = (name) => name.replace(/_(.)/g, (_, letter) => letter.toUpperCase())
+
+/** The names in the table, of all options or of those that a lock may set. */
+function named(onLock) {
+  const entries = TABLE.split('\n[[option]]\n')
+    .slice(1)
+    .filter((entry) => !onLock || /^lock = true$/m.test(entry))
+  const names = entries.map((entry) => /^name = "(\w+)"$/m.exec(entry)[1])
+  return names.flatMap((name) => (name === 'client_certificate' ? ['certFile', 'keyFile'] : [camel(name)]))
+}
+
+/** The names that the refusal of a wrong one lists. */
+function listed(refused) {
+  try {
+    refused({ nonsense: 1 })
+  } catch (error) {
+    return /there are: ([\w, ]+)/.exec(error.message)[1].trim().split(', ')
   }
-  assert.ok(compared >= 12, `only ${compared} were found`)
+  return []
+}
+
+test('a client and a lock have the options of the table', () => {
+  assert.deepEqual(listed((options) => new Client('memory://', options)).sort(), named(false).sort())
+  const client = new Client('memory://')
+  const own = ['owner', 'renewEvery']
+  assert.deepEqual(listed((options) => client.lock('name', options)).sort(), [...named(true), ...own].sort())
 })
 
 test('options of several servers reach the core, which refuses what makes no sense', () => {
-  const { Client } = require('onelock')
   const refused = (options, word) =>
     assert.throws(() => new Client('redis://h', options), { code: 'ERR_ONELOCK_INVALID_ARGUMENT', message: word })
   refused({ nodeTimeout: 0 }, /node_timeout/)

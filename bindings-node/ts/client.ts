@@ -133,12 +133,13 @@ export class Client {
    * | `redis://[user[:password]@]host[:port][/db]` | one Redis or Valkey server; `valkey://` means the same |
    * | `rediss://...`, `valkeys://...` | the same over TLS |
    * | `unix:///path/to/socket` | one server through a socket in the file system; `?db=1` chooses the database |
-   * | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through its Sentinels and followed |
-   * | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, the others are asked for |
-   * | `redlock://h1,h2,h3`, or a list of addresses | several independent servers, of which a majority decides |
-   * | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
+   * | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through any of its Sentinels |
+   * | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, it tells the others |
+   * | `redlock://h1:6379,h2:6379,h3:6379[/db]` | Redlock: several independent servers, of which a majority holds the lock |
+   * | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
+   * | (empty) | the address in `$ONELOCK_URL` |
    *
-   * No address means the environment variable `ONELOCK_URL`.
+   * An array of addresses is Redlock over these servers.
    *
    * @throws {InvalidArgumentError} names the option or the part of the address that is wrong
    */

@@ -25,36 +25,47 @@ export type LockName = string | Uint8Array
 
 /** Options that a client gives its locks as defaults, and that each lock may set for itself. Durations in milliseconds. */
 export interface LeaseOptions {
+  // written by tools/options.py: lease
   /**
-   * The length of a lease, from 10 ms to one year. Default: 30000.
+   * Length of a lease: how long others wait after a crash of the holder (10 ms to one year). Default: 30000.
    *
-   * With renewal this is how long others wait after a crash of the holder; the work may take longer.
+   * With renewal the work may take longer.
    */
   ttl?: number | undefined
-  /** Whether leases are renewed in the background, every third of the ttl, until they are released. Default: true. */
+  /**
+   * Whether leases are renewed in the background, every third of the ttl, until they are released. Default: true.
+   *
+   * A lease that is not renewed ends after its ttl, unless it is extended.
+   */
   autoRenew?: boolean | undefined
   /**
-   * How long the lock stays taken at least, counted from the start of the hold and at most the ttl. Default: 0.
+   * How long a lock stays taken at least, even if it is released earlier (at most the ttl). Default: 0.
    *
-   * A lease that is given back earlier, in whatever way, leaves the key standing for the rest of that time, nobody's. With
-   * `tryAcquire` only one of many machines runs each tick of a job, although their clocks differ.
+   * A job that tries once, with a `minHold` above the difference between the clocks, runs on only one of many machines
+   * each time.
    */
   minHold?: number | undefined
   /**
-   * How long a lease may be held at most. After that it is lost with the reason `max_hold`. Default: no limit.
+   * The longest time a lease may be held; then renewal stops and the lease is lost (at least 1 ms). Default: no limit.
    *
-   * Bounds a holder that hangs: renewal runs in the background and would go on for ever.
+   * It bounds a holder that hangs.
    */
   maxHold?: number | undefined
   /**
-   * How much longer than the lease the key lives on the server: after an unclean end the next holder waits that much
-   * longer. Default: 0.
+   * How much longer than the lease the key lives: others wait that much longer after a crash. Default: 0.
+   *
+   * A release is not delayed by it.
    */
   lockDelay?: number | undefined
-  /** How much of a lease must be left when its grant arrives; a later one is given back. Default: 0. */
+  /**
+   * How much of a lease must be left when its grant arrives (less than the ttl). Default: 0.
+   *
+   * A grant that arrives later is undone, and waiting goes on.
+   */
   minValidity?: number | undefined
-  /** Whether grants carry a fencing token. Default: true. */
+  /** Whether each grant draws a fencing token. Default: true. */
   fencing?: boolean | undefined
+  // end of lease
 }
 
 /** Options of one lock. What is left out is the client's. */
@@ -81,75 +92,116 @@ export type CredentialsProvider = () => Credentials | string | Promise<Credentia
 
 /** Options of a client. Durations in milliseconds. */
 export interface ClientOptions extends LeaseOptions {
-  /** What is put before every name, once: 512 bytes at most. Default: nothing. */
-  prefix?: LockName | undefined
-  /** The share of the ttl by which the clocks of server and holder may run apart, 0 to 0.5. Default: 0.01. */
+  // written by tools/options.py: client
+  /**
+   * The share of the ttl by which the clocks of server and holder may run apart (0 to 0.5). Default: 0.01.
+   *
+   * The holder's lease ends that much earlier than the key on the server, and 2 ms on top.
+   */
   driftFactor?: number | undefined
-  /** How strong the server's fencing tokens must be: connecting to a weaker one is refused. Default: `None`, any. */
+  /**
+   * Put before every name, once (at most 512 bytes). Default: none.
+   *
+   * It keeps the locks of several programs on one server apart, and lets an access rule name them.
+   */
+  prefix?: LockName | undefined
+  /**
+   * The weakest grade of fencing tokens: `None`, `BestEffort`, `ClockBounded` or `Strict`. Default: `None`.
+   *
+   * A server with a weaker grade is refused when the client connects.
+   */
   minFencingGrade?: Grade | undefined
-  /** Time limit of making a connection, name resolution and TLS included. Default: 2000. */
+  /** Names this client in `CLIENT LIST` and in inspection (at most 128 bytes, no control characters). Default: none. */
+  label?: string | undefined
+  /**
+   * Whether a hold stores label, process, host and time for inspection. Default: false.
+   *
+   * Everybody who may read the key can read them.
+   */
+  inspectable?: boolean | undefined
+  /**
+   * Names of warnings about the server that are not logged, such as `persistence replicas`. Default: none.
+   *
+   * A name stands in brackets at the end of its warning. Names are separated by spaces or commas.
+   */
+  acceptedWarnings?: string | undefined
+  /** Time limit of making a connection, name resolution and TLS included (at least 1 ms). Default: 2000. */
   connectTimeout?: number | undefined
-  /** Time limit of one request. Default: 1000. */
+  /**
+   * Time limit of one request (at least 1 ms). Default: 1000.
+   *
+   * A connection that is slower is closed.
+   */
   requestTimeout?: number | undefined
-  /** Time limit of `close`. Default: 1000. */
+  /** Time limit of closing the client (at least 1 ms). Default: 1000. */
   closeTimeout?: number | undefined
-  /** How long an acquire without a bound puts up with a server that cannot be reached. Default: 30000. */
+  /** How long an acquire without a time limit retries an unreachable server (at least 1 ms). Default: 30000. */
   unreachableLimit?: number | undefined
   /**
-   * Redlock: how long one server may take for one request before it counts as absent; from 1 to `requestTimeout`.
-   * Default: 200.
-   */
-  nodeTimeout?: number | undefined
-  /**
-   * Redlock: how long a server that was started anew without its data does not vote; longer than any lease there. 0: it
-   * votes at once. Default: the larger of a minute and twice the ttl.
-   */
-  quarantine?: number | undefined
-  /**
-   * How many replicas must confirm a grant before it counts, with `WAIT`. Default: 0, none.
+   * A function that gives user name and password of each new connection. Default: what the address says.
    *
-   * A grant that fewer confirm within `replicaTimeout` is given back, and waiting goes on. It makes the loss of a lock in
-   * a failover less likely and does not exclude it.
-   */
-  minReplicas?: number | undefined
-  /** How long replicas may take to confirm a grant. Default: 1000. */
-  replicaTimeout?: number | undefined
-  /** How releases of locks in a cluster are announced and heard. Default: `auto`. */
-  notify?: Notify | undefined
-  /**
-   * Who gives user name and password of each new connection, for services whose passwords are tokens that end after a
-   * while. Default: what the address says, which is an error beside a function.
+   * It is for passwords that expire, such as the tokens of cloud services.
    *
-   * Called on the event loop, anew for every connection to a server and never for one that is open; Sentinels have
-   * `sentinelPassword`. It has the rest of `connectTimeout` for its answer, so a loop that is blocked for longer keeps
-   * connections from being made. When it throws, rejects or is late, the call fails with `ServerUnavailableError` and the
-   * reason, and the next connection asks again. It does not keep the process alive.
+   * An address with credentials is an error beside it. It is called on the event loop, anew for every connection to a
+   * server and never for one that is open; Sentinels have `sentinelPassword`. It has the rest of `connectTimeout` for
+   * its answer, so a loop that is blocked for longer keeps connections from being made. When it throws, rejects or is
+   * late, the call fails with `ServerUnavailableError` and the reason, and the next connection asks again. It does not
+   * keep the process alive.
    *
    * ```ts
    * new Client('rediss://cache.example.org', { credentials: async () => ({ username: 'billing', password: await token() }) })
    * ```
    */
   credentials?: CredentialsProvider | undefined
-  /** The user that Sentinels know, if they have users of their own. Default: their default user. */
-  sentinelUsername?: string | undefined
-  /** The password that Sentinels ask for; the one in the address is the master's. Default: none. */
-  sentinelPassword?: string | undefined
-  /** Whether Sentinels are spoken to over TLS, with the same certificate files. Default: false. */
-  sentinelTls?: boolean | undefined
-  /** Free text that names this client in the server's `CLIENT LIST` and in inspection; 128 bytes at most. */
-  label?: string | undefined
-  /** Whether holds tell label, process id, host and time to `inspect`. Default: false. */
-  inspectable?: boolean | undefined
-  /** Warnings about the server that are not to be told, by name: `persistence replicas`. Default: none. */
-  acceptedWarnings?: string | undefined
-  /** A file with the certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's. */
+  /** File with the certificates of the trusted authorities, PEM, for TLS. Default: the system's. */
   caFile?: string | undefined
-  /** A file with this client's certificate, PEM. Goes with `keyFile`. */
+  /**
+   * File with this client's certificate, PEM; goes with `keyFile`. Default: none.
+   *
+   * They are for servers that ask for them. Set both.
+   */
   certFile?: string | undefined
-  /** A file with this client's private key, PEM. Goes with `certFile`. */
+  /**
+   * File with this client's private key, PEM; goes with `certFile`. Default: none.
+   *
+   * They are for servers that ask for them. Set both.
+   */
   keyFile?: string | undefined
-  /** Whether to believe any certificate. For experiments only: anybody in between can read and take locks. */
+  /**
+   * Whether any certificate is accepted; for experiments only. Default: false.
+   *
+   * Anybody in between can then read and take locks. The client logs a warning.
+   */
   tlsInsecure?: boolean | undefined
+  /** How a cluster's releases are announced: `auto`, `classic`, `sharded` or `both`. Default: `auto`. */
+  notify?: Notify | undefined
+  /**
+   * How many replicas must confirm a grant, with `WAIT`; a grant that fewer confirm is undone. Default: 0.
+   *
+   * The loss of a lock in a failover becomes less likely, but it is not excluded.
+   */
+  minReplicas?: number | undefined
+  /** Time limit of the confirmation by replicas (at least 1 ms). Default: 1000. */
+  replicaTimeout?: number | undefined
+  /** User name for the Sentinels; the one in the address is the master's. Default: their default user. */
+  sentinelUsername?: string | undefined
+  /** Password for the Sentinels; the one in the address is the master's. Default: none. */
+  sentinelPassword?: string | undefined
+  /** Whether connections to Sentinels use TLS, with the same certificate files. Default: false. */
+  sentinelTls?: boolean | undefined
+  /**
+   * Redlock: time limit of one request to one server (at least 1 ms, at most the `requestTimeout`). Default: 200.
+   *
+   * A server that is slower counts as absent.
+   */
+  nodeTimeout?: number | undefined
+  /**
+   * Redlock: how long a server that restarted without its data does not vote. Default: twice the ttl, at least 60 s.
+   *
+   * It must be longer than any lease on these servers. 0 switches it off.
+   */
+  quarantine?: number | undefined
+  // end of client
 }
 
 /** Options of {@link Client.forceRelease}. */
@@ -216,6 +268,7 @@ const owner: Check = (value) =>
   value instanceof Owner || (typeof value === 'string' && isWellFormed(value)) ? null : 'a string or an Owner'
 
 const LEASE: Record<string, Check> = {
+  // written by tools/options.py: checks of a lease
   ttl: ms,
   autoRenew: flag,
   minHold: ms,
@@ -223,35 +276,38 @@ const LEASE: Record<string, Check> = {
   lockDelay: ms,
   minValidity: ms,
   fencing: flag,
+  // end of checks of a lease
 }
 
 const LOCK: Record<string, Check> = { ...LEASE, owner, renewEvery: ms }
 
 const CLIENT: Record<string, Check> = {
   ...LEASE,
-  prefix: named,
+  // written by tools/options.py: checks of a client
   driftFactor: share,
+  prefix: named,
   minFencingGrade: grade,
+  label: text,
+  inspectable: flag,
+  acceptedWarnings: text,
   connectTimeout: ms,
   requestTimeout: ms,
   closeTimeout: ms,
   unreachableLimit: ms,
-  label: text,
-  nodeTimeout: ms,
-  quarantine: ms,
-  minReplicas: count,
-  replicaTimeout: ms,
-  notify: ways,
-  sentinelUsername: text,
-  sentinelPassword: secret,
-  sentinelTls: flag,
   credentials: provider,
-  inspectable: flag,
-  acceptedWarnings: text,
   caFile: text,
   certFile: text,
   keyFile: text,
   tlsInsecure: flag,
+  notify: ways,
+  minReplicas: count,
+  replicaTimeout: ms,
+  sentinelUsername: text,
+  sentinelPassword: secret,
+  sentinelTls: flag,
+  nodeTimeout: ms,
+  quarantine: ms,
+  // end of checks of a client
 }
 
 /** Options whose names are known and whose types are right, without those that are left out. */

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::argument::bytes;
-use crate::client_options::{LockOptions, builder, configure};
+use crate::client_options::{async_lock, blocking_lock, builder};
 use crate::error::raise;
 use crate::exit;
 use crate::lock::{self, Face, Lock};
@@ -56,25 +56,14 @@ impl Client {
     }
 
     /// A lock, for threads or (`asynchronous`) for event loops.
-    #[pyo3(signature = (
-        asynchronous, kind, name, *, ttl=None, auto_renew=None, min_hold=None, max_hold=None, lock_delay=None,
-        min_validity=None, fencing=None
-    ))]
-    #[allow(clippy::too_many_arguments)] // the options of a lock, in the order of the Python signature
+    #[pyo3(signature = (asynchronous, kind, name, **options))]
     fn lock(
         &self,
         asynchronous: bool,
         kind: &str,
         name: &Bound<'_, PyAny>,
-        ttl: Option<&Bound<'_, PyAny>>,
-        auto_renew: Option<&Bound<'_, PyAny>>,
-        min_hold: Option<&Bound<'_, PyAny>>,
-        max_hold: Option<&Bound<'_, PyAny>>,
-        lock_delay: Option<&Bound<'_, PyAny>>,
-        min_validity: Option<&Bound<'_, PyAny>>,
-        fencing: Option<&Bound<'_, PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Lock> {
-        let options = LockOptions { ttl, auto_renew, min_hold, max_hold, lock_delay, min_validity, fencing };
         let kind = lock::kind(name.py(), kind)?;
         let given = name.clone().unbind();
         let name = bytes(name, "name", "make a lock")?;
@@ -84,13 +73,13 @@ impl Client {
                 Kind::Reentrant => client.reentrant_lock(name),
                 _ => client.lock(name),
             };
-            return Ok(Lock { face: Face::Async(configure!(lock, options)), name: given });
+            return Ok(Lock { face: Face::Async(async_lock(lock, options)?), name: given });
         }
         let lock = match kind {
             Kind::Reentrant => self.client().reentrant_lock(name),
             _ => self.client().lock(name),
         };
-        Ok(Lock { face: Face::Blocking(configure!(lock, options).interrupt(Signals)), name: given })
+        Ok(Lock { face: Face::Blocking(blocking_lock(lock, options)?.interrupt(Signals)), name: given })
     }
 
     fn stats(&self) -> Stats {

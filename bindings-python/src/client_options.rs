@@ -43,7 +43,11 @@ fn number(value: &Bound<'_, PyAny>, what: &str) -> PyResult<f64> {
     value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be a number")))
 }
 
-pub(crate) fn truth(value: &Bound<'_, PyAny>, what: &str) -> PyResult<bool> {
+fn count(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u32> {
+    value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be a whole number, 0 or more")))
+}
+
+fn truth(value: &Bound<'_, PyAny>, what: &str) -> PyResult<bool> {
     value.extract().map_err(|_| PyTypeError::new_err(format!("{what} must be True or False")))
 }
 
@@ -58,37 +62,25 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
         }
         let key: String = key.extract()?;
         let key = key.as_str();
-        let span = |value| duration(value, key, TRIED);
         builder = match key {
-            "prefix" => builder.prefix(bytes(&value, key, TRIED)?),
-            "ttl" => builder.ttl(span(&value)?),
+            // written by tools/options.py: client
+            "ttl" => builder.ttl(duration(&value, key, TRIED)?),
             "auto_renew" => builder.auto_renew(truth(&value, key)?),
-            "min_hold" => builder.min_hold(span(&value)?),
-            "max_hold" => builder.max_hold(span(&value)?),
-            "drift_factor" => builder.drift_factor(number(&value, key)?),
-            "lock_delay" => builder.lock_delay(span(&value)?),
-            "min_validity" => builder.min_validity(span(&value)?),
+            "min_hold" => builder.min_hold(duration(&value, key, TRIED)?),
+            "max_hold" => builder.max_hold(duration(&value, key, TRIED)?),
+            "lock_delay" => builder.lock_delay(duration(&value, key, TRIED)?),
+            "min_validity" => builder.min_validity(duration(&value, key, TRIED)?),
             "fencing" => builder.fencing(truth(&value, key)?),
+            "drift_factor" => builder.drift_factor(number(&value, key)?),
+            "prefix" => builder.prefix(bytes(&value, key, TRIED)?),
             "min_fencing_grade" => builder.min_fencing_grade(grade(py, &text(&value, key)?)?),
-            "connect_timeout" => builder.connect_timeout(span(&value)?),
-            "request_timeout" => builder.request_timeout(span(&value)?),
-            "close_timeout" => builder.close_timeout(span(&value)?),
-            "unreachable_limit" => builder.unreachable_limit(span(&value)?),
             "label" => builder.label(text(&value, key)?),
             "inspectable" => builder.inspectable(truth(&value, key)?),
             "accepted_warnings" => builder.accepted_warnings(text(&value, key)?),
-            "min_replicas" => {
-                let count =
-                    value.extract().map_err(|_| PyTypeError::new_err("min_replicas must be a number of replicas"));
-                builder.min_replicas(count?)
-            }
-            "replica_timeout" => builder.replica_timeout(span(&value)?),
-            "node_timeout" => builder.node_timeout(span(&value)?),
-            "quarantine" => builder.quarantine(span(&value)?),
-            "notify" => builder.notify(notify(py, &text(&value, key)?)?),
-            "sentinel_username" => builder.sentinel_username(text(&value, key)?),
-            "sentinel_password" => builder.sentinel_password(text(&value, key)?),
-            "sentinel_tls" => builder.sentinel_tls(truth(&value, key)?),
+            "connect_timeout" => builder.connect_timeout(duration(&value, key, TRIED)?),
+            "request_timeout" => builder.request_timeout(duration(&value, key, TRIED)?),
+            "close_timeout" => builder.close_timeout(duration(&value, key, TRIED)?),
+            "unreachable_limit" => builder.unreachable_limit(duration(&value, key, TRIED)?),
             "credentials" => builder.credentials(Provider::new(value)),
             "ca_file" => builder.ca_file(path(&value, key)?),
             "cert_file" => {
@@ -100,6 +92,15 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
                 builder
             }
             "tls_insecure" => builder.tls_insecure(truth(&value, key)?),
+            "notify" => builder.notify(notify(py, &text(&value, key)?)?),
+            "min_replicas" => builder.min_replicas(count(&value, key)?),
+            "replica_timeout" => builder.replica_timeout(duration(&value, key, TRIED)?),
+            "sentinel_username" => builder.sentinel_username(text(&value, key)?),
+            "sentinel_password" => builder.sentinel_password(text(&value, key)?),
+            "sentinel_tls" => builder.sentinel_tls(truth(&value, key)?),
+            "node_timeout" => builder.node_timeout(duration(&value, key, TRIED)?),
+            "quarantine" => builder.quarantine(duration(&value, key, TRIED)?),
+            // end of client
             other => return Err(PyTypeError::new_err(format!("a client has no option {other}"))),
         };
     }
@@ -113,44 +114,41 @@ pub(crate) fn builder(options: &Bound<'_, PyDict>) -> PyResult<ClientBuilder> {
     }
 }
 
-/// The options of a lock that are not `None`.
-pub(crate) struct LockOptions<'a, 'py> {
-    pub(crate) ttl: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) auto_renew: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) min_hold: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) max_hold: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) lock_delay: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) min_validity: Option<&'a Bound<'py, PyAny>>,
-    pub(crate) fencing: Option<&'a Bound<'py, PyAny>>,
-}
-
-/// Sets them on a lock of either face, which have the same setters.
+/// Sets the options that are not `None` on a lock, of threads or of an event loop: both have the same setters.
 macro_rules! configure {
     ($lock:expr, $options:expr) => {{
-        let (mut lock, options) = ($lock, $options);
-        let span = |value: &Bound<'_, PyAny>, what: &str| crate::argument::duration(value, what, "make a lock");
-        if let Some(ttl) = options.ttl {
-            lock = lock.ttl(span(ttl, "ttl")?);
-        }
-        if let Some(auto_renew) = options.auto_renew {
-            lock = lock.auto_renew($crate::client_options::truth(auto_renew, "auto_renew")?);
-        }
-        if let Some(min_hold) = options.min_hold {
-            lock = lock.min_hold(span(min_hold, "min_hold")?);
-        }
-        if let Some(max_hold) = options.max_hold {
-            lock = lock.max_hold(span(max_hold, "max_hold")?);
-        }
-        if let Some(lock_delay) = options.lock_delay {
-            lock = lock.lock_delay(span(lock_delay, "lock_delay")?);
-        }
-        if let Some(min_validity) = options.min_validity {
-            lock = lock.min_validity(span(min_validity, "min_validity")?);
-        }
-        if let Some(fencing) = options.fencing {
-            lock = lock.fencing($crate::client_options::truth(fencing, "fencing")?);
+        let mut lock = $lock;
+        for (key, value) in $options.into_iter().flatten() {
+            if value.is_none() {
+                continue;
+            }
+            let key: String = key.extract()?;
+            let key = key.as_str();
+            lock = match key {
+                // written by tools/options.py: lock
+                "ttl" => lock.ttl(duration(&value, key, TRIED)?),
+                "auto_renew" => lock.auto_renew(truth(&value, key)?),
+                "min_hold" => lock.min_hold(duration(&value, key, TRIED)?),
+                "max_hold" => lock.max_hold(duration(&value, key, TRIED)?),
+                "lock_delay" => lock.lock_delay(duration(&value, key, TRIED)?),
+                "min_validity" => lock.min_validity(duration(&value, key, TRIED)?),
+                "fencing" => lock.fencing(truth(&value, key)?),
+                // end of lock
+                other => return Err(PyTypeError::new_err(format!("a lock has no option {other}"))),
+            };
         }
         lock
     }};
 }
-pub(crate) use configure;
+
+/// A lock for threads with the options that are given.
+pub(crate) fn blocking_lock(lock: blocking::Lock, options: Option<&Bound<'_, PyDict>>) -> PyResult<blocking::Lock> {
+    const TRIED: &str = "make a lock";
+    Ok(configure!(lock, options))
+}
+
+/// A lock for event loops with the options that are given.
+pub(crate) fn async_lock(lock: onelock::Lock, options: Option<&Bound<'_, PyDict>>) -> PyResult<onelock::Lock> {
+    const TRIED: &str = "make a lock";
+    Ok(configure!(lock, options))
+}

@@ -5,34 +5,45 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import onelock
-from onelock import AsyncClient, AsyncLease, AsyncLock, Client, Lease, Lock, _types
+from onelock import AsyncClient, AsyncLease, AsyncLock, Client, InvalidArgument, Lease, Lock, _types
 
-SPEC = Path(__file__).resolve().parents[2] / "tests" / "spec" / "defaults.toml"
-
-
-def spec() -> dict[str, str]:
-    lines = [line.partition("#")[0].split(" = ", 1) for line in SPEC.read_text().splitlines() if " = " in line]
-    return {key.strip(): value.strip().strip('"') for key, value in lines}
+SPEC = Path(__file__).resolve().parents[2] / "tests" / "spec" / "options.toml"
 
 
-def documented() -> dict[str, str]:
-    """The options and defaults of the table in the documentation of `Client`."""
-    assert Client.__doc__
-    rows = re.findall(r"^ *\| (`[^|]+) \| ([^|]+) \| [^|]+ \|$", Client.__doc__, re.MULTILINE)
-    return {name: default.strip() for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+def options(*, of_locks: bool = False) -> set[str]:
+    """The names in the table, of all options or of those that a lock may set."""
+    entries = SPEC.read_text().split("\n[[option]]\n")[1:]
+    chosen = (entry for entry in entries if not of_locks or "\nlock = true\n" in entry)
+    names = {re.findall(r'^name = "(\w+)"$', entry, re.MULTILINE)[0] for entry in chosen}
+    if "client_certificate" in names:
+        names = names - {"client_certificate"} | {"cert_file", "key_file"}
+    return names
 
 
-def test_the_table_of_options_is_complete_and_has_the_defaults_of_all_languages() -> None:
-    table, defaults = documented(), spec()
-    assert set(table) == set(_types.ClientOptions.__annotations__)
-    for name, default in table.items():
-        if f"{name}_ms" in defaults:
-            ms = int(defaults[f"{name}_ms"])
-            assert default == ("no limit" if name == "max_hold" and ms == 0 else f"{ms / 1000:g}"), name
-        elif name in defaults and name != "min_fencing_grade":
-            assert default.lower() == defaults[name].lower(), name
+def wrong(option: str) -> dict[str, Any]:
+    """A value that no option accepts."""
+    return {option: object()}
+
+
+def test_options_are_those_of_the_table() -> None:
+    for declared in (_types.ClientOptions, _types.AsyncClientOptions):
+        assert set(declared.__annotations__) == options()
+    assert set(_types.LockOptions.__annotations__) == options(of_locks=True)
+    with Client("memory://") as client:
+        for name in options():
+            # every one is known, and refuses what is nothing of the kind
+            with pytest.raises((TypeError, InvalidArgument), match=name):
+                Client("memory://", **wrong(name))
+        for name in options(of_locks=True):
+            with pytest.raises((TypeError, InvalidArgument), match=name):
+                client.lock("name", **wrong(name))
+            assert Client.lock.__doc__
+            assert f"`{name}`" in Client.lock.__doc__
 
 
 def test_both_faces_have_the_same_members() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import onelock
 from conftest import Server
-from onelock import Client, InvalidArgument, OnelockError, Owner
+from onelock import Client, InvalidArgument, OnelockError, Owner, _types
 
 settings.register_profile("here", deadline=None, max_examples=150, suppress_health_check=list(HealthCheck))
 settings.load_profile("here")
@@ -116,10 +116,7 @@ def test_timeouts(value: Any) -> None:
     assert 0 <= seconds < YEAR
 
 
-@given(
-    st.sampled_from(["ttl", "min_hold", "max_hold", "lock_delay", "min_validity", "auto_renew", "fencing"]),
-    ANYTHING,
-)
+@given(st.sampled_from(sorted(_types.LockOptions.__annotations__)), ANYTHING)
 def test_options_of_a_lock(option: str, value: Any) -> None:
     """Anything at all as an option: taken, or refused with an error that names it; never anything else."""
     try:
@@ -135,11 +132,7 @@ def test_options_of_a_lock(option: str, value: Any) -> None:
         assert option == "min_validity"
 
 
-CLIENT_OPTIONS = [
-    *("prefix", "ttl", "auto_renew", "min_hold", "max_hold", "drift_factor", "lock_delay", "min_validity", "fencing"),
-    *("min_fencing_grade", "connect_timeout", "request_timeout", "close_timeout", "unreachable_limit", "label"),
-    *("inspectable", "tls_insecure", "ca_file", "cert_file", "key_file"),
-]
+CLIENT_OPTIONS = sorted(set(_types.ClientOptions.__annotations__) - {"credentials"})
 
 
 @given(st.sampled_from(CLIENT_OPTIONS), ANYTHING)

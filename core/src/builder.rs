@@ -37,7 +37,7 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// What is put before every name, once; any bytes, 512 at most. Default: nothing.
+    /// Put before every name, once: any bytes, at most 512 bytes. Default: none.
     ///
     /// Keeps the locks of several programs on one server apart, and lets an access rule name them.
     pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
@@ -61,7 +61,7 @@ impl ClientBuilder {
     }
 
     /// How long a lease may be held at most. After that it is no longer renewed, and lost with
-    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). Above 0. Default: no limit.
+    /// [`LossReason::MaxHold`](crate::LossReason::MaxHold). At least 1 ms. Default: no limit.
     ///
     /// Bounds a holder that hangs: renewal runs in the background and would go on for ever.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
@@ -119,7 +119,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Redlock: how long one server may take for one request before it counts as absent. At least 1 ms, not above the
+    /// Redlock: how long one server may take for one request before it counts as absent. At least 1 ms, at most the
     /// `request_timeout`. Default: 200 ms.
     ///
     /// Far below the ttl: a server that is down then costs little of the lease. In an address: `node_timeout_ms`.
@@ -129,7 +129,7 @@ impl ClientBuilder {
     }
 
     /// Redlock: how long a server that was restarted without its data (no append-only file) does not vote. Zero switches
-    /// it off. Default: the larger of 60 s and twice the ttl.
+    /// it off. Default: twice the ttl, at least 60 s.
     ///
     /// It has forgotten who holds what: as long as such a lease may last, it would help to give the lock to a second
     /// holder. Must be longer than any lease on these servers. In an address: `quarantine_ms`.
@@ -165,7 +165,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Free text that names this client in the server's `CLIENT LIST` and in inspection; 128 bytes at most, no control
+    /// Free text that names this client in the server's `CLIENT LIST` and in inspection; at most 128 bytes, no control
     /// characters. Default: none.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.options.label = Some(label.into());

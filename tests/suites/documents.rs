@@ -38,85 +38,8 @@ fn plain(cell: &str) -> &str {
     cell.trim().trim_matches('`')
 }
 
-/// The names of the methods in `source` whose receiver is `mut self`.
-fn setters(source: &str) -> BTreeSet<String> {
-    let code: String = source.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    let names = code.split("pub fn ").skip(1).filter_map(|rest| {
-        let (name, parameters) = rest.split_once('(')?;
-        parameters.trim_start().starts_with("mut self").then(|| name.split('<').next().unwrap().to_owned())
-    });
-    names.collect()
-}
-
-/// A default of the shared table, as the README writes it.
-fn default_of(option: &str, defaults: &toml::Table) -> Option<String> {
-    if let Some(ms) = defaults.get(&format!("{option}_ms")) {
-        let ms = ms.as_integer().unwrap();
-        if ms % 1000 != 0 {
-            return Some(format!("{ms} ms"));
-        }
-        let none = option == "max_hold" && ms == 0;
-        return Some(if none { "none".to_owned() } else { format!("{} s", ms / 1000) });
-    }
-    Some(match defaults.get(option)? {
-        toml::Value::Boolean(yes) => if *yes { "yes" } else { "no" }.to_owned(),
-        toml::Value::Float(number) => number.to_string(),
-        toml::Value::String(text) => text.clone(),
-        toml::Value::Integer(number) => number.to_string(),
-        other => panic!("{option} = {other}"),
-    })
-}
-
 #[test]
-fn the_options_are_those_of_the_builder_with_the_defaults_of_the_shared_table() {
-    let defaults: toml::Table = read("tests/spec/defaults.toml").parse().unwrap();
-    let rows = table("README.md", "| option |");
-    let mut named = BTreeSet::new();
-    for row in &rows {
-        let option = plain(&row[0]);
-        let expected = default_of(option, &defaults).unwrap_or_else(|| {
-            let off = if option == "tls_insecure" || option == "sentinel_tls" { "no" } else { "none" };
-            off.to_owned()
-        });
-        assert_eq!(row[1].trim(), expected, "the default of {option}");
-        named.insert(option.to_owned());
-    }
-    assert_eq!(named, setters(&read("core/src/builder.rs")));
-
-    let on_locks: BTreeSet<String> =
-        rows.iter().filter(|row| row[2].contains('•')).map(|row| plain(&row[0]).to_owned()).collect();
-    let mut on_lock = setters(&read("core/src/lock.rs"));
-    for other in ["owner", "on_lost", "on_jeopardy", "renew_every"] {
-        assert!(on_lock.remove(other), "{other}");
-    }
-    assert_eq!(on_locks, on_lock);
-}
-
-#[test]
-fn the_addresses_are_read() {
-    let rows = table("README.md", "| address |");
-    let text: String = rows.iter().flatten().cloned().collect();
-    for address in [
-        "redis://host",
-        "redis://user:password@host:6380/1",
-        "valkey://host",
-        "rediss://host",
-        "valkeys://host",
-        "unix:///path/to/socket?db=1",
-        "redis+sentinel://s1:26379,s2:26379/group",
-        "redis+sentinel://user:password@s1:26379/group/1?sentinel_username=u&sentinel_password=p&sentinel_tls=true",
-        "rediss+sentinel://s1/group",
-        "redis+cluster://h1:6379,h2:6379",
-        "rediss+cluster://user:password@h1",
-        "redlock://h1:6379,h2:6379,h3:6379",
-        "redlock://user:password@h1,h2,h3/1?tls=true&node_timeout_ms=100&quarantine_ms=0",
-        "memory://",
-        "memory://NAME",
-    ] {
-        Client::new(address).unwrap_or_else(|error| panic!("{address}: {error}"));
-        let scheme = address.split_once("://").unwrap().0;
-        assert!(text.contains(&format!("{scheme}://")), "{scheme} is missing in the table");
-    }
+fn what_stands_in_the_query_of_an_address_is_read() {
     for query in ["db=1", "protocol=resp2", "username=u", "password=p", "ca_file=f", "tls_insecure=1"] {
         let word = query.split_once('=').unwrap().0;
         assert!(read("README.md").contains(&format!("`{word}")), "{word} is missing");

@@ -54,14 +54,7 @@ class Client:
         asynchronous: bool,
         kind: str,
         name: Name,
-        *,
-        ttl: Seconds | None = None,
-        auto_renew: bool | None = None,
-        min_hold: Seconds | None = None,
-        max_hold: Seconds | None = None,
-        lock_delay: Seconds | None = None,
-        min_validity: Seconds | None = None,
-        fencing: bool | None = None,
+        **options: Any,
     ) -> Lock: ...
     def stats(self) -> Stats: ...
     def check(self) -> Facts: ...

@@ -34,37 +34,39 @@ Credentials: TypeAlias = "str | tuple[str] | tuple[str | None, str]"
 
 
 class _Options(TypedDict, total=False):
-    """What clients of either face have."""
+    """The options of both kinds of clients."""
 
-    prefix: Name | None
+    # written by tools/options.py: client
     ttl: Seconds | None
     auto_renew: bool | None
     min_hold: Seconds | None
     max_hold: Seconds | None
-    drift_factor: float | None
     lock_delay: Seconds | None
     min_validity: Seconds | None
     fencing: bool | None
+    drift_factor: float | None
+    prefix: Name | None
     min_fencing_grade: Grade | str | None
+    label: str | None
+    inspectable: bool | None
+    accepted_warnings: str | None
     connect_timeout: Seconds | None
     request_timeout: Seconds | None
     close_timeout: Seconds | None
     unreachable_limit: Seconds | None
-    label: str | None
-    inspectable: bool | None
-    accepted_warnings: str | None
-    min_replicas: int | None
-    replica_timeout: Seconds | None
-    node_timeout: Seconds | None
-    quarantine: Seconds | None
-    notify: Literal["auto", "classic", "sharded", "both"] | None
-    sentinel_username: str | None
-    sentinel_password: str | None
-    sentinel_tls: bool | None
     ca_file: Path | None
     cert_file: Path | None
     key_file: Path | None
     tls_insecure: bool | None
+    notify: Literal["auto", "classic", "sharded", "both"] | None
+    min_replicas: int | None
+    replica_timeout: Seconds | None
+    sentinel_username: str | None
+    sentinel_password: str | None
+    sentinel_tls: bool | None
+    node_timeout: Seconds | None
+    quarantine: Seconds | None
+    # end of client
 
 
 class ClientOptions(_Options, total=False):
@@ -82,6 +84,7 @@ class AsyncClientOptions(_Options, total=False):
 class LockOptions(TypedDict, total=False):
     """The options of a lock, as keyword arguments. `None` means the client's."""
 
+    # written by tools/options.py: lock
     ttl: Seconds | None
     auto_renew: bool | None
     min_hold: Seconds | None
@@ -89,6 +92,7 @@ class LockOptions(TypedDict, total=False):
     lock_delay: Seconds | None
     min_validity: Seconds | None
     fencing: bool | None
+    # end of lock
 
 
 AnyFunction: TypeAlias = "Callable[..., Any]"

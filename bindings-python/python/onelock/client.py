@@ -41,42 +41,47 @@ class Client:
     | `redis://[user[:password]@]host[:port][/db]` | one Redis or Valkey server; `valkey://` means the same |
     | `rediss://...`, `valkeys://...` | the same over TLS |
     | `unix:///path/to/socket` | one server through a socket in the file system; `?db=1` chooses the database |
-    | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through its Sentinels and followed |
-    | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, the others are asked for |
-    | `redlock://h1:6379,h2:6379,h3:6379` | Redlock over independent servers; or their addresses, with spaces between |
-    | `memory://` | inside this client, for unit tests; `memory://NAME` is shared within the process |
+    | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through any of its Sentinels |
+    | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, it tells the others |
+    | `redlock://h1:6379,h2:6379,h3:6379[/db]` | Redlock: several independent servers, of which a majority holds the lock |
+    | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
+    | (empty) | the address in `$ONELOCK_URL` |
+
+    A list of addresses is Redlock over these servers.
 
     Options, all by keyword; durations are seconds or `timedelta`:
 
     | option | default | meaning |
     |---|---|---|
-    | `prefix` | none | put before every name, once; str or bytes |
-    | `ttl` | 30 | length of a lease: how long others wait after a crash of the holder |
-    | `auto_renew` | True | renew leases in the background until they are released |
-    | `min_hold` | 0 | how long a lock stays taken at least, however early it is given back; at most the ttl |
-    | `max_hold` | no limit | the longest time a lease may be held: bounds a holder that hangs |
-    | `drift_factor` | 0.01 | the share of the ttl by which clocks may run apart |
-    | `lock_delay` | 0 | how much longer than the lease a key lives after an unclean end |
-    | `min_validity` | 0 | how much of a lease must be left when its grant arrives |
-    | `fencing` | True | grants carry fencing tokens |
-    | `min_fencing_grade` | any | how strong the server's fencing tokens must be, a `Grade` |
-    | `connect_timeout` | 2 | time limit of making a connection |
-    | `request_timeout` | 1 | time limit of one request |
-    | `close_timeout` | 1 | time limit of `close` |
-    | `unreachable_limit` | 30 | how long an unbounded acquire puts up with a server that cannot be reached |
-    | `label` | none | names this client in the server's `CLIENT LIST` and in inspection |
-    | `inspectable` | False | holds tell label, process, host and time to `inspect` |
-    | `accepted_warnings` | none | warnings about the server that are not to be logged, by name: `"persistence replicas"` |
-    | `min_replicas` | 0 | how many replicas must confirm a grant before it counts, with `WAIT` |
-    | `replica_timeout` | 1 | how long they may take |
-    | `node_timeout` | 0.2 | Redlock: how long one server may take for a request before it counts as absent |
-    | `quarantine` | the larger of 60 and twice the ttl | Redlock: how long a server that lost its data does not vote |
-    | `notify` | auto | how releases in a cluster are announced: `auto`, `classic`, `sharded`, `both` |
-    | `credentials` | what the address says | a function that gives user and password of each new connection, see below |
-    | `sentinel_username`, `sentinel_password` | none | what Sentinels ask for; the ones in the address are the master's |
-    | `sentinel_tls` | False | speak to Sentinels over TLS |
-    | `ca_file`, `cert_file`, `key_file` | the system's | certificates for `rediss://`, PEM |
-    | `tls_insecure` | False | believe any certificate: for experiments only |
+    | `ttl` | 30 | length of a lease: how long others wait after a crash of the holder (10 ms to one year) |
+    | `auto_renew` | True | whether leases are renewed in the background, every third of the ttl, until they are released |
+    | `min_hold` | 0 | how long a lock stays taken at least, even if it is released earlier (at most the ttl) |
+    | `max_hold` | no limit | the longest time a lease may be held; then renewal stops and the lease is lost (at least 1 ms) |
+    | `lock_delay` | 0 | how much longer than the lease the key lives: others wait that much longer after a crash |
+    | `min_validity` | 0 | how much of a lease must be left when its grant arrives (less than the ttl) |
+    | `fencing` | True | whether each grant draws a fencing token |
+    | `drift_factor` | 0.01 | the share of the ttl by which the clocks of server and holder may run apart (0 to 0.5) |
+    | `prefix` | none | put before every name, once (at most 512 bytes) |
+    | `min_fencing_grade` | None | the weakest grade of fencing tokens: `None`, `BestEffort`, `ClockBounded` or `Strict` |
+    | `label` | none | names this client in `CLIENT LIST` and in inspection (at most 128 bytes, no control characters) |
+    | `inspectable` | False | whether a hold stores label, process, host and time for inspection |
+    | `accepted_warnings` | none | names of warnings about the server that are not logged, such as `persistence replicas` |
+    | `connect_timeout` | 2 | time limit of making a connection, name resolution and TLS included (at least 1 ms) |
+    | `request_timeout` | 1 | time limit of one request (at least 1 ms) |
+    | `close_timeout` | 1 | time limit of closing the client (at least 1 ms) |
+    | `unreachable_limit` | 30 | how long an acquire without a time limit retries an unreachable server (at least 1 ms) |
+    | `credentials` | what the address says | a function that gives user name and password of each new connection |
+    | `ca_file` | the system's | file with the certificates of the trusted authorities, PEM, for TLS |
+    | `cert_file`, `key_file` | none | files with this client's certificate and private key, PEM |
+    | `tls_insecure` | False | whether any certificate is accepted; for experiments only |
+    | `notify` | auto | how a cluster's releases are announced: `auto`, `classic`, `sharded` or `both` |
+    | `min_replicas` | 0 | how many replicas must confirm a grant, with `WAIT`; a grant that fewer confirm is undone |
+    | `replica_timeout` | 1 | time limit of the confirmation by replicas (at least 1 ms) |
+    | `sentinel_username` | their default user | user name for the Sentinels; the one in the address is the master's |
+    | `sentinel_password` | none | password for the Sentinels; the one in the address is the master's |
+    | `sentinel_tls` | False | whether connections to Sentinels use TLS, with the same certificate files |
+    | `node_timeout` | 0.2 | Redlock: time limit of one request to one server (at least 1 ms, at most the `request_timeout`) |
+    | `quarantine` | twice the ttl, at least 60 s | Redlock: how long a server that restarted without its data does not vote |
 
     `credentials` is for services whose passwords are tokens that end after a while. The function gives `(username,
     password)`, or the password of the server's default user:
