@@ -101,3 +101,8 @@ pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Facts, Not
 #[cfg(all(doctest, feature = "client"))]
 #[doc = include_str!("../../README.md")]
 struct ReadMe;
+
+/// So does that on the crate's page.
+#[cfg(all(doctest, feature = "client"))]
+#[doc = include_str!("../README.md")]
+struct CratePage;

@@ -8,13 +8,14 @@ use std::path::Path;
 use onelock::machine::naming;
 use onelock::{Client, ErrorKind, Grade, Kind, LossReason};
 
-const DOCUMENTS: [&str; 7] = [
+const DOCUMENTS: [&str; 8] = [
     "README.md",
     "GUARANTEES.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "SECURITY.md",
+    "core/README.md",
     "tests/README.md",
 ];
 
