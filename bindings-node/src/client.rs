@@ -1,4 +1,4 @@
-//! The client, as JavaScript holds it.
+//! The client as a JavaScript object.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ pub(crate) fn bytes<'a>(name: &'a Name<'_>) -> &'a [u8] {
     }
 }
 
-/// One client of a server. The session keeps a share of it until nothing is left to be given back.
+/// A client. The bridge also keeps it until nothing is left to be released.
 #[napi]
 pub struct NativeClient {
     pub(crate) client: Client,
     clients: Arc<Clients>,
-    /// Gone when JavaScript has let go of the client.
+    /// Dropped with the JavaScript object.
     alive: Option<Arc<()>>,
 }
 

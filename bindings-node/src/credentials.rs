@@ -1,4 +1,4 @@
-//! Who logs in on a new connection, asked of a function of JavaScript: the question is queued like everything else.
+//! Credentials of new connections, from a JavaScript function: the request is queued as a message.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use onelock::{CredentialsProvider, CredentialsRequest};
 
 use crate::pump::{Message, Pump};
 
-/// A function that JavaScript keeps under a number, for as long as connections may ask it.
+/// A function that JavaScript keeps under a number, for as long as connections may call it.
 pub(crate) struct Provider {
     pump: Arc<Pump>,
     number: u32,
@@ -20,12 +20,12 @@ impl Provider {
 
 impl CredentialsProvider for Provider {
     fn ask(&self, request: CredentialsRequest) {
-        self.pump.tell(Message::Asked { provider: self.number, request });
+        self.pump.push(Message::CredentialsWanted { provider: self.number, request });
     }
 }
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        self.pump.tell(Message::Unasked { provider: self.number });
+        self.pump.push(Message::ProviderDropped { provider: self.number });
     }
 }

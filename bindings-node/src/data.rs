@@ -1,4 +1,4 @@
-//! What goes over as an object: errors, and what was seen.
+//! Objects that cross the boundary: errors, inspections, facts and statistics.
 
 use napi_derive::napi;
 use onelock::{Error, ErrorKind, Facts, Histogram, Inspection, LossReason, Release, Stats};
@@ -32,7 +32,7 @@ impl Failure {
         }
     }
 
-    /// What is told when a lease is lost while it is held.
+    /// The error of a lease that was lost while it was held.
     pub(crate) fn lost(name: &[u8], reason: LossReason) -> Failure {
         let kind = ErrorKind::Lost;
         let lock = name.escape_ascii().to_string();
@@ -78,7 +78,7 @@ pub struct KindRow {
     pub todo: String,
 }
 
-/// The table of errors, for the messages that TypeScript writes.
+/// The table of errors, for messages that TypeScript composes.
 #[napi]
 pub fn kinds() -> Vec<KindRow> {
     ErrorKind::ALL
@@ -108,7 +108,7 @@ pub struct Holder {
 }
 
 #[napi(object)]
-pub struct Seen {
+pub struct Inspected {
     pub kind: String,
     pub owner: Option<Holder>,
     pub hold_count: f64,
@@ -116,9 +116,9 @@ pub struct Seen {
     pub fencing_token: Option<f64>,
 }
 
-impl From<Inspection> for Seen {
-    fn from(seen: Inspection) -> Seen {
-        Seen {
+impl From<Inspection> for Inspected {
+    fn from(seen: Inspection) -> Inspected {
+        Inspected {
             kind: seen.kind.as_str().to_owned(),
             owner: seen.owner.map(|owner| Holder {
                 label: owner.label,
@@ -149,7 +149,7 @@ impl From<Facts> for ServerFacts {
 }
 
 #[napi(object)]
-pub struct Spans {
+pub struct HistogramSummary {
     pub count: f64,
     pub sum: f64,
     pub p50: f64,
@@ -157,10 +157,10 @@ pub struct Spans {
     pub p99: f64,
 }
 
-impl From<&Histogram> for Spans {
-    fn from(histogram: &Histogram) -> Spans {
+impl From<&Histogram> for HistogramSummary {
+    fn from(histogram: &Histogram) -> HistogramSummary {
         let quantile = |share| histogram.quantile(share).as_secs_f64() * 1e3;
-        Spans {
+        HistogramSummary {
             count: histogram.count as f64,
             sum: histogram.sum_us as f64 / 1e3,
             p50: quantile(0.5),
@@ -186,8 +186,8 @@ pub struct Counters {
     pub cleaning: f64,
     pub reconnects: f64,
     pub commands_sent: f64,
-    pub wait: Spans,
-    pub hold: Spans,
+    pub wait: HistogramSummary,
+    pub hold: HistogramSummary,
 }
 
 impl From<Stats> for Counters {
@@ -207,13 +207,13 @@ impl From<Stats> for Counters {
             cleaning: stats.cleaning as f64,
             reconnects: stats.reconnects as f64,
             commands_sent: stats.commands_sent as f64,
-            wait: Spans::from(&stats.wait),
-            hold: Spans::from(&stats.hold),
+            wait: HistogramSummary::from(&stats.wait),
+            hold: HistogramSummary::from(&stats.hold),
         }
     }
 }
 
-/// The number of a loss reason, as `ts/codes.ts` knows it; 0 for none.
+/// The number of a loss reason in `ts/codes.ts`; 0 for none.
 pub(crate) fn loss_code(loss: Option<LossReason>) -> u32 {
     match loss {
         None => 0,
@@ -221,12 +221,12 @@ pub(crate) fn loss_code(loss: Option<LossReason>) -> u32 {
         Some(LossReason::MaxHold) => 3,
         Some(LossReason::ClockAnomaly) => 4,
         Some(LossReason::Closed) => 5,
-        // also what a later core may add
+        // and reasons that a later core may add
         Some(_) => 1,
     }
 }
 
-/// The error that tells of a loss.
+/// The error of a loss.
 #[napi]
 pub fn loss_failure(name: Name<'_>, reason: u32) -> Failure {
     let reason = match reason {
@@ -239,7 +239,7 @@ pub fn loss_failure(name: Name<'_>, reason: u32) -> Failure {
     Failure::lost(bytes(&name), reason)
 }
 
-/// The number of what a release found.
+/// The number of the outcome of a release.
 pub(crate) fn release_code(outcome: Release) -> u32 {
     match outcome {
         Release::Released => 0,

@@ -10,7 +10,7 @@ use crate::pump::Pump;
 /// How long the end waits.
 const BOUND: Duration = Duration::from_secs(1);
 
-/// Every client of one session that something may be left of.
+/// Every client of one bridge that something may be left of.
 pub(crate) struct Clients {
     pump: Arc<Pump>,
     known: Mutex<Vec<(Client, Weak<()>)>>,

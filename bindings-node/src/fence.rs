@@ -1,4 +1,4 @@
-//! The resource's half of fencing.
+//! The gate that checks fencing tokens at the resource.
 
 use napi_derive::napi;
 

@@ -1,4 +1,4 @@
-//! The way back to JavaScript: what has happened is queued here, from any thread, and fetched by the session in batches.
+//! The queue of messages for one JavaScript thread: any thread adds to it, and the bridge fetches in batches.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +12,16 @@ use onelock::{CredentialsRequest, Facts, Inspection, Lease, LossReason, Release}
 
 use crate::data::Failure;
 
-/// What wakes JavaScript, as JavaScript gave it.
-pub(crate) type BellFunction<'a> = Function<'a, (), ()>;
+/// The JavaScript function that is called when there are messages.
+pub(crate) type WakeupFunction<'a> = Function<'a, (), ()>;
 
-/// Weak: it does not keep the event loop alive, except while the session says so.
-pub(crate) type Bell = ThreadsafeFunction<(), (), (), Status, false, true>;
+/// Weak: it keeps the event loop alive only while the bridge asks for that.
+pub(crate) type Wakeup = ThreadsafeFunction<(), (), (), Status, false, true>;
 
-/// What came of a call.
+/// The result of a call.
 pub(crate) enum Outcome {
     Granted(Lease),
-    /// Busy, or nobody there: `null`.
+    /// `null`: the lock is busy, or not held.
     Nothing,
     Done,
     Flag(bool),
@@ -34,10 +34,10 @@ pub(crate) enum Outcome {
     Failed(Box<Failure>),
 }
 
-/// With so much queued, an event loop that is blocked hears of no more log lines.
-const TALK: usize = 4096;
+/// Log lines are dropped while this many messages are queued, because the event loop is blocked.
+const MAX_LOG_BACKLOG: usize = 4096;
 
-/// Something to tell JavaScript.
+/// A message for JavaScript.
 pub(crate) enum Message {
     Outcome {
         call: u32,
@@ -50,52 +50,52 @@ pub(crate) enum Message {
     Jeopardy {
         lease: u64,
     },
-    Said {
+    LogLine {
         level: u32,
         text: String,
     },
-    Asked {
+    CredentialsWanted {
         provider: u32,
         request: CredentialsRequest,
     },
-    /// It is asked no more.
-    Unasked {
+    /// No connection will ask this provider again.
+    ProviderDropped {
         provider: u32,
     },
 }
 
 pub(crate) struct Pump {
     queue: Mutex<VecDeque<Message>>,
-    /// Whether JavaScript was woken and has not come yet.
-    rung: AtomicBool,
+    /// Whether JavaScript was woken and has not fetched yet.
+    woken: AtomicBool,
     closed: AtomicBool,
-    bell: Bell,
+    wakeup: Wakeup,
 }
 
 impl Pump {
-    pub(crate) fn new(bell: Bell) -> Pump {
-        Pump { queue: Mutex::default(), rung: AtomicBool::new(false), closed: AtomicBool::new(false), bell }
+    pub(crate) fn new(wakeup: Wakeup) -> Pump {
+        Pump { queue: Mutex::default(), woken: AtomicBool::new(false), closed: AtomicBool::new(false), wakeup }
     }
 
-    /// Queues it and wakes the event loop, unless it was woken already. A lease that nobody can fetch any more is given
-    /// back: dropping it does that.
-    pub(crate) fn tell(&self, message: Message) {
+    /// Queues a message and wakes the event loop, unless it was woken already. When the pump is closed the message is dropped,
+    /// which releases a lease in it.
+    pub(crate) fn push(&self, message: Message) {
         if self.closed.load(Ordering::SeqCst) {
             return;
         }
         {
             let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
             let unwanted = matches!(message, Message::Outcome { .. }) && is_cancelled();
-            if unwanted || (queue.len() >= TALK && matches!(message, Message::Said { .. })) {
+            if unwanted || (queue.len() >= MAX_LOG_BACKLOG && matches!(message, Message::LogLine { .. })) {
                 drop(queue);
-                // a lease in it is given back now, however long the event loop stays away
+                // a lease in it is released now, even if the event loop is blocked
                 drop(message);
                 return;
             }
             queue.push_back(message);
         }
-        if !self.rung.swap(true, Ordering::SeqCst) {
-            self.bell.call((), ThreadsafeFunctionCallMode::NonBlocking);
+        if !self.woken.swap(true, Ordering::SeqCst) {
+            self.wakeup.call((), ThreadsafeFunctionCallMode::NonBlocking);
         }
         if self.closed.load(Ordering::SeqCst) {
             // closed meanwhile, and `close` may not have seen it
@@ -103,43 +103,43 @@ impl Pump {
         }
     }
 
-    /// Nobody will fetch the outcome of this call any more: it is dropped. The call was ended before.
+    /// Drops the outcome of a call that was cancelled.
     pub(crate) fn withdraw(&self, call: u32) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        let its = |message: &Message| matches!(message, Message::Outcome { call: known, .. } if *known == call);
-        let at = queue.iter().position(its);
+        let is_outcome = |message: &Message| matches!(message, Message::Outcome { call: known, .. } if *known == call);
+        let at = queue.iter().position(is_outcome);
         let withdrawn = at.and_then(|at| queue.remove(at));
         drop(queue);
         drop(withdrawn);
     }
 
-    /// At most `limit` messages, the oldest first.
+    /// Takes at most `limit` messages, the oldest first.
     pub(crate) fn fetch(&self, limit: usize, into: &mut Vec<Message>) {
-        // first: what is queued from here on rings again
-        self.rung.store(false, Ordering::SeqCst);
+        // first: a message that is queued from here on wakes the loop again
+        self.woken.store(false, Ordering::SeqCst);
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let count = queue.len().min(limit);
         into.extend(queue.drain(..count));
     }
 
-    /// The thread of JavaScript is about to look by itself: nothing has to wake it until [`Pump::attended`].
-    pub(crate) fn attend(&self) {
-        self.rung.store(true, Ordering::SeqCst);
+    /// No wake-up is needed until [`Pump::end_batch`]: the JavaScript thread itself will look.
+    pub(crate) fn begin_batch(&self) {
+        self.woken.store(true, Ordering::SeqCst);
     }
 
-    /// After `attend`: whether there is anything to fetch.
-    pub(crate) fn attended(&self) -> bool {
-        self.rung.store(false, Ordering::SeqCst);
+    /// Ends a batch. Returns whether there are messages to fetch.
+    pub(crate) fn end_batch(&self) -> bool {
+        self.woken.store(false, Ordering::SeqCst);
         !self.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
-    /// What there is to fetch, if it is one message.
+    /// The queued message, if it is the only one.
     pub(crate) fn only(&self) -> Option<Message> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         if queue.len() == 1 { queue.pop_front() } else { None }
     }
 
-    /// The thread of JavaScript ends: nobody fetches anything any more.
+    /// Drops all messages and those that come later: the JavaScript thread ends.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.clear();
@@ -150,14 +150,14 @@ impl Pump {
         drop(left);
     }
 
-    /// Whether the event loop is kept alive for what is under way. Only on the thread of `env`.
+    /// Sets whether the event loop is kept alive. To be called on the thread of `env`.
     pub(crate) fn keep_alive(&self, env: &Env, alive: bool) {
-        if self.bell.aborted() {
+        if self.wakeup.aborted() {
             return;
         }
         let change = if alive { sys::napi_ref_threadsafe_function } else { sys::napi_unref_threadsafe_function };
-        // SAFETY: called on the thread of this environment, and the function was not finalized: it is marked as aborted
-        // then, on this same thread.
-        unsafe { change(env.raw(), self.bell.raw()) };
+        // SAFETY: called on the thread of this environment, and the function is not finalized: that would mark it as
+        // aborted, on this same thread.
+        unsafe { change(env.raw(), self.wakeup.raw()) };
     }
 }

@@ -1,5 +1,4 @@
-//! What is kept for one thread of JavaScript, and how what has happened is written down for it: records of four numbers,
-//! and parcels for what numbers cannot carry.
+//! The state of a bridge, and the encoding of messages: a record of four numbers, and a payload where numbers are not enough.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,10 +6,10 @@ use std::sync::Arc;
 use onelock::event_loop::Task;
 use onelock::{CredentialsRequest, Lease};
 
-use crate::data::{Failure, Seen, ServerFacts, loss_code, release_code};
+use crate::data::{Failure, Inspected, ServerFacts, loss_code, release_code};
 use crate::pump::{Message, Outcome};
 
-/// Numbers that a record takes: what it is about, what it is, two values. `ts/codes.ts` reads them.
+/// How many numbers a record has: subject, code, two values. `ts/codes.ts` reads them.
 pub(crate) const RECORD: usize = 4;
 
 /// The second number of a record.
@@ -25,21 +24,21 @@ mod code {
     pub(super) const FAILED: u32 = 7;
     pub(super) const LOST: u32 = 8;
     pub(super) const JEOPARDY: u32 = 9;
-    pub(super) const SAID: u32 = 10;
-    pub(super) const ASKED: u32 = 11;
-    pub(super) const UNASKED: u32 = 12;
+    pub(super) const LOG_LINE: u32 = 10;
+    pub(super) const CREDENTIALS_WANTED: u32 = 11;
+    pub(super) const PROVIDER_DROPPED: u32 = 12;
 }
 
-/// An object that is fetched by itself.
-pub(crate) enum Parcel {
+/// An object that JavaScript takes by the number of its call.
+pub(crate) enum Payload {
     Failure(Box<Failure>),
-    Seen(Seen),
+    Inspected(Inspected),
     Facts(ServerFacts),
 }
 
 pub(crate) struct Call {
     pub(crate) task: Arc<Task>,
-    /// The lease that is released, which is forgotten once it has been.
+    /// The lease that the call releases; it is dropped when the call has ended.
     pub(crate) releases: Option<u64>,
 }
 
@@ -48,35 +47,35 @@ pub(crate) struct State {
     pub(crate) calls: HashMap<u32, Call>,
     pub(crate) leases: HashMap<u64, Arc<Lease>>,
     next_lease: u64,
-    pub(crate) parcels: HashMap<u32, Parcel>,
+    pub(crate) payloads: HashMap<u32, Payload>,
     pub(crate) fetched: Vec<Message>,
     /// The texts of log lines, in the order of their records.
-    pub(crate) said: VecDeque<String>,
-    /// Questions for credentials that JavaScript has not answered yet.
+    pub(crate) log_lines: VecDeque<String>,
+    /// Requests for credentials that JavaScript has not answered yet.
     pub(crate) requests: HashMap<u32, CredentialsRequest>,
     last_request: u32,
 }
 
 impl State {
-    /// The record of a message; `None` when nobody waits for it any more: what it brought is dropped.
-    pub(crate) fn line(&mut self, message: Message) -> Option<[f64; RECORD]> {
+    /// Encodes a message; `None` when its call was cancelled: then the message is dropped.
+    pub(crate) fn record(&mut self, message: Message) -> Option<[f64; RECORD]> {
         let (call, outcome) = match message {
             Message::Outcome { call, outcome } => (call, outcome),
             Message::Lost { lease, reason } => {
                 return Some([lease as f64, f64::from(code::LOST), f64::from(loss_code(Some(reason))), 0.0]);
             }
-            Message::Said { level, text } => {
-                self.said.push_back(text);
-                return Some([0.0, f64::from(code::SAID), f64::from(level), 0.0]);
+            Message::LogLine { level, text } => {
+                self.log_lines.push_back(text);
+                return Some([0.0, f64::from(code::LOG_LINE), f64::from(level), 0.0]);
             }
-            Message::Asked { provider, request } => {
+            Message::CredentialsWanted { provider, request } => {
                 self.last_request = self.last_request.wrapping_add(1);
                 self.requests.insert(self.last_request, request);
                 let request = f64::from(self.last_request);
-                return Some([f64::from(provider), f64::from(code::ASKED), request, 0.0]);
+                return Some([f64::from(provider), f64::from(code::CREDENTIALS_WANTED), request, 0.0]);
             }
-            Message::Unasked { provider } => {
-                return Some([f64::from(provider), f64::from(code::UNASKED), 0.0, 0.0]);
+            Message::ProviderDropped { provider } => {
+                return Some([f64::from(provider), f64::from(code::PROVIDER_DROPPED), 0.0, 0.0]);
             }
             Message::Jeopardy { lease } => return Some([lease as f64, f64::from(code::JEOPARDY), 0.0, 0.0]),
         };
@@ -95,9 +94,9 @@ impl State {
                 }
                 (code::RELEASED, f64::from(release_code(outcome)), f64::from(loss_code(loss)))
             }
-            Outcome::Inspected(seen) => self.parcel(call, Parcel::Seen((*seen).into()), code::INSPECTED),
-            Outcome::Checked(facts) => self.parcel(call, Parcel::Facts(facts.into()), code::CHECKED),
-            Outcome::Failed(failure) => self.parcel(call, Parcel::Failure(failure), code::FAILED),
+            Outcome::Inspected(seen) => self.payload(call, Payload::Inspected((*seen).into()), code::INSPECTED),
+            Outcome::Checked(facts) => self.payload(call, Payload::Facts(facts.into()), code::CHECKED),
+            Outcome::Failed(failure) => self.payload(call, Payload::Failure(failure), code::FAILED),
         };
         Some([f64::from(call), f64::from(code), first, second])
     }
@@ -108,8 +107,8 @@ impl State {
         self.next_lease as f64
     }
 
-    fn parcel(&mut self, call: u32, parcel: Parcel, code: u32) -> (u32, f64, f64) {
-        self.parcels.insert(call, parcel);
+    fn payload(&mut self, call: u32, payload: Payload, code: u32) -> (u32, f64, f64) {
+        self.payloads.insert(call, payload);
         (code, 0.0, 0.0)
     }
 }

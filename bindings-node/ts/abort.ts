@@ -1,4 +1,4 @@
-// What many calls wait for one signal with: one listener, so that Node.js has nothing to warn of.
+// One listener for all calls that wait for a signal, so that Node.js does not warn of a leak.
 
 type Stop = () => void
 
@@ -25,7 +25,7 @@ export function onAbort(signal: AbortSignal, stop: Stop): void {
   found.stops.add(stop)
 }
 
-/** Takes back what {@link onAbort} was told. */
+/** Undoes {@link onAbort}. */
 export function forget(signal: AbortSignal, stop: Stop): void {
   const found = waiters.get(signal)
   if (found === undefined || !found.stops.delete(stop) || found.stops.size > 0) return

@@ -1,14 +1,14 @@
-// What runs while a lock is held keeps the process alive, also when it waits for nothing but its signal.
+// Keeps the process alive while the body of a `using` runs, also when the body waits only for its signal.
 
 import { setInterval } from 'node:timers'
 
-/** As long as a timer can be. */
+/** The longest interval of a timer. */
 const LONG_MS = 2 ** 31 - 1
 
 let bodies = 0
 let timer: NodeJS.Timeout | undefined
 
-/** A body begins. To be followed by one {@link end}. */
+/** Counts a body that begins. Each needs one {@link end}. */
 export function begin(): void {
   bodies += 1
   if (bodies > 1) return
@@ -16,7 +16,7 @@ export function begin(): void {
   timer.ref()
 }
 
-/** A body has ended, and the lock was given back. */
+/** Counts a body that has ended, after the release. */
 export function end(): void {
   bodies -= 1
   if (bodies === 0) timer?.unref()

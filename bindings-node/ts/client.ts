@@ -1,4 +1,4 @@
-// The client: where the locks are kept, and the defaults of every lock made from it.
+// The client: the connection to a store, and the defaults of its locks.
 
 import './polyfill'
 
@@ -19,24 +19,24 @@ import {
   lockValues,
   printable,
 } from './options'
-import { granted, pump, session, warn, watchExit } from './pump'
+import { bridge, pump, resultOf, warn, watchExit } from './pump'
 
 /** Where the server is: an address, or several for independent servers. */
 export type Address = string | readonly string[]
 
-/** What is known about the server, from {@link Client.check}. */
+/** Facts about the server, from {@link Client.check}. */
 export interface Facts {
-  /** How strong its fencing tokens are; `None` for a client without fencing. */
+  /** The grade of its fencing tokens; `None` for a client without fencing. */
   grade: Grade
-  /** What breaks locks on it, each a sentence for people with the setting to change. */
+  /** Settings of the server that can break locks, each as a sentence that names the setting to change. */
   warnings: string[]
-  /** Those of them that endanger exclusion and were not accepted: they are logged as warnings. */
+  /** The warnings that endanger exclusion and were not accepted; they are logged as warnings. */
   dangers: string[]
-  /** The server's name and version for people, such as `valkey 9.1.0`. */
+  /** The server's name and version, such as `valkey 9.1.0`. */
   server: string
 }
 
-/** Who holds a lock, for people. */
+/** The holder of a lock. */
 export interface Holder {
   /** The client's label, free text. */
   label: string
@@ -48,35 +48,35 @@ export interface Holder {
   since: Date
 }
 
-/** What stands under a name, from {@link Client.inspect}. */
+/** The state of a lock on the server, from {@link Client.inspect}. */
 export interface Inspection {
-  /** The kind of lock that stands there. */
+  /** The kind of lock. */
   kind: Kind
-  /** Who holds it, when the holder is an `inspectable` client of this library. */
+  /** The holder, if it is an `inspectable` client of this library. */
   owner: Holder | null
   /** How often the holder has entered. */
   holdCount: number
-  /** What is left of the holder's time to live on the server, in ms; `null` for a foreign key without one. */
+  /** Time to live of the key on the server, in ms; `null` for a foreign key without one. */
   ttlLeft: number | null
   /** The fencing token of the present hold; `null` for a holder without one. */
   fencingToken: number | null
 }
 
-/** How long things took, in milliseconds. Quantiles are upper bounds, at most twice too high. */
+/** A histogram of durations, in milliseconds. Quantiles are upper bounds, at most twice too high. */
 export interface Durations {
-  /** How many there were. */
+  /** The number of durations. */
   count: number
-  /** All of them together. */
+  /** Their sum. */
   sum: number
-  /** Half of them took no longer. */
+  /** The median. */
   p50: number
-  /** Nine of ten took no longer. */
+  /** The 90th percentile. */
   p90: number
-  /** 99 of 100 took no longer. */
+  /** The 99th percentile. */
   p99: number
 }
 
-/** What a client has done since it was made, from {@link Client.stats}. */
+/** Counters of a client since it was made, from {@link Client.stats}. */
 export interface Stats {
   /** Leases held now. */
   held: number
@@ -86,13 +86,13 @@ export interface Stats {
   acquired: number
   /** Tries that found the lock busy. */
   busy: number
-  /** Acquires whose wait was used up. */
+  /** Acquires that timed out. */
   timeouts: number
-  /** Acquires that were abandoned by their caller. */
+  /** Acquires that their caller cancelled. */
   cancelled: number
   /** Acquires that failed for another reason. */
   failed: number
-  /** Leases given back by their holder. */
+  /** Leases that their holder released. */
   released: number
   /** Leases lost. */
   lost: number
@@ -120,7 +120,7 @@ export interface Stats {
  * ```
  *
  * Its background work (renewal, clean-up) runs on a thread of its own, which a blocked event loop does not stop, and
- * never keeps the process alive. What is still held when the process ends is given back then.
+ * never keeps the process alive. When the process ends, what it still holds is released.
  */
 export class Client {
   readonly #client: NativeClient
@@ -146,19 +146,19 @@ export class Client {
   constructor(address?: Address, options?: ClientOptions)
   constructor(options: ClientOptions)
   constructor(first?: Address | ClientOptions, second?: ClientOptions) {
-    const [address, options] = sorted(first, second)
+    const [address, options] = addressAndOptions(first, second)
     const values = clientValues(options)
     if (values.credentials !== undefined) {
       values.credentials = pump.providers.add(values.credentials as CredentialsProvider)
     }
-    const client = session.open(addressText(address), values)
-    if (client === null) throw toError(session.takeFailure(0))
+    const client = bridge.open(addressText(address), values)
+    if (client === null) throw toError(bridge.takeFailure(0))
     this.#client = client
     watchExit()
   }
 
   /**
-   * A client that is connected and checked. What endangers exclusion on that server becomes a process warning, once.
+   * A client that is connected and checked. Settings of the server that endanger exclusion become one process warning.
    *
    * @throws {OnelockError} what the server says: `ERR_ONELOCK_UNAVAILABLE`, `ERR_ONELOCK_AUTH_FAILED` ...
    */
@@ -167,7 +167,7 @@ export class Client {
   static async connect(first?: Address | ClientOptions, second?: ClientOptions): Promise<Client> {
     const client = new Client(first as Address, second)
     const { server, dangers } = await client.check().catch(async (error) => {
-      // nobody gets this client: its connection goes now, not when it is collected
+      // the caller does not get this client: its connection is closed now, not when it is collected
       await client.close()
       throw error
     })
@@ -176,18 +176,18 @@ export class Client {
   }
 
   /**
-   * The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name. No I/O.
+   * The lock of this name: one holder at a time, among all clients with the same server, prefix and name. No I/O.
    *
-   * A name has 1 to 512 bytes. Not re-entrant: who acquires it twice waits for himself. On the server it is a string
-   * that any `SET NX PX` client respects.
+   * A name has 1 to 512 bytes. The lock is not reentrant: a holder that acquires it again waits for its own release. On the
+   * server it is a string that any `SET NX PX` client respects.
    */
   lock(name: LockName, options?: LockOptions): Lock {
     return this.#make('lock', name, options)
   }
 
   /**
-   * The reentrant lock of this name: its holder may enter again. Who that is, `owner` says, or the async context of
-   * {@link Lock.using}; every other acquire is its own. No I/O.
+   * The reentrant lock of this name: its owner may acquire it again. The owner is the option `owner`, or the async context
+   * of {@link Lock.using}; without either, every acquire has an owner of its own. No I/O.
    *
    * On the server it is a hash that Redisson's `RLock` shares.
    */
@@ -202,18 +202,18 @@ export class Client {
   }
 
   /**
-   * Who holds the lock of this name, whatever its kind; `null` when nobody does. One round trip.
+   * The state of the lock of this name, of any kind; `null` when it is free. One round trip.
    *
-   * For people and dashboards: when the answer arrives it may be old.
+   * It is meant for dashboards: the answer may be outdated when it arrives.
    *
-   * @throws {WrongKindError} when something that is no lock stands there
+   * @throws {WrongKindError} when the key is not a lock
    */
   async inspect(name: LockName): Promise<Inspection | null> {
     const checked = lockName(name, 'inspect')
-    const seen = granted(
+    const seen = resultOf(
       await pump.call(
-        (call) => session.inspect(call, this.#client, checked),
-        (_code, _first, _second, call) => session.takeSeen(call),
+        (call) => bridge.inspect(call, this.#client, checked),
+        (_code, _first, _second, call) => bridge.takeInspected(call),
       ),
     )
     if (seen === null) return null
@@ -228,47 +228,47 @@ export class Client {
   }
 
   /**
-   * Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
+   * Releases the lock of this name without its holder, and wakes a waiter. True when it was held.
    *
-   * Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live
-   * (with `{ foreign: true }` one without, too); else it rejects with `WrongKind` and leaves it untouched.
+   * It deletes a lock of this library, one of Redisson, or a string with a time to live (with `{ foreign: true }` also one
+   * without); otherwise it rejects with `WrongKind` and leaves the key untouched.
    *
-   * The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
-   * next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency, not for
-   * programs.
+   * The former holder detects it at its next renewal. Until then its lease still counts as held, so two holders may work at
+   * the same time. The next fencing token is higher, so a resource that checks tokens stays safe. It is meant for operators
+   * in an emergency, not for programs.
    */
   async forceRelease(name: LockName, options?: ForceReleaseOptions): Promise<boolean> {
     const checked = lockName(name, 'force_release')
     const foreign = foreignToo(options, 'force_release')
-    const begin = (call: number) => session.forceRelease(call, this.#client, checked, foreign)
-    return granted(await pump.call(begin, (_, flag) => flag === 1))
+    const begin = (call: number) => bridge.forceRelease(call, this.#client, checked, foreign)
+    return resultOf(await pump.call(begin, (_, flag) => flag === 1))
   }
 
-  /** Looks at the server: its version, its fencing grade, and what breaks locks on it. */
+  /** Queries the server: version, fencing grade, and settings that can break locks. */
   async check(): Promise<Facts> {
-    const facts = granted(
+    const facts = resultOf(
       await pump.call(
-        (call) => session.check(call, this.#client),
-        (_code, _first, _second, call) => session.takeFacts(call),
+        (call) => bridge.check(call, this.#client),
+        (_code, _first, _second, call) => bridge.takeFacts(call),
       ),
     )
     return facts as Facts
   }
 
-  /** What this client has done so far. No I/O. */
+  /** Counters and histograms of this client. No I/O. */
   stats(): Stats {
     return this.#client.stats() as unknown as Stats
   }
 
   /**
-   * Gives back what is held, waits for clean-up (at most `closeTimeout`, 1 s), and ends background work. Idempotent.
+   * Releases what is held, waits for clean-up (at most `closeTimeout`, 1 s), and ends background work. Idempotent.
    *
    * Waiting acquires end with {@link ClientClosedError}, and so does every later call but release.
    */
   async close(): Promise<void> {
-    granted(
+    resultOf(
       await pump.call(
-        (call) => session.closeClient(call, this.#client),
+        (call) => bridge.closeClient(call, this.#client),
         () => undefined,
       ),
     )
@@ -282,8 +282,8 @@ export class Client {
 
 type Given = [Address | undefined, ClientOptions | undefined]
 
-/** Which of the arguments is which: the address may be left out. */
-function sorted(first: Address | ClientOptions | undefined, second: ClientOptions | undefined): Given {
+/** Tells the arguments apart: the address may be left out. */
+function addressAndOptions(first: Address | ClientOptions | undefined, second: ClientOptions | undefined): Given {
   if (typeof first === 'object' && first !== null && !Array.isArray(first)) {
     if (second !== undefined) throw invalid('make a client', 'the address comes first, and then the options')
     return [undefined, first as ClientOptions]

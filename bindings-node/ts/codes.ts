@@ -1,6 +1,6 @@
-// What the numbers of the native module mean. `src/records.rs` and `src/data.rs` write them.
+// The codes of the native module. `src/records.rs` and `src/data.rs` write them.
 
-/** Numbers in one record: what it is about, what it is, two values. */
+/** How many numbers a record has: subject, code, two values. */
 export const RECORD = 4
 
 export const GRANTED = 0
@@ -13,9 +13,9 @@ export const CHECKED = 6
 export const FAILED = 7
 export const LOST = 8
 export const JEOPARDY = 9
-export const SAID = 10
-export const ASKED = 11
-export const UNASKED = 12
+export const LOG_LINE = 10
+export const CREDENTIALS_WANTED = 11
+export const PROVIDER_DROPPED = 12
 
 /** `wait` of an acquire. */
 export const FOR_EVER = -1
@@ -27,11 +27,11 @@ export const REENTRANT = 1
 /**
  * Why a lease ended without being released.
  *
- * - `expired`: its deadline passed without a confirmed renewal
- * - `taken`: the server no longer knows it: deleted, evicted, forced, or lost in a restart
+ * - `expired`: the deadline passed without a confirmed renewal
+ * - `taken`: the key is gone or has another holder: deleted, evicted, force-released, or lost in a restart
  * - `max_hold`: the option `maxHold` was reached
  * - `clock_anomaly`: the server's clock jumped by more than the drift allowance
- * - `closed`: the client was closed while the lease was held, and gave it back
+ * - `closed`: the client was closed while the lease was held, and released it
  */
 export type LossReason = 'expired' | 'taken' | 'max_hold' | 'clock_anomaly' | 'closed'
 
@@ -46,12 +46,12 @@ export function codeOfLoss(loss: LossReason): number {
 }
 
 /**
- * What a release found. None of these is an error: after each the lock is not held.
+ * The outcome of a release. None is an error: after each of them the lease does not hold the lock.
  *
- * - `released`: it was held until now, and the server has taken it back
- * - `already_expired`: it had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile
+ * - `released`: it was held, and the server has deleted the hold
+ * - `already_expired`: it had ended before: expired, deleted, or force-released. There may have been another holder since
  * - `already_released`: this lease was released, detached or closed before. Nothing was sent
- * - `unconfirmed`: it is not held any more, but no server confirmed it in time; clean-up goes on in the background
+ * - `unconfirmed`: it is not held any more, but no server confirmed it in time; the release is retried in the background
  */
 export type Release = 'released' | 'already_expired' | 'already_released' | 'unconfirmed'
 

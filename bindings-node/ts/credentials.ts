@@ -1,14 +1,14 @@
-// Who logs in on a new connection: the functions that programs give for it, and what they may answer.
+// Credentials of new connections: the functions of the program, and the check of what they return.
 
 import type { CredentialsProvider } from './options'
 
-/** An answer to the native module: a user name, or none, and a password. */
+/** The answer to the native module. */
 export interface Given {
   username: string | undefined
   password: string
 }
 
-/** The functions, each for as long as connections may ask it. */
+/** The functions, each kept for as long as connections may call it. */
 export class Providers {
   readonly #known = new Map<number, CredentialsProvider>()
   #last = 0
@@ -23,7 +23,7 @@ export class Providers {
     this.#known.delete(number)
   }
 
-  /** Asks one of them. Rejects with what it threw, or with what is wrong with its answer. */
+  /** Calls one of them. Rejects with what it throws, or with what is wrong with its result. */
   async ask(number: number): Promise<Given> {
     const provider = this.#known.get(number)
     if (provider === undefined) throw new Error('it is gone')
@@ -31,7 +31,7 @@ export class Providers {
   }
 }
 
-/** Nothing of what was given is shown: it may be the secret. */
+/** Errors do not show the value: it may be the secret. */
 function read(given: unknown): Given {
   if (typeof given === 'string') return { username: undefined, password: given }
   if (typeof given === 'object' && given !== null) {
@@ -42,7 +42,7 @@ function read(given: unknown): Given {
   throw new TypeError('it must give { username, password } or a password')
 }
 
-/** What was thrown, in words. */
+/** The text of a thrown value. */
 export function reasonOf(thrown: unknown): string {
   try {
     return String(thrown)

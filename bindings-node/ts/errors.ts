@@ -1,9 +1,9 @@
-// The classes of errors: one for each row of the project's table of errors.
+// The error classes: one for each row of the project's table of errors.
 
 import type { LossReason } from './codes'
 import { type Failure, native } from './native'
 
-/** Which errors an object stands for: its own kind and the bases. The same in every copy of this package. */
+/** The brand of an error object: its kind and its bases. The same in every copy of this package. */
 const BRAND = Symbol.for('onelock.error')
 
 /** The stable codes of errors. */
@@ -35,7 +35,7 @@ interface Branded {
  * Every error of this package. Tell errors apart by `code`, or by their classes with `instanceof`, which also holds
  * when two copies of the package are loaded.
  *
- * The message names the lock, what was tried, what was found and what to do; it never holds a password or a token.
+ * The message names the lock, the call, what was found and what to do. It never contains a password or a token.
  */
 export class OnelockError extends Error {
   /** The stable code of this kind of error, such as `ERR_ONELOCK_TIMEOUT`. */
@@ -44,13 +44,13 @@ export class OnelockError extends Error {
   readonly kind: string
   /** The name of the lock, unprintable bytes escaped; `null` when the error concerns no lock. */
   readonly lock: string | null
-  /** What was tried, in a few words: `acquire`, `extend`, `connect` ... */
+  /** The call that failed, in a few words: `acquire`, `extend`, `connect` ... */
   readonly tried: string
-  /** What was found, without the lock's name and the hint. */
+  /** What was found, without the name of the lock and the hint. */
   readonly detail: string
-  /** What each server said; empty when no server was at fault. */
+  /** The answer of each server; empty when no server was at fault. */
   readonly causes: readonly string[]
-  /** Whether the same call may succeed later without anybody changing anything. */
+  /** Whether the same call may succeed later, without any change. */
   readonly retryable: boolean
 
   /** @internal */
@@ -73,9 +73,9 @@ export class OnelockError extends Error {
   /** @internal */
   static readonly [BRAND]: readonly string[] = ['OnelockError']
 
-  /** Whether it is an error of this class, also one of another copy of this package. */
+  /** Whether an object is an error of this class, also from another copy of this package. */
   static override [Symbol.hasInstance](value: unknown): boolean {
-    // a class that somebody derives has no brand of its own, and is an ordinary class
+    // a derived class has no brand of its own, and is an ordinary class
     const own = Object.getOwnPropertyDescriptor(this, BRAND)?.value as readonly string[] | undefined
     if (own === undefined) return Function.prototype[Symbol.hasInstance].call(this, value)
     if (typeof value !== 'object' || value === null) return false
@@ -84,19 +84,19 @@ export class OnelockError extends Error {
   }
 }
 
-/** The lock was not acquired because of waiting, not because of a fault: it was busy, or the wait ended. */
+/** The lock was not acquired, but nothing failed: it was busy, or the wait ended. */
 export class LockNotAcquiredError extends OnelockError {
   /** @internal */
   static override readonly [BRAND] = ['NotAcquired']
 }
 
-/** A single try was refused: somebody else holds the lock. */
+/** A single try was refused: the lock is held. */
 export class LockBusyError extends LockNotAcquiredError {
   /** @internal */
   static override readonly [BRAND] = ['Busy']
 }
 
-/** The wait was used up while somebody else held the lock. */
+/** The timeout passed while the lock was held. */
 export class LockTimeoutError extends LockNotAcquiredError {
   /** @internal */
   static override readonly [BRAND] = ['Timeout']
@@ -108,7 +108,7 @@ export class LockCancelledError extends LockNotAcquiredError {
   static override readonly [BRAND] = ['Cancelled']
 }
 
-/** The lease ended without being released: somebody else may hold the lock now. The reason of `lease.signal`. */
+/** The lease ended without a release: the lock may have another holder now. The reason of `lease.signal`. */
 export class LockLostError extends OnelockError {
   /** @internal */
   static override readonly [BRAND] = ['Lost']
@@ -122,7 +122,7 @@ export class LockLostError extends OnelockError {
   }
 }
 
-/** The lease was released or handed away before. */
+/** The lease was released or detached before. */
 export class LockNotHeldError extends OnelockError {
   /** @internal */
   static override readonly [BRAND] = ['NotHeld']
@@ -146,7 +146,7 @@ export class AuthenticationFailedError extends OnelockError {
   static override readonly [BRAND] = ['AuthFailed']
 }
 
-/** The user may not run a command or touch a key. */
+/** The user lacks the permission for a command or a key. */
 export class NotPermittedError extends OnelockError {
   /** @internal */
   static override readonly [BRAND] = ['NotPermitted']
@@ -164,7 +164,7 @@ export class ServerRefusedError extends OnelockError {
   static override readonly [BRAND] = ['ServerRefused']
 }
 
-/** Another kind of lock, or something else, stands under the name. */
+/** The key is another kind of lock, or not a lock. */
 export class WrongKindError extends OnelockError {
   /** @internal */
   static override readonly [BRAND] = ['WrongKind']
@@ -194,7 +194,7 @@ export class LeaseForkedError extends OnelockError {
   static override readonly [BRAND] = ['Forked']
 }
 
-/** The machine gave no thread, file descriptor or memory; the same call works when it does again. */
+/** The machine has no thread, file descriptor or memory left; the same call may succeed later. */
 export class SystemLimitError extends OnelockError {
   /** @internal */
   static override readonly [BRAND] = ['SystemLimit']
@@ -236,7 +236,7 @@ function codeOf(kind: string): ErrorCode {
   return `ERR_ONELOCK_${words}` as ErrorCode
 }
 
-/** The error that the native module tells of. */
+/** The error object for a failure of the native module. */
 export function toError(failure: Failure | null): OnelockError {
   const told = failure ?? broken('an error was told, but not which')
   return new (CLASSES[told.kind] ?? OnelockError)(told)
@@ -246,7 +246,7 @@ function broken(detail: string): Failure {
   return worded('Internal', 'call the native module', detail, undefined)
 }
 
-/** A failure that is found in TypeScript, worded like the core's. */
+/** A failure that TypeScript detects, worded like those of the core. */
 export function worded(kind: string, tried: string, detail: string, lock: string | undefined): Failure {
   const what = lock === undefined ? tried : `${tried} "${lock}"`
   const message = `${what}: ${detail} (${kind}: ${TABLE.get(kind)?.todo ?? ''})`

@@ -1,26 +1,26 @@
-// The resource's half of fencing: a token that nobody checks protects nothing.
+// The check of fencing tokens at the resource.
 
 import { invalid } from './errors'
 import { native } from './native'
 
 /**
- * For a resource inside this process: remembers the highest fencing token seen and turns away every lower one. An equal
- * token is the same holder and passes.
+ * For a resource inside this process: remembers the highest fencing token and refuses every lower one. An equal token
+ * belongs to the same holder and passes.
  *
  * ```ts
  * const gate = new FenceGate() // beside the resource
- * if (!gate.admit(token)) throw new Error('a newer holder was here')
+ * if (!gate.admit(token)) throw new Error('there was a newer holder')
  * ```
  */
 export class FenceGate {
   readonly #gate: InstanceType<typeof native.FenceGate>
 
-  /** A gate that has seen nothing yet, or this token. */
+  /** A gate that has seen no token yet, or this one. */
   constructor(highest = 0) {
     this.#gate = new native.FenceGate(checked(highest))
   }
 
-  /** Whether the holder of this token may go on. */
+  /** Whether the holder of this token may continue. */
   admit(token: number): boolean {
     return this.#gate.admit(checked(token))
   }
@@ -41,7 +41,7 @@ function checked(token: unknown): number {
 }
 
 /**
- * A Lua script for data on a Redis server: it refuses a write whose fencing token is lower than the highest seen. Its
- * head says how to call it.
+ * A Lua script for data on a Redis server: it refuses a write whose fencing token is lower than the highest seen. The
+ * comment at its head describes the call.
  */
 export const FENCE_GUARD_SCRIPT: string = native.fenceGuardScript()

@@ -1,5 +1,4 @@
-// Where an ioredis object connects to, as an address and options of this package. The object itself is only looked at:
-// nothing is ever sent through it.
+// Converts the options of an ioredis object to an address and options of this package. Nothing is sent through the object.
 
 import { lookup } from 'node:dns'
 import { isIP } from 'node:net'
@@ -8,17 +7,17 @@ import { invalid, type OnelockError, UnsupportedError, worded } from './errors'
 import { CLUSTER, type Fate, isSet, SENTINEL, SINGLE, TLS } from './ioredis_options'
 import type { ClientOptions } from './options'
 
-/** What is read of an object of ioredis, `Redis` or `Cluster`. */
+/** The properties that are read from an ioredis object, `Redis` or `Cluster`. */
 export interface IoRedis {
-  /** What it was made with. */
+  /** Its options. */
   readonly options: object
-  /** How its connections are, in a word. */
+  /** The state of its connections. */
   readonly status: string
   /** Closes its connections. */
   quit?(): Promise<unknown>
 }
 
-/** Where it connects to. */
+/** Its address and options for this package. */
 export interface Place {
   address: string
   options: ClientOptions
@@ -26,7 +25,7 @@ export interface Place {
   label: string | undefined
 }
 
-/** The options of ioredis that say where a server is, and how to get in. */
+/** The options of ioredis for address and login. */
 interface Single {
   host?: string
   port?: number | string
@@ -72,7 +71,7 @@ interface Grouped {
 
 const TRIED = 'make a Redlock'
 const PORT = 6379
-/** The limit that ioredis sets when its user has not. */
+/** The limit that ioredis uses by default. */
 const DEFAULT_CONNECT_TIMEOUT = 10_000
 
 function unsupported(detail: string): UnsupportedError {
@@ -80,9 +79,9 @@ function unsupported(detail: string): UnsupportedError {
 }
 
 /**
- * Where this client connects to. `own` are the options that its user gave for this package.
+ * Converts a client. `own` are the options for this package.
  *
- * @throws {InvalidArgumentError} for anything that is no object of ioredis
+ * @throws {InvalidArgumentError} for an object that is not from ioredis
  * @throws {UnsupportedError} for an option that cannot be taken over
  */
 export function placeOf(client: unknown, own: ClientOptions): Place {
@@ -91,7 +90,7 @@ export function placeOf(client: unknown, own: ClientOptions): Place {
   throw unknown(client)
 }
 
-/** What every `Redis` of ioredis has among its options, whether or not its user has set it. */
+/** Options that every `Redis` of ioredis has, set or not. */
 const ALWAYS_SET = ['sentinels', 'natMap', 'keyPrefix', 'maxRetriesPerRequest', 'retryStrategy']
 /** The same of `Cluster`. */
 const ALWAYS_SET_IN_CLUSTERS = ['clusterRetryStrategy', 'scaleReads', 'maxRedirections', 'dnsLookup']
@@ -112,7 +111,7 @@ function has(client: unknown, words: string[]): client is Record<string, unknown
   return typeof options === 'object' && options !== null && words.every((word) => word in options)
 }
 
-/** An object that looks like one of ioredis and is none could be connected to any server. */
+/** An object that only resembles one of ioredis could be connected to any server. */
 function unknown(client: unknown): OnelockError {
   const detail = `a client must be an object of ioredis, Redis or Cluster, not ${called(client)}`
   return invalid(TRIED, `${detail}; for another client give its address to Client of "onelock"`)
@@ -126,7 +125,7 @@ function called(client: unknown): string {
   return name === '' || name === 'Object' ? 'some other object' : `an object of the class ${name}`
 }
 
-/** Refuses options that would be left out. `whose` names them for people. */
+/** Refuses options that cannot be taken over. `whose` names their owner in the message. */
 function check(options: object, table: Record<string, Fate>, whose: string): void {
   for (const [option, value] of Object.entries(options)) {
     if (!isSet(value)) continue
@@ -160,7 +159,7 @@ function sentinelPlace(from: Single, own: ClientOptions): Place {
   if (from.role === 'slave')
     throw invalid(TRIED, 'the client asks Sentinel for a replica; locks are kept on the master')
   if (!from.name) throw invalid(TRIED, 'the client names no master group: ioredis calls that option "name"')
-  // ioredis speaks TLS with the master only if both are set
+  // ioredis uses TLS with the master only if both are set
   const tls = from.enableTLSForSentinelMode ? from.tls : undefined
   const { host: _host, port: _port, tls: _tls, ...rest } = from
   const { options, label } = optionsOf(tls === undefined ? rest : { ...rest, tls }, own)
@@ -200,7 +199,7 @@ function clusterPlace({ startupNodes, options }: Grouped, own: ClientOptions): P
   return { address: where + queryText(queryOf(inner)), ...optionsOf(from, own) }
 }
 
-/** What a startup node says of itself; it may say nothing that the other nodes would not be told. */
+/** The options of a startup node; it may have none that the other nodes lack. */
 function startupNode(node: Node, inner: Single): Host {
   const { host, port, db: _db, family, ...rest } = typeof node === 'object' ? node : spelled(node, inner)
   const mine = { username: rest.username || null, password: rest.password || null }
@@ -233,7 +232,7 @@ function spelled(node: string | number, inner: Single): Single {
   return { ...Object.fromEntries(url.searchParams), ...words, host, port: url.port || PORT }
 }
 
-/** A lookup of its own may lead anywhere; one that only hands the name on is none. */
+/** A custom lookup may return any address; one that only returns the name is allowed. */
 function checkLookup(dnsLookup: unknown, host: string | undefined): void {
   if (!isSet(dnsLookup) || dnsLookup === lookup || typeof dnsLookup !== 'function' || isIP(host ?? '')) return
   let found: unknown
@@ -242,7 +241,7 @@ function checkLookup(dnsLookup: unknown, host: string | undefined): void {
       found = address
     })
   } catch {
-    // it is no such function
+    // another kind of function
   }
   if (found === host) return
   const instead = 'give the addresses that it finds as startup nodes'
@@ -295,7 +294,7 @@ function isInsecure(tls: Tls | true): boolean {
   return tls !== true && tls.rejectUnauthorized === false
 }
 
-/** Whose certificate to believe is nothing to be guessed. */
+/** Options of certificates are not guessed. */
 function checkTls(tls: Tls | true, { host, port }: Host, own: ClientOptions, whose: string): void {
   if (tls === true) return
   check(tls, TLS, `${whose}.`)

@@ -1,11 +1,11 @@
-// What becomes of each option of ioredis: taken over, of no concern here, or refused. None is left out in silence.
+// The treatment of each option of ioredis: taken over, ignored, or refused. No option is ignored by accident.
 
 /**
- * What becomes of an option.
+ * The treatment of an option.
  *
- * - `taken`: it says where the server is, how to get in, or what a key is; `ioredis.ts` carries it over
- * - `own`: how ioredis treats connections and commands of its own; it does not change which server is asked or what for
- * - a function: why this value cannot be taken over; `null` when there is nothing to take over
+ * - `taken`: address, login or key prefix; `ioredis.ts` converts it
+ * - `own`: it concerns the connections and commands of ioredis itself, not which server is used
+ * - a function: returns why this value cannot be taken over, or `null` if it has no effect
  */
 export type Fate = 'taken' | 'own' | ((value: unknown) => string | null)
 
@@ -19,7 +19,7 @@ const natMap = unless(
 )
 const readOnly = always('it asks replicas; locks are kept on masters')
 
-/** What ioredis does with what it sends, and when. */
+/** Options of how ioredis sends commands. */
 const COMMANDS: Record<string, Fate> = {
   autoPipeliningIgnoredCommands: 'own',
   enableAutoPipelining: 'own',
@@ -87,7 +87,7 @@ export const SINGLE: Record<string, Fate> = {
   username: 'taken',
 }
 
-/** Options of `Cluster`; those in its `redisOptions` are of `Redis`. */
+/** Options of `Cluster`; those in its `redisOptions` are options of `Redis`. */
 export const CLUSTER: Record<string, Fate> = {
   ...COMMANDS,
   clusterNodeRetryStrategy: 'own',
@@ -111,16 +111,16 @@ export const CLUSTER: Record<string, Fate> = {
   useSRVRecords: always('SRV records are looked up by ioredis only; give the names and ports of the nodes'),
 }
 
-/** One of the Sentinels that `Redis` asks. */
+/** A Sentinel address of `Redis`. */
 export const SENTINEL: Record<string, Fate> = { family: 'taken', host: 'taken', port: 'taken' }
 
-/** What there is for TLS, the options of Node.js. What is not here is refused. */
+/** TLS options of Node.js. Others are refused. */
 export const TLS: Record<string, Fate> = {
   ca: 'taken',
   cert: 'taken',
   host: 'taken',
   key: 'taken',
-  // 1.2 and 1.3 are spoken
+  // 1.2 and 1.3 are supported
   maxVersion: unless((value) => value === 'TLSv1.3', 'TLS 1.3 would be spoken with servers that have it'),
   minVersion: unless((value) => ['TLSv1', 'TLSv1.1', 'TLSv1.2'].includes(value as string), 'TLS 1.2 would be enough'),
   port: 'taken',
@@ -128,7 +128,7 @@ export const TLS: Record<string, Fate> = {
   servername: 'taken',
 }
 
-/** Whether an option was set to anything. */
+/** Whether an option has a value. */
 export function isSet(value: unknown): boolean {
   return value !== undefined && value !== null && value !== false
 }

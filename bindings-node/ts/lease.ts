@@ -1,4 +1,4 @@
-// A lease: one granted hold. Release, extend and loss belong to it, never to the lock.
+// A lease: one granted hold, which can be released, extended and lost.
 
 import './polyfill'
 
@@ -8,7 +8,7 @@ import { codeOfLoss, type LossReason, lossOf, type Release, releaseOf } from './
 import { type LockLostError, toError } from './errors'
 import { native } from './native'
 import { type Grade, type LockName, milliseconds, printable } from './options'
-import { granted, pump, session, warn } from './pump'
+import { bridge, pump, resultOf, warn } from './pump'
 
 /** The kinds of locks. */
 export type Kind = 'lock' | 'reentrant_lock'
@@ -18,53 +18,53 @@ interface Leaked {
   name: LockName
 }
 
-/** Leases that were let go of without a release: the lock is given back, and somebody should know. */
+/** Releases leases that were collected without a release, with a warning. */
 const leaks = new FinalizationRegistry<Leaked>(({ id, name }) => {
   pump.unlisten(id)
-  if (session.forget(id)) {
+  if (bridge.forget(id)) {
     const text = `a lease of "${printable(name)}" was garbage-collected while it was held, and was given back now; `
     warn(`${text}call release(), or use "await using" or lock.using()`, 'ONELOCK_LEASE_LEAKED')
   }
 })
 
-/** Ties a lease to its signal: whoever has the signal has the lease. */
+/** Keeps a lease alive as long as its signal. */
 const LEASE = Symbol('onelock.lease')
 
-/** What a lease tells. */
+/** The events of a lease. */
 export interface LeaseEvents {
-  /** The lease was lost. Once. `lease.held` is the truth and may be false before. */
+  /** The lease was lost. Emitted once. `lease.held` may turn false before it. */
   lost: [reason: LossReason, error: LockLostError]
-  /** A renewal round was missed; the lease is still valid. An early sign. */
+  /** A renewal was missed; the lease is still valid. */
   jeopardy: []
 }
 
 /**
- * One granted hold of a lock, from {@link Lock.acquire}. Give it back with {@link Lease.release}, or declare it with
+ * One granted hold of a lock, from {@link Lock.acquire}. Release it with {@link Lease.release}, or declare it with
  * `await using`.
  *
- * It is renewed in the background, on another thread than the event loop, until it is released or lost. `held` is the
- * truth; the events and the signal are a courtesy that may come late.
+ * It is renewed in the background, on another thread than the event loop, until it is released or lost. `held` is always
+ * correct; the events and the signal may come late.
  *
  * ```ts
  * await using lease = await client.lock('orders:42').acquire()
  * await charge(order, { fence: lease.fencingToken, signal: lease.signal })
  * ```
  *
- * Events: `lost` (reason, error) and `jeopardy`. What a listener throws becomes a process warning.
+ * Events: `lost` (reason, error) and `jeopardy`. An error that a listener throws becomes a process warning.
  */
 export class Lease extends EventEmitter<LeaseEvents> {
-  /** The name that is locked, as it was given (without the prefix). */
+  /** The name of the lock, without the prefix. */
   readonly name: LockName
   /** The kind of lock. */
   readonly kind: Kind
   readonly #id: number
   readonly #fence: number
-  #givenBack = false
+  #released = false
   #loss: LossReason | null = null
   #error: LockLostError | undefined
   #controller: AbortController | undefined
   #context: AsyncResource | undefined
-  #hearsJeopardy = false
+  #reportsJeopardy = false
 
   /** @internal */
   constructor(name: LockName, kind: Kind, id: number, fence: number) {
@@ -77,50 +77,50 @@ export class Lease extends EventEmitter<LeaseEvents> {
   }
 
   /**
-   * The fencing token: a number for the protected resource, which refuses a lower one than it has seen. `null` when
-   * fencing is off.
+   * The fencing token, a number that the protected resource compares: it refuses a token lower than the highest it has
+   * seen. `null` when fencing is off.
    *
-   * It grows with every grant of the name, but not by one. It is below 2^53, so that a number is exact and goes through
-   * `JSON.stringify`; a column for it needs 64 bits. It stays readable after the release.
+   * It grows with every grant of the name, but not by one. It is below 2^53, so a JavaScript number is exact; a database
+   * column for it needs 64 bits. It stays readable after the release.
    */
   get fencingToken(): number | null {
     return this.#fence < 0 ? null : this.#fence
   }
 
-  /** How strong the fencing token is, as far as the server's configuration tells. */
+  /** The grade of the fencing token, from the server's configuration. */
   get fencingGrade(): Grade {
-    return session.fencingGrade(this.#id) as Grade
+    return bridge.fencingGrade(this.#id) as Grade
   }
 
   /**
-   * Whether this lease holds the lock right now: not released, not lost, deadline ahead. No I/O, computed at the call: a
-   * process that was stopped sees `false` on its first look after waking.
+   * Whether this lease holds the lock now: not released, not lost, and before its deadline. Computed at the call, without
+   * I/O: a process that was stopped past the deadline reads `false` when it continues.
    */
   get held(): boolean {
-    return !this.#givenBack && session.isHeld(this.#id)
+    return !this.#released && bridge.isHeld(this.#id)
   }
 
-  /** Milliseconds until the deadline if nothing more is renewed; 0 when it is not held. No I/O. */
+  /** Milliseconds until the deadline, without further renewals; 0 when it is not held. No I/O. */
   get remaining(): number {
-    return this.#givenBack ? 0 : session.remaining(this.#id)
+    return this.#released ? 0 : bridge.remaining(this.#id)
   }
 
   /**
-   * Why the lease was lost; `null` while it is held, and when it was released. A release that finds the hold gone before
-   * its deadline is a loss. No I/O.
+   * Why the lease was lost; `null` while it is held, and after a release. A release that finds the hold gone before its
+   * deadline counts as a loss. No I/O.
    */
   get loss(): LossReason | null {
-    return this.#givenBack ? this.#loss : lossOf(session.loss(this.#id))
+    return this.#released ? this.#loss : lossOf(bridge.loss(this.#id))
   }
 
-  /** How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held. No I/O. */
+  /** The hold count of the owner; 1 for a lock that is not reentrant, 0 when it is not held. No I/O. */
   get holdCount(): number {
-    return this.#givenBack ? 0 : session.holdCount(this.#id)
+    return this.#released ? 0 : bridge.holdCount(this.#id)
   }
 
   /**
-   * Aborts when the lease is lost, with a {@link LockLostError} as its reason; never when it is released. Pass it on to
-   * `fetch`, to timers, to streams.
+   * Aborts when the lease is lost, with a {@link LockLostError} as its reason; not when it is released. Pass it to `fetch`,
+   * timers and streams.
    */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
@@ -134,44 +134,43 @@ export class Lease extends EventEmitter<LeaseEvents> {
   }
 
   /**
-   * Makes the lease last `ttl` milliseconds from now, unless it lasts longer already: sets, never adds, never shortens.
+   * Sets the end of the lease to `ttl` milliseconds from now, unless it ends later already. It never adds or shortens.
    *
-   * From 10 ms to one year. With automatic renewal it goes on with the longer of both lengths. One round trip; a lost
-   * reply is asked for once more.
+   * From 10 ms to one year. Automatic renewal continues with the longer of the two lengths. One round trip; after a lost
+   * reply the request is sent once more.
    *
    * @throws {InvalidArgumentError} before any I/O
-   * @throws {LockLostError} when there is nothing left to extend
+   * @throws {LockLostError} when the lease was lost
    * @throws {LockNotHeldError} when it was released
-   * @throws {ServerUnavailableError} when no server answered; the deadline stays where it was
+   * @throws {ServerUnavailableError} when no server answered; the deadline is unchanged
    */
   async extend(ttl: number): Promise<void> {
     const ms = milliseconds(ttl, 'ttl', 'extend', printable(this.name))
-    const begin = (call: number) => session.extend(call, this.#id, ms)
-    // the lease is not collected before the answer is there
-    granted(await pump.call(begin, () => void this))
+    const begin = (call: number) => bridge.extend(call, this.#id, ms)
+    // keeps the lease from being collected before the reply
+    resultOf(await pump.call(begin, () => void this))
   }
 
   /**
-   * Gives the lock back, wakes a waiter, and tells what the server found. Idempotent; one round trip, within
-   * `requestTimeout`. It never rejects because of the server: that is an outcome.
+   * Releases the lock, wakes a waiter, and returns what the server found. Idempotent; one round trip, within
+   * `requestTimeout`. It does not reject because of the server: that is an outcome.
    *
-   * Of a reentrant lock that was entered more than once, this lease's entry is given back; the last one gives back the
-   * lock.
+   * If a reentrant lock was entered more than once, this releases one entry; the last release releases the lock.
    */
   async release(): Promise<Release> {
-    if (this.#givenBack) return 'already_released'
-    return granted(
+    if (this.#released) return 'already_released'
+    return resultOf(
       await pump.call(
         (call) => {
-          this.#loss = lossOf(session.release(call, this.#id))
-          this.#givenBack = true
+          this.#loss = lossOf(bridge.release(call, this.#id))
+          this.#released = true
           leaks.unregister(this)
         },
         (_, outcome, loss) => {
           this.#loss ??= lossOf(loss)
           pump.unlisten(this.#id)
-          // the release itself found it out, or was quicker than the event
-          if (this.#hearsLoss && this.#loss !== null) this.heardLoss(codeOfLoss(this.#loss))
+          // the release detected the loss itself, or came before the event
+          if (this.#reportsLoss && this.#loss !== null) this.onLoss(codeOfLoss(this.#loss))
           return releaseOf(outcome)
         },
       ),
@@ -179,28 +178,28 @@ export class Lease extends EventEmitter<LeaseEvents> {
   }
 
   /**
-   * Hands the lease to another process: the returned text is the proof of the hold for {@link Lock.attach}, and this
-   * lease holds nothing from now on. No I/O.
+   * Detaches the hold for another process: the returned text is the proof for {@link Lock.attach}, and this lease holds
+   * nothing from now on. No I/O.
    *
-   * Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock,
-   * and anybody after that gets {@link LockLostError}: keep it secret. A release of this lease sends nothing and says
+   * Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the lock, and
+   * every later one {@link LockLostError}: keep the text secret. A release of this lease sends nothing and returns
    * `already_released`.
    *
-   * @throws {LockLostError} or {@link LockNotHeldError} when there is nothing to hand over
+   * @throws {LockLostError} or {@link LockNotHeldError} when the lease is not held
    * @throws {InvalidArgumentError} when it was entered more than once
    */
   detach(): string {
-    const proof = session.detach(this.#id)
-    if (proof === null) throw toError(session.takeFailure(0))
-    this.#givenBack = true
+    const proof = bridge.detach(this.#id)
+    if (proof === null) throw toError(bridge.takeFailure(0))
+    this.#released = true
     leaks.unregister(this)
     pump.unlisten(this.#id)
     return proof
   }
 
   /**
-   * The same as {@link Lease.release}, for `await using`. It never throws, which would hide an error of the block: whether
-   * the lease was lost, also if only this release finds it out, say `loss`, the signal and the event.
+   * The same as {@link Lease.release}, for `await using`. It does not throw, since that would hide an error of the block.
+   * `loss`, the signal and the event tell whether the lease was lost, also if only this release detected it.
    */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.release()
@@ -220,7 +219,7 @@ export class Lease extends EventEmitter<LeaseEvents> {
     return super.prependListener(event, listener as never)
   }
 
-  /** @internal The error that tells of the loss, always the same one. */
+  /** @internal The error of the loss, always the same object. */
   lossError(loss: LossReason): LockLostError {
     this.#error ??= toError(native.lossFailure(this.name, codeOfLoss(loss))) as LockLostError
     return this.#error
@@ -228,31 +227,31 @@ export class Lease extends EventEmitter<LeaseEvents> {
 
   #hear(event: string): void {
     if (event === 'lost') this.#hearLoss()
-    if (event === 'jeopardy' && !this.#hearsJeopardy && !this.#givenBack) {
-      this.#hearsJeopardy = true
+    if (event === 'jeopardy' && !this.#reportsJeopardy && !this.#released) {
+      this.#reportsJeopardy = true
       this.#listen()
-      session.watchJeopardy(this.#id)
+      bridge.watchJeopardy(this.#id)
     }
   }
 
-  #hearsLoss = false
+  #reportsLoss = false
   #toldLoss = false
 
   #hearLoss(): void {
-    if (this.#hearsLoss || this.#givenBack) return
-    this.#hearsLoss = true
+    if (this.#reportsLoss || this.#released) return
+    this.#reportsLoss = true
     this.#listen()
-    session.watchLoss(this.#id)
+    bridge.watchLoss(this.#id)
   }
 
   #listen(): void {
-    // listeners run in the async context of the first of them, not in that of the native module
+    // listeners run in the async context of the first listener, not in that of the native module
     this.#context ??= new AsyncResource('onelock.Lease', { requireManualDestroy: true })
     pump.listen(this.#id, this)
   }
 
   /** @internal */
-  heardLoss(code: number): void {
+  onLoss(code: number): void {
     if (this.#toldLoss) return
     this.#toldLoss = true
     const reason = lossOf(code) ?? 'expired'
@@ -264,7 +263,7 @@ export class Lease extends EventEmitter<LeaseEvents> {
   }
 
   /** @internal */
-  heardJeopardy(): void {
+  onJeopardy(): void {
     this.#tell(() => this.emit('jeopardy'))
   }
 

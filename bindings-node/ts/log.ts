@@ -1,35 +1,35 @@
-// What the library has to say, given to a function of the program.
+// Log lines of the library, passed to a function of the program.
 
 import { debuglog } from 'node:util'
 import { invalid } from './errors'
 import { pump, warn } from './pump'
 
 /**
- * How important a log line is.
+ * The level of a log line.
  *
- * - `error`: defects
- * - `warn`: what somebody should look at: losses, missed renewals, servers that break locks
- * - `info`: what is worth a line in normal use
- * - `debug`: connections, retries, every lock taken and given back
+ * - `error`: defects of this library
+ * - `warn`: losses, missed renewals, settings of servers that can break locks
+ * - `info`: events of normal use, such as a connection
+ * - `debug`: connections, retries, every acquire and release
  * - `trace`: everything
  */
 export type LogLevel = 'error' | 'warn' | 'info' | 'debug' | 'trace'
 
-/** Takes a log line. What it throws becomes a process warning. */
+/** Takes a log line. An error that it throws becomes a process warning. */
 export type Logger = (level: LogLevel, message: string) => void
 
 const LEVELS = ['error', 'warn', 'info', 'debug', 'trace'] as const
 
 /**
- * Sets the one function of this thread that is given what the library logs, up to this level, in place of the one before;
- * `null` takes it away. Without one nothing is logged, unless `NODE_DEBUG=onelock` is set: then everything up to `debug`
- * goes to standard error.
+ * Sets the function of this thread that takes log lines up to this level, in place of the one before; `null` removes it.
+ * Without a function nothing is logged, unless `NODE_DEBUG=onelock` is set: then everything up to `debug` goes to standard
+ * error.
  *
  * ```ts
  * setLogger((level, message) => logger[level](message), 'warn')
  * ```
  *
- * Lines are queued for the event loop: while that is blocked they wait, and the most verbose may be left out.
+ * Lines are queued for the event loop. While it is blocked they wait, and some may be dropped.
  */
 export function setLogger(logger: Logger | null, level: LogLevel = 'warn'): void {
   const number = LEVELS.indexOf(level) + 1

@@ -1,4 +1,4 @@
-// The native module: where it is found, and what it looks like from here. Nobody but this package uses it.
+// Loads the native module, and declares its types. It is private to this package.
 
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { platform } from './platform'
 import { VERSION } from './version'
 
-/** An error as the native module tells it. */
+/** An error as the native module returns it. */
 export interface Failure {
   kind: string
   message: string
@@ -21,7 +21,7 @@ export interface NativeClient {
   stats(): unknown
 }
 
-export interface NativeSeen {
+export interface NativeInspection {
   kind: string
   owner?: { label: string; pid: number; host: string; since: number }
   holdCount: number
@@ -32,7 +32,7 @@ export interface NativeSeen {
 export type Name = string | Uint8Array
 export type Values = Record<string, unknown>
 
-export interface Session {
+export interface Bridge {
   close(): void
   fetch(records: Float64Array): number
   open(url: string, options: Values): NativeClient | null
@@ -55,20 +55,20 @@ export interface Session {
   fencingGrade(lease: number): string
   watchLoss(lease: number): void
   watchJeopardy(lease: number): void
-  listen(level: number): void
+  setLogLevel(level: number): void
   answer(request: number, username: string | undefined, password: string): void
   refuse(request: number, reason: string): void
-  takeLine(): string | null
-  takeFailure(parcel: number): Failure | null
-  takeSeen(parcel: number): NativeSeen | null
-  takeFacts(parcel: number): { grade: string; warnings: string[]; dangers: string[]; server: string } | null
+  takeLogLine(): string | null
+  takeFailure(payload: number): Failure | null
+  takeInspected(payload: number): NativeInspection | null
+  takeFacts(payload: number): { grade: string; warnings: string[]; dangers: string[]; server: string } | null
 }
 
 export interface Native {
-  Session: new (
-    bell: (about?: number, code?: number, first?: number, second?: number) => void,
+  Bridge: new (
+    wakeup: (about?: number, code?: number, first?: number, second?: number) => void,
     libuv: boolean,
-  ) => Session
+  ) => Bridge
   FenceGate: new (highest: number) => { admit(token: number): boolean; highest(): number }
   kinds(): { kind: string; number: number; notAcquired: boolean; retryable: boolean; todo: string }[]
   version(): string
@@ -76,13 +76,13 @@ export interface Native {
   fenceGuardScript(): string
 }
 
-/** Where this file is, or the bundle that it was made part of. */
+/** The path of this file, or of the bundle that contains it. */
 const HERE = typeof __filename === 'string' ? __filename : (process.argv[1] ?? join(process.cwd(), 'index.js'))
 
-/** Bundlers follow `require`, and cannot take native modules in; they leave this alone. */
+/** Bundlers follow `require` and cannot include native modules; they do not follow this. */
 const find = createRequire(HERE)
 
-/** The package of this platform, a file that was built here, or an error that says what to do. */
+/** Loads a file that was built here, or the package of this platform; the error says what to install. */
 function load(): Native {
   const chosen = process.env.ONELOCK_NATIVE
   if (chosen) return find(chosen)
@@ -123,5 +123,5 @@ function checked(native: Native): Native {
 
 export const native: Native = checked(load())
 
-/** Whether the program runs on libuv. Bun has its functions, which end the process; Deno has not all of them. */
+/** Whether the program runs on libuv. In Bun its functions end the process, and Deno lacks some of them. */
 export const hasLibuv = process.versions.bun === undefined && process.versions.deno === undefined

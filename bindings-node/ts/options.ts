@@ -1,4 +1,4 @@
-// The options of clients, locks and calls, and whether what was given has the right type. Limits are the core's affair.
+// The options of clients, locks and calls, and the checks of their types. The core checks limits.
 
 import { types } from 'node:util'
 import { FOR_EVER } from './codes'
@@ -7,23 +7,23 @@ import type { Values } from './native'
 
 const { isUint8Array } = types
 
-/** How strong the fencing tokens of a store are, from the weakest to the strongest. */
+/** The grades of fencing tokens, from the weakest to the strongest. */
 export type Grade = 'None' | 'BestEffort' | 'ClockBounded' | 'Strict'
 
 /**
- * How releases of locks in a cluster are announced and heard.
+ * How releases of locks in a cluster are published.
  *
  * - `auto`: sharded channels where the cluster has them (7.0 and newer), else classic ones
- * - `classic`: classic channels, which every node repeats to every other
+ * - `classic`: classic channels, which every node forwards to all others
  * - `sharded`: sharded channels, which stay on the nodes of their slot
- * - `both`: both at once, for a while in which some clients know the one way and some the other
+ * - `both`: both, for the time while clients are moved from one to the other
  */
 export type Notify = 'auto' | 'classic' | 'sharded' | 'both'
 
-/** What a lock is locked under: 1 to 512 bytes. A string means its UTF-8 bytes. */
+/** The name of a lock: 1 to 512 bytes. A string means its UTF-8 bytes. */
 export type LockName = string | Uint8Array
 
-/** Options that a client gives its locks as defaults, and that each lock may set for itself. Durations in milliseconds. */
+/** Options that a client sets for its locks, and that each lock may override. Durations in milliseconds. */
 export interface LeaseOptions {
   // written by tools/options.py: lease
   /**
@@ -68,22 +68,22 @@ export interface LeaseOptions {
   // end of lease
 }
 
-/** Options of one lock. What is left out is the client's. */
+/** Options of one lock. Those that are left out have the client's values. */
 export interface LockOptions extends LeaseOptions {
   /**
-   * Who re-enters: acquires of a reentrant lock with equal owners, through one client, share one hold. Only for
-   * reentrant locks. Without it, `using` makes the async context the owner, and every other acquire is its own.
+   * The owner of a reentrant lock: acquires with equal owners, through one client, share one hold. Without it, the async
+   * context is the owner inside `using`, and every other acquire has an owner of its own.
    */
   owner?: string | Owner | undefined
   /** @internal The renewal period, for tests. */
   renewEvery?: number | undefined
 }
 
-/** Who logs in on a connection. */
+/** User name and password of a connection. */
 export interface Credentials {
-  /** The user; left out or empty: the server's default user. */
+  /** The user name; left out or empty: the server's default user. */
   username?: string | null | undefined
-  /** The password, or the token that stands for it. */
+  /** The password or token. */
   password: string
 }
 
@@ -207,8 +207,8 @@ export interface ClientOptions extends LeaseOptions {
 /** Options of {@link Client.forceRelease}. */
 export interface ForceReleaseOptions {
   /**
-   * A string without a time to live is a lock, too: that of a client that does `SET NX` alone. Any other string goes as
-   * well, so only for whoever is sure. Default: false.
+   * Also deletes a string without a time to live, such as the lock of a client that uses `SET NX` alone. Any other string
+   * is deleted as well, so be sure that the key is a lock. Default: false.
    */
   foreign?: boolean
 }
@@ -216,20 +216,19 @@ export interface ForceReleaseOptions {
 /** Options of waiting. */
 export interface AcquireOptions {
   /**
-   * How long to wait, in milliseconds. Left out: as long as it takes. 0: one try, which fails with
-   * {@link LockBusyError}.
+   * How long to wait, in milliseconds. Left out: without limit. 0: one try, which fails with {@link LockBusyError}.
    */
   timeout?: number | undefined
   /**
-   * Ends the waiting: the promise rejects with the signal's own reason, and nothing is held. An acquire that has
-   * resolved stays resolved.
+   * Ends the wait: the promise rejects with the reason of the signal, and nothing is held. It has no effect on an acquire
+   * that has resolved.
    */
   signal?: AbortSignal | undefined
 }
 
 let owners = 0
 
-/** Who re-enters a reentrant lock. Equal to nobody but itself. */
+/** An owner of reentrant locks. It is equal only to itself. */
 export class Owner {
   /** @internal */
   readonly id: string
@@ -258,9 +257,9 @@ const ways: Check = (value) =>
   ['auto', 'classic', 'sharded', 'both'].includes(value as string) ? null : "'auto', 'classic', 'sharded' or 'both'"
 const count: Check = (value) =>
   Number.isInteger(value) && (value as number) >= 0 && (value as number) < 2 ** 32 ? null : 'a whole number, 0 or more'
-/** Never shown, whatever it is. */
+/** Its value is never shown. */
 const secret: Check = (value) => (text(value) === null ? null : 'a string')
-/** Neither is what stands in its place. */
+/** Nor is the value of this one. */
 const provider: Check = (value) =>
   typeof value === 'function' ? null : 'a function that gives { username, password } or a password'
 const HIDDEN = [secret, provider]
@@ -310,7 +309,7 @@ const CLIENT: Record<string, Check> = {
   // end of checks of a client
 }
 
-/** Options whose names are known and whose types are right, without those that are left out. */
+/** Checks names and types of options, and drops those that are undefined. */
 function checked(table: Record<string, Check>, options: unknown, tried: string, lock?: string): Values | undefined {
   if (options === undefined) return undefined
   if (typeof options !== 'object' || options === null) {
@@ -347,7 +346,7 @@ export function clientValues(options: unknown): Values {
 export function lockValues(options: unknown, lock: string): Values | undefined {
   const values = checked(LOCK, options, 'describe a lock', lock)
   if (values?.owner !== undefined) {
-    // named owners and made ones never meet
+    // names of owners and `Owner` objects never collide
     values.owner = values.owner instanceof Owner ? values.owner.id : `=${values.owner}`
   }
   return values
@@ -355,24 +354,24 @@ export function lockValues(options: unknown, lock: string): Values | undefined {
 
 const FORCE: Record<string, Check> = { foreign: flag }
 
-/** Whether a string without a time to live is to be taken for a lock. */
+/** Reads the option `foreign`. */
 export function foreignToo(options: unknown, tried: string): boolean {
   return checked(FORCE, options, tried)?.foreign === true
 }
 
 const ACQUIRE = ['timeout', 'signal']
 
-/** What a call waits for. */
+/** The limits of waiting of one call. */
 export interface Waiting {
   wait: number
   signal: AbortSignal | undefined
 }
 
-const PATIENT: Waiting = { wait: FOR_EVER, signal: undefined }
+const NO_LIMIT: Waiting = { wait: FOR_EVER, signal: undefined }
 
-/** Options of waiting, checked. */
+/** Checks the options of waiting. */
 export function waiting(options: AcquireOptions | undefined, tried: string, lock: () => string): Waiting {
-  if (options === undefined) return PATIENT
+  if (options === undefined) return NO_LIMIT
   if (typeof options !== 'object' || options === null) {
     throw invalid(tried, `options must be an object such as { timeout: 5000 }, not ${shown(options)}`, lock())
   }
@@ -396,7 +395,7 @@ function isSignal(value: unknown): value is AbortSignal {
   return typeof signal === 'object' && typeof signal?.aborted === 'boolean' && 'addEventListener' in signal
 }
 
-/** Milliseconds that are an argument by themselves. */
+/** Checks an argument in milliseconds. */
 export function milliseconds(value: unknown, what: string, tried: string, lock: string): number {
   const wanted = ms(value)
   if (wanted !== null) throw invalid(tried, `${what} must be ${wanted}, not ${shown(value)}`, lock)
@@ -407,7 +406,7 @@ function isName(value: unknown): value is LockName {
   return isUint8Array(value) || (typeof value === 'string' && isWellFormed(value))
 }
 
-/** A name, checked for its type. Bytes are copied: who changes theirs later does not change the lock. */
+/** Checks the type of a name. Bytes are copied, so that later changes do not affect the lock. */
 export function lockName(value: unknown, tried: string): LockName {
   if (typeof value === 'string') {
     if (isWellFormed(value)) return value
@@ -426,7 +425,7 @@ function isWellFormed(value: string): boolean {
 
 const NAMED: Record<string, string> = { '\t': '\\t', '\r': '\\r', '\n': '\\n', "'": "\\'", '"': '\\"', '\\': '\\\\' }
 
-/** A name for people: bytes that are not printable are escaped. */
+/** A name with unprintable bytes escaped. */
 export function printable(name: LockName): string {
   const bytes = typeof name === 'string' ? Buffer.from(name) : name
   let out = ''
@@ -440,7 +439,7 @@ export function printable(name: LockName): string {
   return out
 }
 
-/** A value for people, short and on one line. */
+/** A value in a message, short and on one line. */
 function shown(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.slice(0, 40))
   if (typeof value === 'number' || typeof value === 'boolean' || value === null) return String(value)

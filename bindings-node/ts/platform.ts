@@ -1,6 +1,6 @@
-// The name of a platform, as it stands in the names of native modules and packages: linux-x64-gnu, darwin-arm64 ...
+// The name of the platform in the names of native modules and packages: linux-x64-gnu, darwin-arm64 ...
 
-/** The platform that this program runs on. */
+/** The platform of this process. */
 export function platform(): string {
   const system = `${process.platform}-${process.arch}`
   if (process.platform === 'win32') return `${system}-msvc`
@@ -9,7 +9,7 @@ export function platform(): string {
 }
 
 function isGlibc(): boolean {
-  // a report lists network interfaces too, which can take long where names are resolved for them
+  // without network interfaces: resolving their names can take long
   const report = process.report as (NodeJS.ProcessReport & { excludeNetwork?: boolean }) | undefined
   if (report === undefined) return true
   const before = report.excludeNetwork

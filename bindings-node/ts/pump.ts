@@ -1,33 +1,33 @@
-// The way of every call to the native module and back: a call gets a number, and what became of it is fetched in batches
-// when the native module rings.
+// Starts calls in the native module and settles their promises: a call has a number, and results are fetched in batches
+// after a wake-up by the native module.
 
 import { forget, onAbort } from './abort'
-import { ASKED, FAILED, GRANTED, JEOPARDY, LOST, RECORD, SAID, UNASKED } from './codes'
+import { CREDENTIALS_WANTED, FAILED, GRANTED, JEOPARDY, LOST, RECORD, LOG_LINE, PROVIDER_DROPPED } from './codes'
 import { Providers, reasonOf } from './credentials'
 import { type OnelockError, toError } from './errors'
-import { type Failure, hasLibuv, native, type Session } from './native'
+import { type Failure, hasLibuv, native, type Bridge } from './native'
 
-/** What became of a call that failed. Made into an error where the caller's own stack is known. */
+/** A call that failed. It is made into an error where the caller's own stack is known. */
 export class Refusal {
   constructor(readonly failure: Failure | null) {}
 }
 
-/** The result of a call, or its error thrown. */
-export function granted<T>(outcome: T | Refusal): T {
+/** Returns the result of a call, or throws its error. */
+export function resultOf<T>(outcome: T | Refusal): T {
   if (!(outcome instanceof Refusal)) return outcome
   throw raised(outcome)
 }
 
 function raised(refusal: Refusal): OnelockError {
   const error = toError(refusal.failure)
-  Error.captureStackTrace(error, granted)
+  Error.captureStackTrace(error, resultOf)
   return error
 }
 
-/** Hears what happens to one lease. */
+/** Receives the events of one lease. */
 export interface Listener {
-  heardLoss(reason: number): void
-  heardJeopardy(): void
+  onLoss(reason: number): void
+  onJeopardy(): void
 }
 
 /** Takes a log line: its level as a number, and its text. */
@@ -41,32 +41,32 @@ const BATCH = 64
 const LAST_CALL = 0xffff_ffff
 
 /**
- * The calls under way. One that is alone is kept beside the map: a map that gets one entry and loses it again, time after
- * time, is made anew each time.
+ * The calls in progress. A single call is kept beside the map, because a map that repeatedly gets one entry and loses it is
+ * rebuilt each time.
  */
 class Calls {
-  #alone = 0
+  #single = 0
   #settle: Settle | undefined
   readonly #others = new Map<number, Settle>()
 
   has(call: number): boolean {
-    return this.#alone === call || this.#others.has(call)
+    return this.#single === call || this.#others.has(call)
   }
 
   add(call: number, settle: Settle): void {
-    if (this.#alone === 0) {
-      this.#alone = call
+    if (this.#single === 0) {
+      this.#single = call
       this.#settle = settle
     } else {
       this.#others.set(call, settle)
     }
   }
 
-  /** Removes it; `undefined` when it is not there. */
+  /** Removes and returns it; `undefined` when there is no such call. */
   take(call: number): Settle | undefined {
-    if (this.#alone === call) {
+    if (this.#single === call) {
       const settle = this.#settle
-      this.#alone = 0
+      this.#single = 0
       this.#settle = undefined
       return settle
     }
@@ -77,26 +77,26 @@ class Calls {
 }
 
 class Pump {
-  readonly session: Session
+  readonly bridge: Bridge
   readonly #calls = new Calls()
-  /** Weak: hearing about a lease does not keep it from being collected. */
+  /** Weak: a listener may be collected. */
   readonly #listeners = new Map<number, WeakRef<Listener>>()
   readonly #records = new Float64Array(RECORD * BATCH)
-  /** Who is asked for the credentials of new connections. */
+  /** The functions that give credentials of new connections. */
   readonly providers = new Providers()
   #last = 0
   #logger: Logger | undefined
 
   constructor() {
-    this.session = new native.Session((about, code, first, second) => {
+    this.bridge = new native.Bridge((about, code, first, second) => {
       if (about === undefined) this.#fetch()
       else this.#dispatch(about, code!, first!, second!)
     }, hasLibuv)
   }
 
   /**
-   * Begins a call, and reads its result. With a signal exactly one of two things happens: the result is handed out, or
-   * the promise rejects with the signal's reason and the native module undoes what it may have done.
+   * Starts a call, and reads its result. With a signal, either the promise resolves with the result, or it rejects with the
+   * reason of the signal and the native module undoes the call.
    */
   call<T>(begin: (call: number) => void, read: Read<T>, signal?: AbortSignal): Promise<T | Refusal> {
     return new Promise((resolve, reject) => {
@@ -106,7 +106,7 @@ class Pump {
       }
       const call = this.#next()
       const settle: Settle = (code, first, second) => {
-        resolve(code === FAILED ? new Refusal(this.session.takeFailure(call)) : read(code, first, second, call))
+        resolve(code === FAILED ? new Refusal(this.bridge.takeFailure(call)) : read(code, first, second, call))
       }
       if (signal === undefined) {
         this.#begin(call, begin, settle)
@@ -114,7 +114,7 @@ class Pump {
       }
       const stop = () => {
         if (this.#calls.take(call) === undefined) return
-        this.session.cancel(call)
+        this.bridge.cancel(call)
         reject(signal.reason)
       }
       onAbort(signal, stop)
@@ -137,8 +137,8 @@ class Pump {
       begin(call)
     } catch (error) {
       this.#calls.take(call)
-      // it could not begin: the machine is at a limit
-      const failure = this.session.takeFailure(call)
+      // the call was not started: the machine is at a limit
+      const failure = this.bridge.takeFailure(call)
       throw failure === null ? error : toError(failure)
     }
   }
@@ -158,16 +158,16 @@ class Pump {
     this.#listeners.delete(lease)
   }
 
-  /** Where log lines go, up to this level. */
+  /** Sets the function that takes log lines, up to this level. */
   log(level: number, logger: Logger | undefined): void {
     this.#logger = logger
-    this.session.listen(logger === undefined ? 0 : level)
+    this.bridge.setLogLevel(logger === undefined ? 0 : level)
   }
 
   #fetch(): void {
     const records = this.#records
     for (;;) {
-      const count = this.session.fetch(records)
+      const count = this.bridge.fetch(records)
       for (let at = 0; at < count * RECORD; at += RECORD) {
         this.#dispatch(records[at]!, records[at + 1]!, records[at + 2]!, records[at + 3]!)
       }
@@ -177,65 +177,65 @@ class Pump {
 
   #dispatch(about: number, code: number, first: number, second: number): void {
     if (code === LOST) {
-      this.#listeners.get(about)?.deref()?.heardLoss(first)
+      this.#listeners.get(about)?.deref()?.onLoss(first)
     } else if (code === JEOPARDY) {
-      this.#listeners.get(about)?.deref()?.heardJeopardy()
-    } else if (code === SAID) {
-      this.#logger?.(first, this.session.takeLine() ?? '')
-    } else if (code === ASKED) {
+      this.#listeners.get(about)?.deref()?.onJeopardy()
+    } else if (code === LOG_LINE) {
+      this.#logger?.(first, this.bridge.takeLogLine() ?? '')
+    } else if (code === CREDENTIALS_WANTED) {
       void this.#ask(about, first)
-    } else if (code === UNASKED) {
+    } else if (code === PROVIDER_DROPPED) {
       this.providers.remove(about)
     } else {
       const settle = this.#calls.take(about)
-      // cancelled by a listener that ran earlier in this batch
+      // undefined: a listener that ran earlier in this batch cancelled the call
       if (settle === undefined) this.#drop(code, first, about)
       else settle(code, first, second, about)
     }
   }
 
-  /** Never rejects: whatever goes wrong is the answer. */
+  /** Never rejects: an error becomes the answer. */
   async #ask(provider: number, request: number): Promise<void> {
     try {
       const { username, password } = await this.providers.ask(provider)
-      this.session.answer(request, username, password)
+      this.bridge.answer(request, username, password)
     } catch (thrown) {
-      this.session.refuse(request, reasonOf(thrown))
+      this.bridge.refuse(request, reasonOf(thrown))
     }
   }
 
   #drop(code: number, first: number, call: number): void {
-    if (code === GRANTED) this.session.forget(first)
-    else if (code === FAILED) this.session.takeFailure(call)
+    if (code === GRANTED) this.bridge.forget(first)
+    else if (code === FAILED) this.bridge.takeFailure(call)
   }
 }
 
-/** What this thread has of it. */
+/** The pump of this thread. */
 export const pump = new Pump()
-export const session: Session = pump.session
+export const bridge: Bridge = pump.bridge
 
 let watching = false
 const before: (() => void)[] = []
 
-/** At the end of the process what is held is given back. */
+/** Releases what is held at the end of the process. */
 export function watchExit(): void {
   if (watching) return
   watching = true
-  process.on('exit', giveBack)
+  process.on('exit', releaseAll)
 }
 
-/** Done before anything is given back at the end of the process. */
-export function beforeGivingBack(act: () => void): void {
+/** Runs `act` before {@link releaseAll}. */
+export function beforeReleaseAll(act: () => void): void {
   before.push(act)
 }
 
-/** Gives back everything and waits for it, a second at most. */
-export function giveBack(): void {
+/** Releases everything and waits for it, at most one second. */
+export function releaseAll(): void {
   for (const act of before) act()
-  session.close()
+  bridge.close()
 }
 
-/** Tells people something that harms nothing. */
+/** Emits a process warning. */
 export function warn(message: string, code: string): void {
   process.emitWarning(message, { type: 'OnelockWarning', code })
 }

@@ -11,16 +11,16 @@
  * })
  * ```
  *
- * Both packages respect each other's locks on one server, so processes can be moved one after the other. What differs:
+ * Both packages respect each other's locks on one server, so processes can be moved one by one. Differences:
  *
- * - Waiting does not poll: `retryCount`, `retryDelay` and `retryJitter` say how long to wait, and a release wakes.
- * - The clients are only asked for their options; this package makes connections of its own. What is no object of ioredis,
- *   and every option of one that cannot be taken over, is refused by name.
- * - `using` extends from a thread that a blocked event loop does not stop, every third of the duration;
- *   `automaticExtensionThreshold` is checked and otherwise not needed.
+ * - Waiting does not poll: `retryCount`, `retryDelay` and `retryJitter` give the longest wait, and a release wakes the waiter.
+ * - Of the clients only their options are read; this package makes its own connections. An object that is not from ioredis,
+ *   and every option that cannot be taken over, is refused by name.
+ * - `using` extends every third of the duration, from a thread that a blocked event loop does not stop;
+ *   `automaticExtensionThreshold` is checked and otherwise ignored.
  * - `extend` never shortens a lock.
- * - `release` and `extend` of a lock that has expired fail at once, without trying again.
- * - One resource for one lock; custom scripts are not taken.
+ * - `release` and `extend` of an expired lock fail at once, without retries.
+ * - A lock has one resource; custom scripts are refused.
  *
  * @packageDocumentation
  */
@@ -34,51 +34,51 @@ import { type IoRedis, placeOf } from './ioredis'
 import type { Lease } from './lease'
 import type { Lock as CoreLock } from './lock'
 import type { ClientOptions, LockName, LockOptions } from './options'
-import { beforeGivingBack } from './pump'
+import { beforeReleaseAll } from './pump'
 
 export type { IoRedis } from './ioredis'
 
-/** How the clients voted. They are one store here, and vote together. */
+/** The votes of the clients. Here they are one store and vote together. */
 export interface ExecutionStats {
-  /** How many clients there are. */
+  /** The number of clients. */
   readonly membershipSize: number
-  /** How many of them must agree. */
+  /** The number that must agree. */
   readonly quorumSize: number
-  /** Those with the operation. */
+  /** The votes for the operation. */
   readonly votesFor: Set<IoRedis>
-  /** Those against it, and why. */
+  /** The votes against it, and their reasons. */
   readonly votesAgainst: Map<IoRedis, Error>
 }
 
-/** What an operation that succeeded tells. */
+/** The result of an operation that succeeded. */
 export interface ExecutionResult {
-  /** How it went, one entry. */
+  /** One entry: the attempt that succeeded. */
   attempts: readonly Promise<ExecutionStats>[]
 }
 
-/** How an operation is carried out. */
+/** Settings of one operation. */
 export interface Settings {
   /** The share of the duration by which clocks may run apart. Default: 0.01. */
   readonly driftFactor: number
-  /** How often to try again, -1 for ever. Times the delay and its jitter, this is how long to wait. Default: 10. */
+  /** How many retries, -1 for no limit. Multiplied by the delay and its jitter it gives the longest wait. Default: 10. */
   readonly retryCount: number
-  /** Milliseconds between two tries. Default: 200. */
+  /** Milliseconds between two retries. Default: 200. */
   readonly retryDelay: number
   /** Milliseconds by which the delay varies. Default: 100. */
   readonly retryJitter: number
-  /** Checked as ever: at least 100 less than a duration given to `using`. Default: 500. */
+  /** Checked as in `redlock`: at least 100 less than a duration given to `using`. Default: 500. */
   readonly automaticExtensionThreshold: number
 }
 
 /** Settings of a {@link Redlock}. */
 export interface RedlockSettings extends Settings {
-  /** Options of this package's client, above those that the ioredis objects have: `label`, `caFile` ... */
+  /** Options of this package's client, in addition to those of the ioredis objects: `label`, `caFile` ... */
   readonly client: ClientOptions
 }
 
-/** A signal that aborts when the lock is lost, and says why. */
+/** A signal that aborts when the lock is lost. */
 export interface RedlockAbortSignal extends AbortSignal {
-  /** Why the lock was lost, once it is. */
+  /** Why the lock was lost; undefined before. */
   error?: Error
 }
 
@@ -90,17 +90,17 @@ const DEFAULTS: Settings = Object.freeze({
   automaticExtensionThreshold: 500,
 })
 
-/** Somebody else holds the resource, or nobody holds it any more. */
+/** The resource has another holder, or none any more. */
 export class ResourceLockedError extends Error {
   /** `ResourceLockedError` */
   override readonly name = 'ResourceLockedError'
 }
 
-/** An operation did not succeed. Its `cause` is this package's own error, where there is one. */
+/** An operation failed. Its `cause` is this package's own error, if there is one. */
 export class ExecutionError extends Error {
   /** `ExecutionError` */
   override readonly name = 'ExecutionError'
-  /** How it went, at most one entry. */
+  /** At most one entry: the attempt that failed. */
   readonly attempts: readonly Promise<ExecutionStats>[]
 
   constructor(message: string, attempts: readonly Promise<ExecutionStats>[], cause?: unknown) {
@@ -110,15 +110,15 @@ export class ExecutionError extends Error {
 }
 
 /**
- * Locks of {@link Redlock.acquire}. They last as long as they were made for, whether or not somebody keeps them, and
- * beyond the end of this process.
+ * The leases of {@link Redlock.acquire}. They last for their duration, even if they are collected, and beyond the end of
+ * this process.
  */
 const kept = new Set<Lease>()
 
 function keep(lease: Lease): void {
   if (kept.size === 0 && !watching) {
     watching = true
-    beforeGivingBack(() => [...kept].forEach(leave))
+    beforeReleaseAll(() => [...kept].forEach(leave))
   }
   kept.add(lease)
   lease.once('lost', () => kept.delete(lease))
@@ -126,29 +126,29 @@ function keep(lease: Lease): void {
 
 let watching = false
 
-/** Lets go of a lease without giving the lock back. */
+/** Drops a lease without releasing the lock. */
 function leave(lease: Lease): void {
   kept.delete(lease)
   try {
     lease.detach()
   } catch {
-    // it has ended by itself
+    // it has ended already
   }
 }
 
 /** A locked resource. */
 export class Lock {
-  /** Where it comes from. */
+  /** The Redlock that acquired it. */
   readonly redlock: Redlock
-  /** What is locked, one entry. */
+  /** The locked resource, one entry. */
   readonly resources: LockName[]
-  /** Unlike any other lock's of the resource: the fencing token as text. The secret of the hold is not told. */
+  /** The fencing token as text, which is unique for the resource. The token of the hold stays secret. */
   readonly value: string
-  /** How acquiring or extending it went, one entry. */
+  /** One entry: the attempt that acquired or extended it. */
   readonly attempts: readonly Promise<ExecutionStats>[]
-  /** Until when it may be relied on, on the clock of `Date.now()`; 0 when it was released or replaced. */
+  /** The end of its validity on the clock of `Date.now()`; 0 when it was released or replaced. */
   expiration: number
-  /** The lease under it, with its fencing token and whether it is still held. */
+  /** The lease of this package, with its fencing token and `held`. */
   readonly lease: Lease
 
   /** @internal */
@@ -161,12 +161,12 @@ export class Lock {
     this.expiration = Date.now() + Math.floor(lease.remaining)
   }
 
-  /** Gives it back, as {@link Redlock.release}. */
+  /** Releases it, as {@link Redlock.release}. */
   async release(): Promise<ExecutionResult> {
     return await this.redlock.release(this)
   }
 
-  /** Makes it last longer, as {@link Redlock.extend}. */
+  /** Extends it, as {@link Redlock.extend}. */
   async extend(duration: number): Promise<Lock> {
     return await this.redlock.extend(this, duration)
   }
@@ -174,20 +174,20 @@ export class Lock {
 
 /** Locks on the server that ioredis objects connect to. Emits `error` for every operation that does not succeed. */
 export class Redlock extends EventEmitter {
-  /** The objects of ioredis that it was made with. */
+  /** The ioredis objects that it was made with. */
   readonly clients: Set<IoRedis>
-  /** How operations are carried out that do not say so themselves. */
+  /** Settings of operations that have none of their own. */
   readonly settings: Settings
   readonly #client: Client
 
   /**
    * @param clients one ioredis object, or one for each of several independent servers
-   * @throws {InvalidArgumentError} for a client that is no object of ioredis
-   * @throws {UnsupportedError} for what cannot be taken over: options of the clients, custom scripts
+   * @throws {InvalidArgumentError} for an object that is not from ioredis
+   * @throws {UnsupportedError} for options of the clients that cannot be taken over, and for custom scripts
    */
   constructor(clients: Iterable<IoRedis>, settings: Partial<RedlockSettings> = {}, scripts: object = {}) {
     super()
-    // operations tell their errors themselves; without a listener an event of this name would end the process
+    // operations reject with their errors; without a listener an event of this name would end the process
     this.on('error', () => {})
     this.clients = new Set(clients)
     if (this.clients.size === 0) {
@@ -201,17 +201,17 @@ export class Redlock extends EventEmitter {
     this.#client = connected(this.clients, { ...client, driftFactor: this.settings.driftFactor })
   }
 
-  /** Ends this package's connections and those of the clients. Locks that were acquired last until they expire. */
+  /** Closes the connections of this package and of the clients. Acquired locks last until they expire. */
   async quit(): Promise<void> {
     for (const lease of kept) if (owners.get(lease) === this) leave(lease)
     await Promise.all([this.#client.close(), ...[...this.clients].map((client) => client.quit?.())])
   }
 
   /**
-   * Locks one resource for `duration` milliseconds. It is not extended by itself, and lasts until it is released or
-   * expires.
+   * Locks one resource for `duration` milliseconds. The lock is not extended automatically; it lasts until it is released
+   * or expires.
    *
-   * @throws {ExecutionError} when it is locked by somebody else all the time, or no server can say so
+   * @throws {ExecutionError} when it was locked for the whole wait, or no server could be asked
    */
   async acquire(resources: LockName[], duration: number, settings?: Partial<Settings>): Promise<Lock> {
     const lock = this.#describe('acquire', resources, duration, { autoRenew: false })
@@ -227,7 +227,7 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Gives a lock back.
+   * Releases a lock.
    *
    * @throws {ExecutionError} when it was not held any more, or no server confirmed it in time
    */
@@ -242,8 +242,8 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Makes a lock last `duration` milliseconds from now, unless it lasts longer already. The lock that is returned takes
-   * the place of the given one.
+   * Sets the end of a lock to `duration` milliseconds from now, unless it ends later already. The returned lock replaces
+   * the given one.
    *
    * @throws {ExecutionError} when it is not held any more, or no server answered
    */
@@ -334,7 +334,7 @@ export class Redlock extends EventEmitter {
     return [Promise.resolve({ ...this.#stats(), votesFor: new Set(this.clients) })]
   }
 
-  /** The error of an operation, from what this package says of it. Mistakes of the caller stay what they are. */
+  /** Converts an error of this package to one of an operation. Errors in arguments are not converted. */
   #failed(error: unknown): unknown {
     if (error instanceof LockNotAcquiredError || error instanceof LockLostError) return this.#against(applied(0), error)
     const mistake = !(error instanceof OnelockError) || MISTAKES.includes(error.kind)
@@ -353,7 +353,7 @@ export { Redlock as default }
 
 const MISTAKES = ['InvalidArgument', 'Unsupported', 'Closed', 'Internal']
 
-/** Which Redlock a kept lease belongs to. */
+/** The Redlock of each kept lease. */
 const owners = new WeakMap<Lease, Redlock>()
 
 function applied(count: number): ResourceLockedError {
@@ -386,7 +386,7 @@ function merged(base: Settings, given: Partial<Settings> | undefined): Settings 
   return settings as unknown as Settings
 }
 
-/** How long the retries would go on at most. */
+/** The longest time that the retries would take. */
 function patience({ retryCount, retryDelay, retryJitter }: Settings): number {
   if (retryCount < 0) return Number.POSITIVE_INFINITY
   return retryCount === 0 ? 0 : retryCount * Math.max(0, retryDelay + retryJitter)

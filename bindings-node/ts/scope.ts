@@ -1,22 +1,21 @@
-// Who re-enters a reentrant lock when nobody says so: the async context of `using`. Everything that is awaited inside the
-// body belongs to it; what runs beside it does not.
+// The default owner of reentrant locks: the async context of `using`. It includes all that the body awaits.
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 
-/** One run of `using` on a reentrant lock, and the runs around it. */
+/** One run of `using` on a reentrant lock, and the enclosing runs. */
 export interface Scope {
-  /** The client and the name that were locked. */
+  /** The client and the key of the lock. */
   readonly client: object
   readonly key: string
   readonly owner: string
-  /** Ends with the body: what it left running is nobody's part any more. */
+  /** False after the body has ended: calls that it left running do not belong to the scope. */
   active: boolean
   readonly outer: Scope | undefined
 }
 
 const scopes = new AsyncLocalStorage<Scope>()
 
-/** The owner of this name in the present async context. */
+/** The owner of this key in the current async context. */
 export function ownerHere(client: object, key: string): string | undefined {
   for (let scope = scopes.getStore(); scope !== undefined; scope = scope.outer) {
     if (scope.active && scope.client === client && scope.key === key) return scope.owner
@@ -24,7 +23,7 @@ export function ownerHere(client: object, key: string): string | undefined {
   return undefined
 }
 
-/** Runs the body as this owner. */
+/** Runs the body with this owner. */
 export async function runAs<T>(client: object, key: string, owner: string, body: () => Promise<T> | T): Promise<T> {
   const scope: Scope = { client, key, owner, active: true, outer: scopes.getStore() }
   try {

@@ -1,21 +1,21 @@
-// Giving back what is held when a signal ends the process.
+// Releases what is held when a signal ends the process.
 
 import { constants } from 'node:os'
 import { invalid } from './errors'
-import { giveBack } from './pump'
+import { releaseAll } from './pump'
 
 const TRIED = 'listen to a signal'
 const watched = new Set<NodeJS.Signals>()
 
 /**
- * From now on, what is held is given back, within a second, when one of these signals ends the process: `SIGTERM` and
- * `SIGINT` (Ctrl-C) if none are named. By itself Node.js ends at once, and others wait for the ttl.
+ * From now on, what is held is released, within a second, when one of these signals ends the process: `SIGTERM` and `SIGINT`
+ * (Ctrl-C) if none are named. Without this call Node.js ends at once, and others wait for the ttl.
  *
- * Nothing else changes: the process still ends by that signal. A signal that something else listens to when it comes is left
- * alone: whoever handles it ends the program in good order, and then what is held is given back anyway. The body of a
- * `using` does not run on. A blocked event loop delays the end. Locks of `onelock/redlock`'s `acquire` stay, as ever.
+ * The process still ends by that signal. A signal that has another listener when it arrives is left to that listener: when
+ * it exits normally, what is held is released anyway. The body of a `using` does not continue. A blocked event loop delays
+ * the end. Locks of `acquire` in `onelock/redlock` are not released.
  *
- * To be called in the main thread, once or more often.
+ * Call it in the main thread. Further calls are allowed.
  *
  * ```ts
  * giveBackOnSignal()
@@ -30,15 +30,15 @@ export function giveBackOnSignal(...signals: NodeJS.Signals[]): void {
     const end = () => {
       if (process.listenerCount(signal) > 1) return
       try {
-        giveBack()
+        releaseAll()
       } finally {
-        // as if nobody listened
+        // ends the process as without a listener
         process.removeListener(signal, end)
         process.kill(process.pid, signal)
       }
     }
     try {
-      // first: those that listen once are still there
+      // before listeners that are removed when they run
       process.prependListener(signal, end)
     } catch (error) {
       throw invalid(TRIED, `${String(signal)}: ${(error as Error).message}`)

@@ -1,8 +1,7 @@
-//! What one thread of JavaScript has: its calls under way, its leases, and the way results come back to it.
+//! The bridge between one JavaScript thread and the core: its calls in progress and its leases.
 //!
-//! A call has a number that JavaScript chose. Exactly one of two things becomes of it: its outcome is fetched, or it is
-//! cancelled, and then a lease that was granted meanwhile is dropped here, which gives it back. Both happen on this
-//! thread, so neither can overtake the other.
+//! JavaScript chooses the number of a call. Either the outcome of the call is fetched, or the call is cancelled; then a lease
+//! that was granted meanwhile is dropped, which releases it. Both happen on this thread, so they cannot race.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -18,13 +17,13 @@ use onelock::{Credentials, ErrorKind, Lease, Release, event_loop};
 
 use crate::client::{Name, NativeClient, bytes};
 use crate::credentials::Provider;
-use crate::data::{Failure, Seen, ServerFacts, loss_code};
+use crate::data::{Failure, Inspected, ServerFacts, loss_code};
 use crate::exit::Clients;
 use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
-use crate::pump::{BellFunction, Message, Outcome, Pump};
-use crate::records::{Call, Parcel, RECORD, State};
-use crate::watch::Watcher;
+use crate::pump::{Message, Outcome, Pump, WakeupFunction};
+use crate::records::{Call, Payload, RECORD, State};
+use crate::uv_poll::UvPoller;
 
 /// `wait` of an acquire: for ever.
 const FOR_EVER: f64 = -1.0;
@@ -32,39 +31,39 @@ const FOR_EVER: f64 = -1.0;
 const ONE_TRY: f64 = -2.0;
 
 #[napi]
-pub struct Session {
+pub struct Bridge {
     pump: Arc<Pump>,
     clients: Arc<Clients>,
-    /// `None` where event loops cannot watch sockets for us.
-    watcher: Option<Watcher>,
+    /// `None` where the event loop cannot poll sockets.
+    poller: Option<UvPoller>,
     state: Rc<RefCell<State>>,
 }
 
 #[napi]
-impl Session {
-    /// `bell` is called when there is something to fetch, or with the one record that there is. `libuv`: whether that is
-    /// what the event loop is.
+impl Bridge {
+    /// `wakeup` is called without arguments when there are messages to fetch, or with one record. `libuv`: whether the
+    /// event loop is libuv.
     #[napi(constructor)]
-    pub fn new(env: Env, bell: BellFunction<'_>, libuv: bool) -> napi::Result<Session> {
-        let pump = Arc::new(Pump::new(bell.build_threadsafe_function::<()>().weak::<true>().build()?));
+    pub fn new(env: Env, wakeup: WakeupFunction<'_>, libuv: bool) -> napi::Result<Bridge> {
+        let pump = Arc::new(Pump::new(wakeup.build_threadsafe_function::<()>().weak::<true>().build()?));
         let state = Rc::default();
         let clients = Arc::new(Clients::new(pump.clone()));
         env.add_env_cleanup_hook(clients.clone(), |clients| clients.close())?;
-        let watcher = if libuv { Watcher::new(env, &bell, &pump, &state) } else { None };
-        Ok(Session { pump, clients, watcher, state })
+        let poller = if libuv { UvPoller::new(env, &wakeup, &pump, &state) } else { None };
+        Ok(Bridge { pump, clients, poller, state })
     }
 
-    /// Gives back what is held and waits for it, a second at most: the process ends.
+    /// Releases what is held and waits for it, at most one second: the process ends.
     #[napi]
     pub fn close(&self) {
         self.clients.close();
     }
 
-    /// Writes as many records as there is room for, and tells how many. When there is room left, there are no more.
+    /// Writes records until the array is full or there are no more messages. Returns how many.
     #[napi]
     pub fn fetch(&self, env: Env, mut records: Float64ArraySlice<'_>) -> u32 {
         let state = &mut *self.state.borrow_mut();
-        // SAFETY: the array is JavaScript's and lives through this call, in which no JavaScript runs.
+        // SAFETY: the array belongs to JavaScript and lives during this call, in which no JavaScript runs.
         let records = unsafe { records.as_mut() };
         let mut fetched = std::mem::take(&mut state.fetched);
         let room = records.len() / RECORD;
@@ -75,7 +74,7 @@ impl Session {
                 break;
             }
             for message in fetched.drain(..) {
-                let Some(line) = state.line(message) else { continue };
+                let Some(line) = state.record(message) else { continue };
                 records[count * RECORD..][..RECORD].copy_from_slice(&line);
                 count += 1;
             }
@@ -87,7 +86,7 @@ impl Session {
         count as u32
     }
 
-    /// A client; `null` when the arguments are wrong, and the error is parcel 0.
+    /// A client; `null` when the arguments are wrong: then the error is payload 0.
     #[napi]
     pub fn open(&self, url: String, options: ClientOptions) -> Option<NativeClient> {
         if options.cert_file.is_some() != options.key_file.is_some() {
@@ -199,7 +198,7 @@ impl Session {
         self.begin(env, call, async move { Ok(Outcome::Flag(lock.is_locked().await?)) })
     }
 
-    /// Stops a call. False when its outcome was fetched before: then that stands.
+    /// Cancels a call. False when its outcome was fetched before.
     #[napi]
     pub fn cancel(&self, env: Env, call: u32) -> bool {
         let (gone, idle) = {
@@ -228,7 +227,7 @@ impl Session {
         })
     }
 
-    /// Tells why it was lost before, if it was.
+    /// Returns the code of the loss, if the lease was lost before.
     #[napi]
     pub fn release(&self, env: Env, call: u32, lease: f64) -> napi::Result<u32> {
         let handle = self.lease(lease);
@@ -246,7 +245,7 @@ impl Session {
         Ok(loss)
     }
 
-    /// The proof for another process; `null` when there is nothing to hand over, and the error is parcel 0.
+    /// The proof for another process; `null` when the lease cannot be detached: then the error is payload 0.
     #[napi]
     pub fn detach(&self, lease: f64) -> Option<String> {
         let Some(handle) = self.lease(lease) else { return self.refused(not_held("detach")) };
@@ -259,7 +258,7 @@ impl Session {
         }
     }
 
-    /// Lets go of a lease. True when it was still held, and is given back now.
+    /// Drops a lease. True when it was still held, and is released now.
     #[napi]
     pub fn forget(&self, lease: f64) -> bool {
         let lease = self.state.borrow_mut().leases.remove(&(lease as u64));
@@ -294,29 +293,29 @@ impl Session {
         self.lease(lease).map_or("None", |lease| lease.fencing_grade().as_str())
     }
 
-    /// Tells the loss of this lease as a record; at once if it is lost already.
+    /// Reports the loss of this lease as a record; at once if it is lost already.
     #[napi]
     pub fn watch_loss(&self, lease: f64) {
         let Some(handle) = self.lease(lease) else { return };
         let (pump, lease) = (self.pump.clone(), lease as u64);
-        handle.on_lost(move |reason| pump.tell(Message::Lost { lease, reason }));
+        handle.on_lost(move |reason| pump.push(Message::Lost { lease, reason }));
     }
 
-    /// Tells every missed renewal of this lease as a record.
+    /// Reports every missed renewal of this lease as a record.
     #[napi]
     pub fn watch_jeopardy(&self, lease: f64) {
         let Some(handle) = self.lease(lease) else { return };
         let (pump, lease) = (self.pump.clone(), lease as u64);
-        handle.on_jeopardy(move || pump.tell(Message::Jeopardy { lease }));
+        handle.on_jeopardy(move || pump.push(Message::Jeopardy { lease }));
     }
 
-    /// Tells what the core has to say as records, up to this level: 1 is errors only, 5 is everything, 0 is nothing.
+    /// Reports log lines up to this level as records: 1 is errors only, 5 is everything, 0 is nothing.
     #[napi]
-    pub fn listen(&self, level: u32) {
-        log::listen(&self.pump, level);
+    pub fn set_log_level(&self, level: u32) {
+        log::set_level(&self.pump, level);
     }
 
-    /// Answers a question for credentials. One that was answered before is left alone.
+    /// Answers a request for credentials. Does nothing if it was answered before.
     #[napi]
     pub fn answer(&self, request: u32, username: Option<String>, password: String) {
         let asked = self.state.borrow_mut().requests.remove(&request);
@@ -325,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Says why there are no credentials.
+    /// Fails a request for credentials with a reason.
     #[napi]
     pub fn refuse(&self, request: u32, reason: String) {
         let asked = self.state.borrow_mut().requests.remove(&request);
@@ -334,39 +333,39 @@ impl Session {
         }
     }
 
-    /// The text of the oldest log line that was told.
+    /// The text of the oldest log line whose record was fetched.
     #[napi]
-    pub fn take_line(&self) -> Option<String> {
-        self.state.borrow_mut().said.pop_front()
+    pub fn take_log_line(&self) -> Option<String> {
+        self.state.borrow_mut().log_lines.pop_front()
     }
 
     #[napi]
-    pub fn take_failure(&self, parcel: u32) -> Option<Failure> {
-        match self.state.borrow_mut().parcels.remove(&parcel)? {
-            Parcel::Failure(failure) => Some(*failure),
+    pub fn take_failure(&self, payload: u32) -> Option<Failure> {
+        match self.state.borrow_mut().payloads.remove(&payload)? {
+            Payload::Failure(failure) => Some(*failure),
             _ => None,
         }
     }
 
     #[napi]
-    pub fn take_seen(&self, parcel: u32) -> Option<Seen> {
-        match self.state.borrow_mut().parcels.remove(&parcel)? {
-            Parcel::Seen(seen) => Some(seen),
+    pub fn take_inspected(&self, payload: u32) -> Option<Inspected> {
+        match self.state.borrow_mut().payloads.remove(&payload)? {
+            Payload::Inspected(seen) => Some(seen),
             _ => None,
         }
     }
 
     #[napi]
-    pub fn take_facts(&self, parcel: u32) -> Option<ServerFacts> {
-        match self.state.borrow_mut().parcels.remove(&parcel)? {
-            Parcel::Facts(facts) => Some(facts),
+    pub fn take_facts(&self, payload: u32) -> Option<ServerFacts> {
+        match self.state.borrow_mut().payloads.remove(&payload)? {
+            Payload::Facts(facts) => Some(facts),
             _ => None,
         }
     }
 }
 
-impl Session {
-    /// Begins a call on this thread. The event loop lives until it has ended.
+impl Bridge {
+    /// Starts a call on this thread. It keeps the event loop alive until it has ended.
     fn begin(
         &self,
         env: Env,
@@ -374,26 +373,26 @@ impl Session {
         work: impl Future<Output = Result<Outcome, Failure>> + Send + 'static,
     ) -> napi::Result<()> {
         let pump = self.pump.clone();
-        // a panic, which is a defect, is told as a failure
+        // a panic is a defect; it is reported as a failure
         let work = AssertUnwindSafe(work).catch_unwind().map(move |ended| {
             let outcome = match ended {
                 Ok(Ok(outcome)) => outcome,
                 Ok(Err(failure)) => Outcome::Failed(Box::new(failure)),
                 Err(_) => Outcome::Failed(Box::new(Failure::new(ErrorKind::Internal, "run a call", "it panicked"))),
             };
-            pump.tell(Message::Outcome { call, outcome });
+            pump.push(Message::Outcome { call, outcome });
         });
-        let task = match &self.watcher {
-            Some(watcher) => watcher.core_loop().start(work),
+        let task = match &self.poller {
+            Some(poller) => poller.core_loop().start(work),
             None => event_loop::begin(work),
         };
         let mut state = self.state.borrow_mut();
         let task = match task {
             Ok(task) => task,
             Err(error) => {
-                // there is no call: nothing is waited for, and JavaScript finds the error under its number
+                // the call was not started; JavaScript takes the error under the number of the call
                 let reason = napi::Error::from_reason(error.to_string());
-                state.parcels.insert(call, Parcel::Failure(Box::new(error.into())));
+                state.payloads.insert(call, Payload::Failure(Box::new(error.into())));
                 return Err(reason);
             }
         };
@@ -402,8 +401,8 @@ impl Session {
         }
         state.calls.insert(call, Call { task, releases: None });
         drop(state);
-        if let Some(watcher) = &self.watcher {
-            watcher.attend();
+        if let Some(poller) = &self.poller {
+            poller.after_start();
         }
         Ok(())
     }
@@ -413,7 +412,7 @@ impl Session {
     }
 
     fn refused<T>(&self, failure: Failure) -> Option<T> {
-        self.state.borrow_mut().parcels.insert(0, Parcel::Failure(Box::new(failure)));
+        self.state.borrow_mut().payloads.insert(0, Payload::Failure(Box::new(failure)));
         None
     }
 }
