@@ -1,4 +1,4 @@
-//! What Python passes: names and durations, checked before anything is done with them.
+//! Checks and converts arguments: names and durations.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use pyo3::types::{PyBool, PyBytes, PyFloat, PyInt, PyString};
 
 use crate::error::refused;
 
-/// The longest duration that the core accepts is a year; what is longer than this cannot even be told to it.
+/// Above this a duration does not fit the type of the core, which accepts at most one year.
 const MOST_SECONDS: f64 = 1e15;
 
 fn type_name(value: &Bound<'_, PyAny>) -> String {

@@ -1,14 +1,15 @@
-//! Ending the waits of other threads.
+//! Cancels the waits of other threads.
 
 use onelock::blocking::{self, Interrupt};
 use pyo3::prelude::*;
 
 use crate::waiting::Signals;
 
-/// Ends waiting acquires of other threads: pass it as `cancel=` to `Lock.acquire`, and call `cancel()` from anywhere.
+/// Cancels waiting acquires of other threads: pass it as `cancel=` to `Lock.acquire`, and call `cancel()` from any
+/// thread.
 ///
-/// Such an acquire raises `LockCancelled` within 50 ms, and nothing is left held. Once cancelled it stays so: an acquire
-/// that is given it afterwards ends at once. Any number of acquires may share one. In asyncio, cancel the task instead.
+/// The acquire raises `LockCancelled` within 50 ms, and nothing is left held. It stays cancelled: a later acquire with
+/// it ends at once. Acquires may share one. In asyncio, cancel the task instead.
 #[pyclass(frozen, module = "onelock")]
 pub(crate) struct Cancel {
     flag: blocking::Cancel,
@@ -21,7 +22,7 @@ impl Cancel {
         Cancel { flag: blocking::Cancel::new() }
     }
 
-    /// Ends every acquire that was given this. Never waits; safe in a signal handler; calling it again is fine.
+    /// Ends every acquire with this token. It never waits, and is safe in a signal handler; it may be called again.
     fn cancel(&self) {
         self.flag.cancel();
     }
@@ -37,7 +38,7 @@ impl Cancel {
     }
 }
 
-/// Ends a wait by a flag or by a signal.
+/// Ends a wait by a cancel token or by a signal.
 pub(crate) struct CancelOrSignals(blocking::Cancel);
 
 impl CancelOrSignals {

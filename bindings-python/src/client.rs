@@ -10,7 +10,7 @@ use crate::argument::bytes;
 use crate::client_options::{async_lock, blocking_lock, builder};
 use crate::error::raise;
 use crate::exit;
-use crate::lock::{self, Face, Lock};
+use crate::lock::{self, Api, Lock};
 use crate::pump::{Pump, Started};
 use crate::queue::Finish;
 use crate::report::{Facts, Inspection, Stats};
@@ -73,13 +73,13 @@ impl Client {
                 Kind::Reentrant => client.reentrant_lock(name),
                 _ => client.lock(name),
             };
-            return Ok(Lock { face: Face::Async(async_lock(lock, options)?), name: given });
+            return Ok(Lock { api: Api::Async(async_lock(lock, options)?), name: given });
         }
         let lock = match kind {
             Kind::Reentrant => self.client().reentrant_lock(name),
             _ => self.client().lock(name),
         };
-        Ok(Lock { face: Face::Blocking(blocking_lock(lock, options)?.interrupt(Signals)), name: given })
+        Ok(Lock { api: Api::Blocking(blocking_lock(lock, options)?.interrupt(Signals)), name: given })
     }
 
     fn stats(&self) -> Stats {

@@ -4,9 +4,9 @@ use onelock::event_loop::Socket;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use crate::pump::{Pump, Told};
+use crate::pump::{Delivery, Pump};
 
-/// What a loop watches. The loop owns it, through `add_reader`: the socket is closed when the loop lets go of it.
+/// The object that a loop watches. The loop owns it, through `add_reader`: the socket is closed when the loop drops it.
 #[pyclass(frozen, module = "onelock._onelock")]
 pub(crate) struct Connection {
     pump: Py<Pump>,
@@ -21,13 +21,13 @@ impl Connection {
 
 #[pymethods]
 impl Connection {
-    /// What the loop is to watch.
+    /// The file descriptor to watch.
     fn fileno(&self) -> i32 {
         self.socket.fd()
     }
 
-    /// Takes in what can be read: whether it is to be watched on, and what came of it.
-    fn ready(&self, py: Python<'_>) -> (bool, Vec<Told>) {
+    /// Reads what is there. Returns whether to keep watching, and what to deliver.
+    fn ready(&self, py: Python<'_>) -> (bool, Vec<Delivery>) {
         self.pump.get().ready(py, &self.socket)
     }
 

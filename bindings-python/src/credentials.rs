@@ -1,4 +1,4 @@
-//! Who logs in on a new connection, asked of a function of the program. What it gives is read in `_credentials.py`.
+//! Credentials of new connections, from a function of the program. `_credentials.py` reads what it returns.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 
 use crate::exit;
 
-/// A connection that waits for credentials. Dropped without an answer, it is not made.
+/// A connection that waits for credentials. If the request is dropped without an answer, the connection fails.
 #[pyclass(frozen, module = "onelock._onelock")]
 pub(crate) struct CredentialsRequest(Mutex<Option<Asked>>);
 
@@ -32,18 +32,18 @@ impl CredentialsRequest {
         self.end(Ok(Credentials::new(username.unwrap_or_default(), password)));
     }
 
-    /// Says why there are no credentials.
+    /// Fails the request with a reason.
     fn fail(&self, reason: String) {
         self.end(Err(reason));
     }
 
-    /// How many seconds the connection still waits.
+    /// The seconds that the connection still waits.
     fn time_left(&self) -> f64 {
         self.asked().as_ref().map_or(0.0, |asked| asked.time_left().as_secs_f64())
     }
 }
 
-/// What is called with each request, on a thread that the core keeps for this: never on the runtime's.
+/// The callable for requests. The core calls it on threads of its own, not on that of the runtime.
 pub(crate) struct Provider(Py<PyAny>);
 
 impl Provider {
@@ -54,7 +54,7 @@ impl Provider {
 
 impl CredentialsProvider for Provider {
     fn ask(&self, request: Asked) {
-        // at the end of the interpreter there is nobody to ask
+        // at the end of the interpreter the request is dropped
         let _ = exit::attached(|py| {
             let request = Py::new(py, CredentialsRequest(Mutex::new(Some(request))));
             if let Err(error) = request.and_then(|request| self.0.call1(py, (request,))) {

@@ -1,4 +1,4 @@
-//! Failures on their way to Python, where the exception classes are.
+//! Converts errors to the exception classes of Python.
 
 use onelock::{Error, ErrorKind};
 use pyo3::exceptions::PyRuntimeError;
@@ -10,10 +10,10 @@ use pyo3::types::{PyDict, PyTuple};
 /// The exception class of each kind, from `errors.py`.
 static CLASSES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
 
-/// Tells the exception class of each kind of error. Called once, by `errors.py`.
+/// Sets the exception class of each kind of error. Called once, by `errors.py`.
 #[pyfunction]
 pub(crate) fn set_error_classes(py: Python<'_>, classes: Py<PyDict>) {
-    // told again when the module is imported once more: the first classes are those that programs know
+    // called again when the module is imported once more: programs know the first classes
     let _ = CLASSES.set(py, classes);
 }
 
@@ -27,7 +27,7 @@ struct Parts<'a> {
     causes: &'a [String],
 }
 
-/// The exception. No code of Python runs: the thread may be that of an event loop, see `pump`.
+/// Makes the exception. No Python code runs: the thread may be that of an event loop, see `pump`.
 fn make(py: Python<'_>, parts: &Parts<'_>) -> PyErr {
     let made = || -> PyResult<PyErr> {
         let classes = CLASSES.get(py).map(|classes| classes.bind(py));
@@ -58,7 +58,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     make(py, &parts)
 }
 
-/// The exception for something that the binding itself refuses; the message has the shape of the core's.
+/// The exception for an argument that the binding refuses, worded like those of the core.
 pub(crate) fn refused(py: Python<'_>, kind: ErrorKind, tried: &str, detail: &str, name: Option<&[u8]>) -> PyErr {
     let name = name.map(|name| name.escape_ascii().to_string());
     let on = name.as_ref().map_or_else(String::new, |name| format!(" \"{name}\""));
@@ -66,7 +66,7 @@ pub(crate) fn refused(py: Python<'_>, kind: ErrorKind, tried: &str, detail: &str
     make(py, &Parts { kind, message: &message, lock_name: name.as_deref(), tried, detail, causes: &[] })
 }
 
-/// What the core knows of every kind of error, for the test that compares it with the exception classes.
+/// The table of errors of the core, for the test that compares it with the exception classes.
 #[pyfunction]
 pub(crate) fn error_kinds() -> Vec<(&'static str, u32, bool, bool)> {
     ErrorKind::ALL.map(|kind| (kind.name(), kind.number(), kind.is_not_acquired(), kind.is_retryable())).into()

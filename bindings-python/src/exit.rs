@@ -31,11 +31,11 @@ static KNOWN: ArcSwapOption<Known> = ArcSwapOption::const_empty();
 static EXITING: AtomicU32 = AtomicU32::new(0);
 
 /// The process, and how many threads of ours are in its interpreter or on their way in. A forked child begins at 0.
-static INSIDE: AtomicU64 = AtomicU64::new(0);
+static ATTACHED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// Whether this thread ends the process: it goes on.
-    static ENDS: Cell<bool> = const { Cell::new(false) };
+    static ENDS_PROCESS: Cell<bool> = const { Cell::new(false) };
 }
 
 fn known() -> Arc<Known> {
@@ -88,11 +88,11 @@ pub(crate) fn let_linger(client: &Client) {
     drop(gone);
 }
 
-fn count_inside(change: impl Fn(u32) -> u32) -> u32 {
+fn count_attached(change: impl Fn(u32) -> u32) -> u32 {
     let pid = process::id();
     let counted = |packed: u64| if (packed >> 32) as u32 == pid { packed as u32 } else { 0 };
     let next = |packed| Some(u64::from(pid) << 32 | u64::from(change(counted(packed))));
-    INSIDE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).map_or(0, counted)
+    ATTACHED.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).map_or(0, counted)
 }
 
 /// Goes into the interpreter from a thread that waits or that is not Python's; `None` once the end has begun. A thread
@@ -101,12 +101,12 @@ pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     struct Inside;
     impl Drop for Inside {
         fn drop(&mut self) {
-            count_inside(|inside| inside.saturating_sub(1));
+            count_attached(|inside| inside.saturating_sub(1));
         }
     }
-    count_inside(|inside| inside + 1);
+    count_attached(|inside| inside + 1);
     let _inside = Inside;
-    if EXITING.load(Ordering::SeqCst) == process::id() && !ENDS.get() {
+    if EXITING.load(Ordering::SeqCst) == process::id() && !ENDS_PROCESS.get() {
         return None;
     }
     Python::try_attach(work)
@@ -115,15 +115,15 @@ pub(crate) fn attached<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
 /// Waits until no thread of ours is in the interpreter; none goes in any more.
 fn empty(limit: Duration) {
     let end = Instant::now() + limit;
-    while count_inside(|inside| inside) > 0 && Instant::now() < end {
+    while count_attached(|inside| inside) > 0 && Instant::now() < end {
         thread::sleep(Duration::from_millis(1));
     }
 }
 
 /// Parks a thread whose call was ended by the end of the process: it would come back into an interpreter that is being
 /// taken down, with an error that nobody can do anything about.
-pub(crate) fn stay_out() {
-    if EXITING.load(Ordering::Acquire) == process::id() && !ENDS.get() {
+pub(crate) fn park_at_exit() {
+    if EXITING.load(Ordering::Acquire) == process::id() && !ENDS_PROCESS.get() {
         loop {
             thread::park();
         }
@@ -132,9 +132,9 @@ pub(crate) fn stay_out() {
 
 /// Gives back what is held, within `limit` seconds: by every client, and by leases whose client is gone. For `atexit`.
 #[pyfunction]
-pub(crate) fn give_back(py: Python<'_>, limit: f64) {
+pub(crate) fn release_all(py: Python<'_>, limit: f64) {
     EXITING.store(process::id(), Ordering::SeqCst);
-    ENDS.set(true);
+    ENDS_PROCESS.set(true);
     let limit = Duration::try_from_secs_f64(limit).unwrap_or(Duration::from_secs(1));
     py.detach(|| empty(limit));
     let clients = with_clients(|clients| {

@@ -1,5 +1,5 @@
-//! Which interpreter this is. A process may have several (`mod_wsgi` with two sites, `Py_NewInterpreter`); what is static
-//! here, and the threads that carry events, belong to the main one.
+//! Refuses other interpreters than the main one. A process may have several (`mod_wsgi` with two sites,
+//! `Py_NewInterpreter`); statics and callback threads belong to the main one.
 
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;

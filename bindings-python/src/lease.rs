@@ -1,4 +1,4 @@
-//! One granted hold. The classes that Python programs see are made from this one in `lease.py` and `alease.py`.
+//! The base class of leases. `lease.py` and `alease.py` derive the public classes from it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,65 +9,65 @@ use pyo3::sync::PyOnceLock;
 
 use crate::argument::duration;
 use crate::error::{raise, refused};
-use crate::listener::{send, tell};
+use crate::listener::{notify_loop, notify_thread};
 use crate::pump::{Pump, Started};
 use crate::queue::Finish;
 use crate::waiting::{detached, interruptible};
 
-/// The two faces of a hold: for threads, and for event loops.
-pub(crate) enum Face {
+/// The two kinds of lease: for threads, and for event loops.
+pub(crate) enum Api {
     Blocking(blocking::Lease),
     Async(Arc<onelock::Lease>),
 }
 
-/// What a lease is made of: a grant on its way from the core into an object, once.
+/// A grant that is on its way from the core to a `Lease` object.
 #[pyclass(frozen, module = "onelock._onelock")]
 pub(crate) struct Granted(Mutex<Option<Lease>>);
 
-/// One granted hold. Dropping it gives the lock back in the background.
+/// One granted hold. Dropping it releases the lock in the background.
 #[pyclass(frozen, subclass, module = "onelock._onelock")]
 pub(crate) struct Lease {
-    face: Face,
-    /// As the program gave it.
+    api: Api,
+    /// As the program passed it.
     name: Py<PyAny>,
 }
 
 static LEASE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
-/// A grant, of which a lease can be made. Dropped without, it is given back.
-pub(crate) fn grant(py: Python<'_>, face: Face, name: Py<PyAny>) -> PyResult<Py<Granted>> {
-    Py::new(py, Granted(Mutex::new(Some(Lease { face, name }))))
+/// A grant for a lease object. If it is dropped before, it is released.
+pub(crate) fn grant(py: Python<'_>, api: Api, name: Py<PyAny>) -> PyResult<Py<Granted>> {
+    Py::new(py, Granted(Mutex::new(Some(Lease { api, name }))))
 }
 
-/// The Python object of a grant. No code of Python runs between the grant and the object: a signal handler that raises
-/// finds either nothing or a lease that is given back when the object goes.
+/// The Python object of a grant. No Python code runs between the grant and the object: when a signal handler raises,
+/// there is either no lease, or one that is released with its object.
 pub(crate) fn make(py: Python<'_>, lease: blocking::Lease, name: Py<PyAny>) -> PyResult<Py<PyAny>> {
     let class = LEASE.import(py, "onelock.lease", "Lease")?;
-    let granted = grant(py, Face::Blocking(lease), name)?;
+    let granted = grant(py, Api::Blocking(lease), name)?;
     Ok(class.call1((granted,))?.unbind())
 }
 
 macro_rules! on_either {
     ($lease:expr, $name:ident => $value:expr) => {
-        match &$lease.face {
-            Face::Blocking($name) => $value,
-            Face::Async($name) => $value,
+        match &$lease.api {
+            Api::Blocking($name) => $value,
+            Api::Async($name) => $value,
         }
     };
 }
 
 impl Lease {
     fn blocking(&self) -> PyResult<&blocking::Lease> {
-        match &self.face {
-            Face::Blocking(lease) => Ok(lease),
-            Face::Async(_) => Err(PyTypeError::new_err("a lease of an AsyncClient does not block")),
+        match &self.api {
+            Api::Blocking(lease) => Ok(lease),
+            Api::Async(_) => Err(PyTypeError::new_err("a lease of an AsyncClient does not block")),
         }
     }
 
     fn shared(&self) -> PyResult<Arc<onelock::Lease>> {
-        match &self.face {
-            Face::Async(lease) => Ok(lease.clone()),
-            Face::Blocking(_) => Err(PyTypeError::new_err("a lease of a Client has no event loop")),
+        match &self.api {
+            Api::Async(lease) => Ok(lease.clone()),
+            Api::Blocking(_) => Err(PyTypeError::new_err("a lease of a Client has no event loop")),
         }
     }
 }
@@ -83,7 +83,7 @@ impl Lease {
         taken.ok_or_else(|| PyTypeError::new_err("leases are made by acquiring a lock: client.lock(name).acquire()"))
     }
 
-    /// The name that is locked, as it was given (without the prefix).
+    /// The name of the lock, without the prefix.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyAny> {
         self.name.clone_ref(py)
@@ -95,49 +95,49 @@ impl Lease {
         on_either!(self, lease => lease.kind()).as_str()
     }
 
-    /// A number for the protected resource, which refuses a lower one than it has seen; `None` when fencing is off.
+    /// The fencing token, a number that the protected resource compares; `None` when fencing is off.
     ///
-    /// Grows with every grant of the name, but not by one; below 2**53. Stays the same for as long as the lease is held,
-    /// and is still readable after.
+    /// It grows with every grant of the name, but not by one; it is below 2**53. It stays the same while the lease is
+    /// held, and readable after.
     #[getter]
     fn fencing_token(&self) -> Option<u64> {
         on_either!(self, lease => lease.fencing_token())
     }
 
-    /// The owner token: the proof of this hold, as it stands on the server. Whoever has it can end the hold: keep it secret.
+    /// The owner token of this hold, as stored on the server. It allows to end the hold: keep it secret.
     #[getter]
     fn token(&self) -> &str {
         on_either!(self, lease => lease.token())
     }
 
-    /// Whether this lease holds the lock right now: not released, not lost, same process, deadline ahead. No I/O.
+    /// Whether this lease holds the lock now: not released, not lost, same process, before the deadline. No I/O.
     ///
-    /// This is the truth; events of loss are a courtesy that may come late. A process that was stopped sees `False` on its
-    /// first look after waking.
+    /// It is computed at the call and always correct; events may come late. A process that was stopped past the
+    /// deadline reads `False` when it continues.
     #[getter]
     fn held(&self) -> bool {
         on_either!(self, lease => lease.is_held())
     }
 
-    /// Seconds until the deadline if nothing more is renewed; 0 when it is not held. No I/O.
+    /// Seconds until the deadline, without further renewals; 0 when it is not held. No I/O.
     #[getter]
     fn remaining(&self) -> f64 {
         on_either!(self, lease => lease.remaining()).as_secs_f64()
     }
 
-    /// How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held. No I/O.
+    /// The hold count of the owner; 1 for a lock that is not reentrant, 0 when it is not held. No I/O.
     #[getter]
     fn hold_count(&self) -> u64 {
         on_either!(self, lease => lease.hold_count())
     }
 
-    /// Hands the lease to another process: the returned text is the proof for `Lock.attach`, and this lease holds nothing
-    /// from now on. No I/O.
+    /// Detaches the hold for another process: the returned text is the proof for `Lock.attach`, and this lease holds
+    /// nothing from now on. No I/O.
     ///
-    /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock, and
-    /// anybody after that gets `LockLost`: keep it secret. A release of this lease sends nothing and says
-    /// `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when there is nothing to hand over, `InvalidArgument` when it was entered more
-    /// than once.
+    /// Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the
+    /// lock, and every later one `LockLost`: keep the text secret. A release of this lease sends nothing and returns
+    /// `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when the lease is not held, `InvalidArgument` when it was
+    /// entered more than once.
     fn detach(&self, py: Python<'_>) -> PyResult<String> {
         on_either!(self, lease => lease.detach()).map_err(|error| raise(py, &error))
     }
@@ -152,7 +152,7 @@ impl Lease {
         on_either!(self, lease => lease.loss()).map(onelock::LossReason::as_str)
     }
 
-    /// The exception that says that it was lost, if it was.
+    /// The exception of its loss, if it was lost.
     fn _lost_error(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         let reason = on_either!(self, lease => lease.loss())?;
         let name = on_either!(self, lease => lease.name());
@@ -179,17 +179,17 @@ impl Lease {
 
     /// Calls `weak()._event(number, reason)` at loss, on the thread kept for callbacks.
     fn _on_lost(&self, weak: Py<PyAny>, number: u64) {
-        on_either!(self, lease => lease.on_lost(move |reason| tell(&weak, number, reason.as_str())));
+        on_either!(self, lease => lease.on_lost(move |reason| notify_thread(&weak, number, reason.as_str())));
     }
 
     /// Calls `weak()._event(number, "jeopardy")` at every renewal that was missed.
     fn _on_jeopardy(&self, weak: Py<PyAny>, number: u64) {
-        on_either!(self, lease => lease.on_jeopardy(move || tell(&weak, number, "jeopardy")));
+        on_either!(self, lease => lease.on_jeopardy(move || notify_thread(&weak, number, "jeopardy")));
     }
 
     // ---- event loops -----------------------------------------------------------------------------------------------
 
-    /// `release` in the background; the future will have the outcome.
+    /// `release` in the background; the result goes to the future.
     fn _start_release(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let lease = self.shared()?;
         Pump::start(pump, future, async move {
@@ -202,7 +202,7 @@ impl Lease {
         })
     }
 
-    /// `release` in the background, and nobody waits for it. Not held from here on.
+    /// `release` in the background, without a result. The lease is not held from here on.
     fn _release_later(&self, py: Python<'_>) -> PyResult<()> {
         let lease = self.shared()?;
         let begun = onelock::event_loop::begin(async move {
@@ -225,7 +225,7 @@ impl Lease {
         })
     }
 
-    /// Waits in the background for the loss; the future will have the reason.
+    /// Waits in the background for the loss; the reason goes to the future.
     fn _start_lost(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
         let lost = self.shared()?.lost();
         Pump::start(pump, future, async move {
@@ -238,14 +238,14 @@ impl Lease {
     /// Calls `callback(reason)` on the loop at loss. The number is for `Pump.forget`.
     fn _listen_lost(&self, pump: &Bound<'_, Pump>, callback: Py<PyAny>) -> u64 {
         let (id, queue) = pump.get().listen(callback);
-        on_either!(self, lease => lease.on_lost(move |reason| send(&queue, id, reason.as_str())));
+        on_either!(self, lease => lease.on_lost(move |reason| notify_loop(&queue, id, reason.as_str())));
         id
     }
 
     /// Calls `callback("jeopardy")` on the loop at every renewal that was missed.
     fn _listen_jeopardy(&self, pump: &Bound<'_, Pump>, callback: Py<PyAny>) -> u64 {
         let (id, queue) = pump.get().listen(callback);
-        on_either!(self, lease => lease.on_jeopardy(move || send(&queue, id, "jeopardy")));
+        on_either!(self, lease => lease.on_jeopardy(move || notify_loop(&queue, id, "jeopardy")));
         id
     }
 }

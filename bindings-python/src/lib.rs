@@ -1,23 +1,23 @@
-//! The native half of the Python package `onelock`: what Python cannot do by itself, and nothing else. The classes that
-//! people use, and their documentation, are in `python/onelock/`.
+//! The native module of the Python package `onelock`. The public classes and their documentation are in
+//! `python/onelock/`.
 //!
 //! | file | is |
 //! |---|---|
 //! | `client`, `client_options`, `lock`, `lease`, `owner`, `gate` | the core's objects |
-//! | `pump`, `queue`, `wake`, `connection` | the way of results into an event loop |
-//! | `waiting`, `cancel` | calls that wait: without the interpreter lock, and ended by Ctrl-C or by another thread |
-//! | `listener` | loss and jeopardy, told to Python |
-//! | `credentials` | who logs in, asked of Python |
-//! | `argument`, `error`, `report` | values, failures and records across the boundary |
-//! | `log` | the core's events on their way to `logging` |
-//! | `exit`, `interpreter` | the end of the interpreter, and which one it is |
+//! | `pump`, `queue`, `connection` | results for event loops |
+//! | `waiting`, `cancel` | calls that wait without the interpreter lock, until Ctrl-C or another thread ends them |
+//! | `listener` | events of loss and jeopardy |
+//! | `credentials` | credentials from a Python function |
+//! | `argument`, `error`, `report` | conversion of values, errors and records |
+//! | `log` | log lines for `logging` |
+//! | `exit`, `interpreter` | the end of the interpreter, and the check for the main one |
 //!
 //! **Threads.** Background work never enters Python: a runtime worker that waits for the interpreter would stop every
-//! renewal. What it has to say goes into a queue, and a thread of Python's, or one kept for callbacks, takes it out.
+//! renewal. Results and events go into a queue, which a Python thread or the thread for callbacks reads.
 //!
-//! **The end.** Until Python 3.14, a thread that is in Python when the interpreter ends is unwound, which must not meet frames
-//! of Rust. So what runs on the thread of an event loop calls nothing of Python: it hands out what there is to do, and
-//! `_pumps.py` does it.
+//! **The end.** Before Python 3.14, a thread that is in Python when the interpreter ends is unwound, which must not
+//! cross frames of Rust. So native code on the thread of an event loop does not call Python: it returns what there is
+//! to do, and `_pumps.py` does it.
 //!
 //! **Safety.** This crate has no `unsafe` of its own but for the number of the interpreter.
 
@@ -44,12 +44,11 @@ mod wake;
 
 use pyo3::prelude::*;
 
-/// The native module. Its classes hold nothing that needs the interpreter lock, so that a free-threaded interpreter may
-/// do without one.
+/// The native module. Its classes do not need the interpreter lock, so it supports free-threaded interpreters.
 #[pymodule(name = "_onelock", gil_used = false)]
 fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     interpreter::check(module.py())?;
-    // `exit` does it, as long as there is an interpreter
+    // `exit` closes clients while there is an interpreter
     onelock::runtime::leave_exit_to_caller();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("FENCE_GUARD_SCRIPT", onelock::FENCE_GUARD_SCRIPT)?;
@@ -73,7 +72,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(argument::seconds, module)?)?;
     module.add_function(wrap_pyfunction!(error::error_kinds, module)?)?;
     module.add_function(wrap_pyfunction!(error::set_error_classes, module)?)?;
-    module.add_function(wrap_pyfunction!(exit::give_back, module)?)?;
+    module.add_function(wrap_pyfunction!(exit::release_all, module)?)?;
     module.add_function(wrap_pyfunction!(log::set_log_level, module)?)?;
     module.add_function(wrap_pyfunction!(log::take_log, module)?)?;
     Ok(())

@@ -1,7 +1,7 @@
-//! Loss and jeopardy of a lease, told to Python: on the thread kept for callbacks, or through the pump of an event loop.
+//! Passes loss and jeopardy of a lease to Python: on the thread for callbacks, or through the pump of an event loop.
 //!
-//! What is kept here is a weak reference to the lease: a lease that nobody has any more must be given back, and its own
-//! callbacks (which often mention it) must not keep it alive.
+//! It has only a weak reference to the lease: callbacks, which often refer to the lease, must not keep it from being
+//! dropped and released.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::exit;
 use crate::queue::Queue;
 
 /// Calls `weak()._event(number, what)` if the lease behind `weak` is still there. For threads that are not Python's.
-pub(crate) fn tell(weak: &Py<PyAny>, number: u64, what: &'static str) {
-    // at the end of the interpreter there is nobody to tell
+pub(crate) fn notify_thread(weak: &Py<PyAny>, number: u64, what: &'static str) {
+    // at the end of the interpreter the event is dropped
     let _ = exit::attached(|py| {
         let told = weak.call0(py).and_then(|lease| {
             if lease.is_none(py) {
@@ -26,7 +26,7 @@ pub(crate) fn tell(weak: &Py<PyAny>, number: u64, what: &'static str) {
     });
 }
 
-/// Hands the event to an event loop.
-pub(crate) fn send(queue: &Arc<Queue>, id: u64, what: &'static str) {
+/// Queues the event for an event loop.
+pub(crate) fn notify_loop(queue: &Arc<Queue>, id: u64, what: &'static str) {
     queue.push(id, Box::new(move |py| Ok(what.into_pyobject(py)?.into_any().unbind())));
 }

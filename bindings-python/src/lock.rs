@@ -1,4 +1,4 @@
-//! A lock: a description of what is wanted.
+//! A lock: the description of what to acquire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,43 +15,43 @@ use crate::pump::{Pump, Started};
 use crate::queue::Finish;
 use crate::waiting::interruptible;
 
-/// The two faces of a lock: for threads, and for event loops.
+/// The two kinds of lock: for threads, and for event loops.
 #[derive(Clone)]
-pub(crate) enum Face {
+pub(crate) enum Api {
     Blocking(blocking::Lock),
     Async(onelock::Lock),
 }
 
-/// A lock by name. Holds nothing.
+/// A lock by name.
 #[pyclass(frozen, module = "onelock._onelock")]
 pub(crate) struct Lock {
-    pub(crate) face: Face,
-    /// As the program gave it.
+    pub(crate) api: Api,
+    /// As the program passed it.
     pub(crate) name: Py<PyAny>,
 }
 
-fn wrong_face(what: &str) -> PyErr {
+fn wrong_api(what: &str) -> PyErr {
     pyo3::exceptions::PyTypeError::new_err(what.to_owned())
 }
 
 impl Lock {
     fn blocking(&self) -> PyResult<&blocking::Lock> {
-        match &self.face {
-            Face::Blocking(lock) => Ok(lock),
-            Face::Async(_) => Err(wrong_face("a lock of an AsyncClient does not block")),
+        match &self.api {
+            Api::Blocking(lock) => Ok(lock),
+            Api::Async(_) => Err(wrong_api("a lock of an AsyncClient does not block")),
         }
     }
 
     fn shared(&self, owner: Option<&Bound<'_, Owner>>) -> PyResult<onelock::Lock> {
-        match &self.face {
-            Face::Async(lock) => {
+        match &self.api {
+            Api::Async(lock) => {
                 let lock = lock.clone();
                 Ok(match owner {
                     Some(owner) => lock.owner(&owner.get().owner),
                     None => lock,
                 })
             }
-            Face::Blocking(_) => Err(wrong_face("a lock of a Client has no event loop")),
+            Api::Blocking(_) => Err(wrong_api("a lock of a Client has no event loop")),
         }
     }
 
@@ -79,7 +79,7 @@ impl Lock {
 
 fn granted(result: Result<onelock::Lease, onelock::Error>, name: Py<PyAny>) -> Finish {
     Box::new(move |py| match result {
-        Ok(lease) => Ok(lease::grant(py, lease::Face::Async(Arc::new(lease)), name)?.into_any()),
+        Ok(lease) => Ok(lease::grant(py, lease::Api::Async(Arc::new(lease)), name)?.into_any()),
         Err(error) => Err(raise(py, &error)),
     })
 }
@@ -101,9 +101,9 @@ impl Lock {
 
     #[getter]
     fn kind(&self) -> &'static str {
-        match &self.face {
-            Face::Blocking(lock) => lock.kind(),
-            Face::Async(lock) => lock.kind(),
+        match &self.api {
+            Api::Blocking(lock) => lock.kind(),
+            Api::Async(lock) => lock.kind(),
         }
         .as_str()
     }
@@ -116,11 +116,11 @@ impl Lock {
         owner: Option<&Bound<'_, Owner>>,
     ) -> PyResult<()> {
         optional_duration(timeout, "timeout", "describe a lock")?;
-        let checked = match (&self.face, owner) {
-            (Face::Blocking(lock), None) => lock.validate(),
-            (Face::Blocking(lock), Some(owner)) => lock.clone().owner(&owner.get().owner).validate(),
-            (Face::Async(lock), None) => lock.validate(),
-            (Face::Async(lock), Some(owner)) => lock.clone().owner(&owner.get().owner).validate(),
+        let checked = match (&self.api, owner) {
+            (Api::Blocking(lock), None) => lock.validate(),
+            (Api::Blocking(lock), Some(owner)) => lock.clone().owner(&owner.get().owner).validate(),
+            (Api::Async(lock), None) => lock.validate(),
+            (Api::Async(lock), Some(owner)) => lock.clone().owner(&owner.get().owner).validate(),
         };
         checked.map_err(|error| raise(py, &error))
     }
@@ -141,7 +141,7 @@ impl Lock {
         self.lease(py, lease)
     }
 
-    /// The same for a wait that other threads may end.
+    /// The same, with a wait that other threads may cancel.
     fn acquire_unless(
         &self,
         py: Python<'_>,
@@ -150,7 +150,7 @@ impl Lock {
         cancel: &Bound<'_, Cancel>,
     ) -> PyResult<Py<PyAny>> {
         let lock = self.blocking()?.clone().interrupt(CancelOrSignals::new(cancel.get()));
-        let lock = Lock { face: Face::Blocking(lock), name: self.name.clone_ref(py) };
+        let lock = Lock { api: Api::Blocking(lock), name: self.name.clone_ref(py) };
         lock.acquire(py, timeout, owner)
     }
 
@@ -181,7 +181,7 @@ impl Lock {
         Pump::start(pump, future, acquired(self.shared(owner)?, wait, name))
     }
 
-    /// The future will have the lease, or `None` when somebody else has the lock.
+    /// The lease goes to the future, or `None` when the lock is held.
     fn start_try_acquire(
         &self,
         pump: &Bound<'_, Pump>,

@@ -1,5 +1,5 @@
-//! What the core has to say, on its way to `logging`. It is said on any thread, the renewal's too, so it is queued here,
-//! and a thread of its own carries it into the interpreter.
+//! Log lines of the core for `logging`. They come from any thread, also that of renewal, so they are queued, and a
+//! thread of its own passes them to the interpreter.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use crate::exit;
 
-/// How many lines wait at most; then the oldest go.
+/// The longest queue; then the oldest lines are dropped.
 const ROOM: usize = 4096;
 
 /// A line: Python's number for its level, and the text.
@@ -89,13 +89,13 @@ impl Log {
             let log = self.clone();
             let spawned = thread::Builder::new().name("onelock-log".to_owned()).spawn(move || log.carry());
             if spawned.is_err() {
-                // the lines wait for the next one, which asks for a thread again, or for the end
+                // the lines wait for the next one, which tries again, or for the end
                 self.lock().carrier = false;
             }
         }
     }
 
-    /// Carries lines into the interpreter until that is gone.
+    /// Passes lines to the interpreter until it ends.
     fn carry(&self) {
         loop {
             let mut state = self.lock();
@@ -105,7 +105,7 @@ impl Log {
             drop(state);
             let carried = exit::attached(|py| {
                 let deliver = py.import("onelock._logging").and_then(|module| module.getattr("deliver"));
-                // taken only now: what could not be carried is delivered at the end
+                // taken only now: other lines are delivered at the end
                 if let Err(error) = deliver.and_then(|deliver| deliver.call1((self.take(),))) {
                     error.write_unraisable(py, None);
                 }
@@ -131,7 +131,7 @@ impl Log {
     }
 }
 
-/// From which of Python's levels on lines are wanted.
+/// Sets the lowest level of Python for which lines are wanted.
 #[pyfunction]
 pub(crate) fn set_log_level(level: u8) {
     if LEVEL.swap(level, Ordering::Relaxed) != level {
@@ -139,7 +139,7 @@ pub(crate) fn set_log_level(level: u8) {
     }
 }
 
-/// Takes the lines that were not carried yet. For the end of the interpreter.
+/// Takes the lines that were not passed yet, for the end of the interpreter.
 #[pyfunction]
 pub(crate) fn take_log() -> Vec<Line> {
     Log::here().take()

@@ -1,4 +1,4 @@
-//! Who re-enters.
+//! The owner of reentrant locks.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -6,10 +6,10 @@ use pyo3::prelude::*;
 
 use crate::argument::bytes;
 
-/// Who re-enters a reentrant lock: acquires with equal owners, through one client, share one hold.
+/// An owner of reentrant locks: acquires with equal owners, through one client, share one hold.
 ///
-/// `Owner()` is equal to nothing but itself; `Owner("name")` to every owner of that name. Pass it as `owner=` where the
-/// default (the thread, or in asyncio the task) is not who holds the lock: a request, a job, a group of tasks.
+/// `Owner()` is equal only to itself; `Owner("name")` to every owner of that name. Pass it as `owner=` where the
+/// default (the thread, or in asyncio the task) is wrong: for a request, a job, a group of tasks.
 #[pyclass(frozen, module = "onelock")]
 pub(crate) struct Owner {
     pub(crate) owner: onelock::Owner,

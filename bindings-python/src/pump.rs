@@ -1,9 +1,9 @@
-//! One event loop's share of background work: starts it, and hands out its results in batches on the loop's own thread.
-//! What calls into the loop, its futures and listeners is `_pumps.py`.
+//! Starts calls for one event loop, and returns their results in batches on the loop's thread. `_pumps.py` delivers
+//! them to futures and listeners.
 //!
-//! The loop owns the reader of the pump (through `add_reader`) and nobody else does. When the loop is closed it lets go of
-//! the reader, and with that what is still under way is cancelled, and what was not delivered is undone, whoever keeps
-//! tasks or the pump.
+//! Only the loop owns the reader of the pump (through `add_reader`). When the loop is closed it drops the reader, which
+//! cancels the calls in progress and releases leases that were not delivered, even if tasks or the pump are still
+//! referenced.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::connection::Connection;
 use crate::error::{raise, refused};
 use crate::queue::{Finish, Item, Queue};
 
-/// Who waits for a result.
+/// A future that waits for a result.
 struct Waiter {
     future: Py<PyAny>,
     work: Arc<Task>,
@@ -30,25 +30,25 @@ struct Waiter {
 #[derive(Default)]
 struct Waiters {
     results: HashMap<u64, Waiter>,
-    /// Who hears of events: called, not resolved.
+    /// Callbacks of events.
     events: HashMap<u64, Py<PyAny>>,
 }
 
-/// The way of results into one event loop.
+/// Delivers results to one event loop.
 #[pyclass(frozen, weakref, module = "onelock._onelock")]
 pub(crate) struct Pump {
     event_loop: EventLoop,
     queue: Arc<Queue>,
     waiters: Mutex<Waiters>,
     next: AtomicU64,
-    /// The loop will call `flush`.
+    /// Whether the loop is going to call `flush`.
     called: AtomicBool,
     pid: u32,
 }
 
-/// Tells the waiter even if the work panicked.
+/// Reports a result, also if the work panicked.
 struct Report {
-    /// Until it has told.
+    /// `None` once it has reported.
     queue: Option<Arc<Queue>>,
     id: u64,
 }
@@ -73,19 +73,19 @@ impl Drop for Report {
     }
 }
 
-/// What the loop has to do after something was started: the connections that it is to watch from now on, and whether it is
-/// to call `flush` when it has gone round.
-pub(crate) type Chores = (Vec<Py<Connection>>, bool);
+/// What the loop has to do after a call was started: the connections to watch, and whether to call `flush` in its next
+/// iteration.
+pub(crate) type LoopActions = (Vec<Py<Connection>>, bool);
 
-/// Something that was started: its number, and most of the time nothing else.
-pub(crate) type Started = (u64, Option<Chores>);
+/// The number of a call that was started, and what the loop has to do, which is mostly nothing.
+pub(crate) type Started = (u64, Option<LoopActions>);
 
-/// What has come: for a future its result (0) or its error (1), or what a listener is to be called with (2).
-pub(crate) type Told = (Py<PyAny>, u8, Py<PyAny>);
+/// A future with its result (0) or its error (1), or a listener with the argument of its call (2).
+pub(crate) type Delivery = (Py<PyAny>, u8, Py<PyAny>);
 
 impl Pump {
     fn waiters(&self) -> MutexGuard<'_, Waiters> {
-        // held for a look-up only: nothing panics and nothing of Python runs meanwhile
+        // held for a look-up only: nothing panics and no Python code runs meanwhile
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,29 +114,29 @@ impl Pump {
         Ok((id, Some((connections.collect::<PyResult<_>>()?, flush))))
     }
 
-    /// The number under which `callback` is called, and what calls it.
+    /// Registers a callback. Returns its number, and the queue for its events.
     pub(crate) fn listen(&self, callback: Py<PyAny>) -> (u64, Arc<Queue>) {
         let id = self.number();
         self.waiters().events.insert(id, callback);
         (id, self.queue.clone())
     }
 
-    /// What this socket has is taken in; what came of it, and whether it is to be watched on.
-    pub(crate) fn ready(&self, py: Python<'_>, socket: &Socket) -> (bool, Vec<Told>) {
+    /// Reads from a socket. Returns whether to keep watching it, and what to deliver.
+    pub(crate) fn ready(&self, py: Python<'_>, socket: &Socket) -> (bool, Vec<Delivery>) {
         self.queue.attend();
-        let goes_on = self.event_loop.ready(socket);
-        (goes_on, self.tell(py, self.queue.take_attended()))
+        let keep_watching = self.event_loop.ready(socket);
+        (keep_watching, self.deliveries(py, self.queue.take_attended()))
     }
 
-    /// What has come, for whom. To be told in Python: nothing of Python runs in here, for a thread that the interpreter
-    /// ends while it is in Python must have nothing native of ours below it.
-    fn tell(&self, py: Python<'_>, items: Vec<Item>) -> Vec<Told> {
-        let tell = |(id, finish): Item| {
+    /// Matches results with their futures and listeners. Python delivers them: no Python code runs in here, because a
+    /// thread that the interpreter ends while it is in Python must not have native frames of this module.
+    fn deliveries(&self, py: Python<'_>, items: Vec<Item>) -> Vec<Delivery> {
+        let deliver = |(id, finish): Item| {
             let waiter = self.waiters().results.remove(&id);
             let (target, event) = if let Some(waiter) = waiter {
                 (waiter.future, false)
             } else {
-                // nobody waits any more: the result is dropped, and so undone
+                // no longer wanted: the result is dropped, which releases a lease in it
                 let callback = self.waiters().events.get(&id)?.clone_ref(py);
                 (callback, true)
             };
@@ -145,7 +145,7 @@ impl Pump {
                 Err(error) => (target, 1, error.into_value(py).into_any()),
             })
         };
-        items.into_iter().filter_map(tell).collect()
+        items.into_iter().filter_map(deliver).collect()
     }
 }
 
@@ -162,20 +162,20 @@ impl Pump {
         Ok(Pump { event_loop: EventLoop::new(), queue: Arc::new(queue), waiters, next, called, pid: process::id() })
     }
 
-    /// Sends the requests that came together. The loop calls it when it has gone round, and tells what has come.
-    fn flush(&self, py: Python<'_>) -> Vec<Told> {
+    /// Sends the batched requests, and returns what to deliver. The loop calls it in its next iteration.
+    fn flush(&self, py: Python<'_>) -> Vec<Delivery> {
         self.called.store(false, Ordering::Relaxed);
         self.queue.attend();
         self.event_loop.flush();
-        self.tell(py, self.queue.take_attended())
+        self.deliveries(py, self.queue.take_attended())
     }
 
-    /// What has come.
-    fn drain(&self, py: Python<'_>) -> Vec<Told> {
-        self.tell(py, self.queue.take())
+    /// What to deliver.
+    fn drain(&self, py: Python<'_>) -> Vec<Delivery> {
+        self.deliveries(py, self.queue.take())
     }
 
-    /// Nobody waits for this result any more: the work is cancelled, and what it got is given back. Returns the future.
+    /// Cancels a call: a lease that it acquired is released. Returns the future.
     fn abandon(&self, id: u64) -> Option<Py<PyAny>> {
         let waiter = self.waiters().results.remove(&id)?;
         waiter.work.abort();
@@ -183,12 +183,12 @@ impl Pump {
         Some(waiter.future)
     }
 
-    /// Nobody hears these events any more. Returns who did.
+    /// Removes a callback of events, and returns it.
     fn forget(&self, id: u64) -> Option<Py<PyAny>> {
         self.waiters().events.remove(&id)
     }
 
-    /// How many results and events are waited for; for tests.
+    /// The numbers of futures and callbacks; for tests.
     fn pending(&self) -> (usize, usize) {
         let waiters = self.waiters();
         (waiters.results.len(), waiters.events.len())
@@ -212,7 +212,7 @@ impl Pump {
 
 impl Pump {
     fn end(&self) {
-        // tasks and leases that a forked child inherited are its parent's: it touches none
+        // tasks and leases that a forked child inherited belong to its parent
         if self.pid != process::id() {
             mem::forget(mem::take(&mut *self.waiters()));
             return;
@@ -231,7 +231,7 @@ impl Drop for Pump {
     }
 }
 
-/// What a loop watches, and by which it owns its pump.
+/// The object that a loop watches, and through which it owns its pump.
 #[pyclass(frozen, module = "onelock._onelock")]
 pub(crate) struct Reader(Py<Pump>);
 
@@ -242,13 +242,13 @@ impl Reader {
         Reader(pump)
     }
 
-    /// What the loop is to watch.
+    /// The file descriptor to watch.
     fn fileno(&self) -> i32 {
         self.0.get().queue.fd()
     }
 
-    /// What has come. The loop calls it when `fileno()` is readable.
-    fn drain(&self, py: Python<'_>) -> Vec<Told> {
+    /// What to deliver. The loop calls it when `fileno()` is readable.
+    fn drain(&self, py: Python<'_>) -> Vec<Delivery> {
         self.0.get().drain(py)
     }
 

@@ -1,19 +1,19 @@
-//! What the library has to tell, as records.
+//! Records that calls return.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-/// What is known about the server.
+/// Facts about the server.
 #[pyclass(frozen, eq, get_all, module = "onelock")]
 #[derive(PartialEq)]
 pub(crate) struct Facts {
-    /// How strong its fencing tokens are: a member of `Grade`, as its text.
+    /// The grade of its fencing tokens: the text of a `Grade`.
     grade: &'static str,
-    /// What breaks locks on it, each a sentence for people with the setting to change; empty when nothing was found.
+    /// Settings of the server that can break locks, each as a sentence that names the setting to change.
     warnings: Vec<String>,
-    /// Those of them that endanger exclusion while the server runs and were not accepted: they are logged as a warning.
+    /// The warnings that endanger exclusion while the server runs and were not accepted: they are logged as a warning.
     dangers: Vec<String>,
-    /// The server's name and version for people.
+    /// The server's name and version.
     server: String,
 }
 
@@ -31,7 +31,7 @@ impl Facts {
     }
 }
 
-/// Who holds a lock, for people.
+/// The holder of a lock.
 #[pyclass(frozen, eq, get_all, module = "onelock")]
 #[derive(Clone, PartialEq)]
 pub(crate) struct OwnerInfo {
@@ -52,17 +52,17 @@ impl OwnerInfo {
     }
 }
 
-/// What stands under a name.
+/// The state of a lock.
 #[pyclass(frozen, eq, get_all, module = "onelock")]
 #[derive(PartialEq)]
 pub(crate) struct Inspection {
     /// The kind of lock: `lock` or `reentrant_lock`.
     kind: &'static str,
-    /// Who holds it, when the holder is an `inspectable` client of this library; else `None`.
+    /// The holder, if it is an `inspectable` client of this library; else `None`.
     owner: Option<OwnerInfo>,
-    /// How often the holder has entered.
+    /// The hold count of the holder.
     hold_count: u64,
-    /// Seconds that are left of the key on the server; `None` for a foreign key without a time to live.
+    /// Time to live of the key on the server, in seconds; `None` for a foreign key without one.
     ttl_left: Option<f64>,
     /// The fencing token of the present hold; `None` for a holder without one.
     fencing_token: Option<u64>,
@@ -114,7 +114,7 @@ impl Histogram {
         PyTuple::new(py, self.0.buckets)
     }
 
-    /// How many durations were recorded.
+    /// The number of durations.
     #[getter]
     fn count(&self) -> u64 {
         self.0.count
@@ -138,7 +138,7 @@ impl Histogram {
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A snapshot of what a client has done since it was made.
+        /// Counters of a client since it was made.
         #[pyclass(frozen, eq, module = "onelock")]
         #[derive(PartialEq)]
         pub(crate) struct Stats(onelock::Stats);
@@ -182,13 +182,13 @@ stats! {
     acquired,
     /// Tries that found the lock busy.
     busy,
-    /// Acquires whose wait was used up.
+    /// Acquires that timed out.
     timeouts,
-    /// Acquires that were abandoned by their caller.
+    /// Acquires that their caller cancelled.
     cancelled,
     /// Acquires that failed for another reason.
     failed,
-    /// Leases given back by their holder.
+    /// Leases that their holder released.
     released,
     /// Leases lost.
     lost,

@@ -1,4 +1,4 @@
-//! Calls that wait: the interpreter lock is let go of meanwhile, and a signal (Ctrl-C) ends them.
+//! Calls that wait: they release the interpreter lock, and a signal (Ctrl-C) ends them.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use pyo3::prelude::*;
 use crate::error::raise;
 use crate::exit;
 
-/// How often a waiting call goes back into the interpreter to look for signals.
+/// How often a waiting call attaches to the interpreter to check for signals.
 const LOOK_EVERY: Duration = Duration::from_millis(45);
 
 /// One call of this thread.
 struct Watch {
     next_look: Instant,
-    /// Signals are handled by the main thread only: another one need not look.
+    /// Set for other threads than the main one, which alone handles signals.
     deaf: bool,
     raised: Option<PyErr>,
 }
@@ -39,9 +39,9 @@ impl Interrupt for Signals {
         if !due {
             return WATCH.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.raised.is_some()));
         }
-        // the handlers may call us in turn, so nothing is borrowed while they run
+        // handlers may call this module, so nothing is borrowed while they run
         let outer = WATCH.take();
-        // asking for the thread runs code of Python, where a handler may be called and raise as well
+        // asking for the thread runs Python code, where a handler may be called and raise as well
         let looked = exit::attached(|py| py.check_signals().and_then(|()| is_main_thread(py)));
         let (main, raised) = match looked {
             None => (false, None),
@@ -64,14 +64,14 @@ fn is_main_thread(py: Python<'_>) -> PyResult<bool> {
     Ok(ident == mine)
 }
 
-/// Runs a call that may wait for long. Signal handlers run meanwhile; what they raise is raised here, and what the call
-/// got after all is given back.
+/// Runs a call that may wait for long. Signal handlers run meanwhile; their exception is raised here, and a lease that
+/// the call acquired is released.
 pub(crate) fn interruptible<T: Send>(py: Python<'_>, call: impl FnOnce() -> Result<T, Error> + Send) -> PyResult<T> {
     let before = WATCH.replace(Some(Watch { next_look: Instant::now() + LOOK_EVERY, deaf: false, raised: None }));
     let result = py.detach(|| {
         let result = call();
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Closed) {
-            exit::stay_out();
+            exit::park_at_exit();
         }
         result
     });
@@ -83,7 +83,7 @@ pub(crate) fn interruptible<T: Send>(py: Python<'_>, call: impl FnOnce() -> Resu
     result.map_err(|error| raise(py, &error))
 }
 
-/// Runs a call that takes a round trip at most.
+/// Runs a call that takes at most one round trip.
 pub(crate) fn detached<T: Send>(py: Python<'_>, call: impl FnOnce() -> T + Send) -> T {
     py.detach(call)
 }

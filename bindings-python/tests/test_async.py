@@ -283,7 +283,7 @@ def test_the_callers_cancellation_stays_one(run: Run, url: str, name: str, first
             if first == "theirs":
                 task.cancel()
             time.sleep(0.4)
-            _pumps.tell(pump.drain())
+            _pumps.deliver(pump.drain())
             if first == "ours":
                 task.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -403,7 +403,7 @@ def test_cancelled_between_grant_and_delivery(run: Run, url: str, name: str) -> 
             await asyncio.sleep(0)
             until(lambda: client.stats().held == 1)
             pump, _ = _pumps.current()
-            _pumps.tell(pump.drain())
+            _pumps.deliver(pump.drain())
             assert pump.pending()[0] == 0
             task.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -3,14 +3,14 @@
     from onelock import Client
 
     with Client("redis://localhost") as client:
-        with client.lock("orders:42", timeout=5) as lease:      # LockTimeout when somebody else keeps it
+        with client.lock("orders:42", timeout=5) as lease:      # LockTimeout when it stays held
             charge(order, fence=lease.fencing_token)
 
-In asyncio it is `AsyncClient`, with the same names and `await`. A **lock** is a description: kind, name, options. A
-**lease** is one granted hold of it, renewed in the background, by no thread of yours, until it is released or lost.
-`lease.held` tells at any time whether it is still yours, without I/O.
+For asyncio there is `AsyncClient`, with the same names and `await`. A **lock** is a description: kind, name, options. A
+**lease** is one granted hold of it, renewed in the background until it is released or lost. `lease.held` tells at any time
+whether it is still held, without I/O.
 
-Durations are seconds (`float`, `int`) or `datetime.timedelta`. Everything that onelock raises is an `OnelockError`.
+Durations are seconds (`float`, `int`) or `datetime.timedelta`. All exceptions of onelock are an `OnelockError`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ __all__ = [
     "owner_scope",
 ]
 
-# asyncio takes longer to import than all the rest, and programs of threads do not need it
+# asyncio takes longer to import than all the rest, and programs with threads do not need it
 _LAZY = {
     "AsyncClient": "aclient",
     "AsyncLease": "alease",

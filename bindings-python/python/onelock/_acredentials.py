@@ -1,4 +1,4 @@
-"""Who logs in on a new connection of a client of event loops."""
+"""Credentials of new connections of an `AsyncClient`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from weakref import ref
 
 from onelock import _pumps
-from onelock._credentials import COROUTINE, Asking, function_flags, read, reason
+from onelock._credentials import COROUTINE, Provider, function_flags, read, reason
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from onelock._onelock import CredentialsRequest
 
 
-class AsyncAsking(Asking):
-    """The same for a client of event loops. What is to be awaited is awaited in the loop that used the client last, and,
-    when that has ended, in one of its own.
+class AsyncProvider(Provider):
+    """The same for an `AsyncClient`. A coroutine is awaited in the loop that used the client last, or, when that has ended,
+    in a loop of its own.
     """
 
     __slots__ = ("_is_coroutine", "_loop")
@@ -32,7 +32,7 @@ class AsyncAsking(Asking):
 
     def __call__(self, request: CredentialsRequest) -> None:
         if self._is_coroutine:
-            # made where it is awaited: nothing is left of it when the loop ends before
+            # created where it is awaited, so that it is not left over when the loop ends
             self._later(None, request)
         else:
             super().__call__(request)
@@ -53,7 +53,7 @@ class AsyncAsking(Asking):
                 loop.call_soon_threadsafe(self._begin, loop, found, request)
                 return
             except RuntimeError:
-                # it was closed just now
+                # it has just been closed
                 pass
         asyncio.run(self._answer(found, request))
 
@@ -74,5 +74,5 @@ class AsyncAsking(Asking):
             request.answer(username, password)
 
 
-# a loop holds its tasks weakly
+# a loop references its tasks weakly
 _tasks: set[Task[None]] = set()

@@ -1,4 +1,4 @@
-"""Who logs in on a new connection: what a program gives for it, and how it is asked."""
+"""Credentials of new connections: the function of the program, and how it is called."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 COROUTINE = 0x80
 
 
-class Asking:
-    """A function that gives credentials, as the core asks it: on a thread that is kept for this."""
+class Provider:
+    """A function that gives credentials. The core calls it on a thread of its own."""
 
     __slots__ = ("_provider",)
 
@@ -32,14 +32,14 @@ class Asking:
                 self._later(found, request)
                 return
             username, password = read(found)
-        # also what ends a thread of Python: this one is not
+        # including SystemExit, which would end a Python thread
         except BaseException as error:
             request.fail(reason(error))
         else:
             request.answer(username, password)
 
     def here(self) -> None:
-        """The client is used in the running loop, if there is one."""
+        """Notes that the client is used in the running loop, if there is one."""
 
     def _check_loops(self) -> None:
         raise TypeError("the credentials of a Client come from a plain function; only an AsyncClient awaits them")
@@ -49,7 +49,7 @@ class Asking:
 
 
 def read(found: object) -> tuple[str | None, str]:
-    """User name and password. Nothing of what was given is shown: it may be the secret."""
+    """Checks and returns user name and password. Errors do not show the value: it may be the secret."""
     parts: tuple[object, ...] = (*found,) if isinstance(found, (tuple, list)) else (found,)  # pyright: ignore[reportUnknownVariableType]
     if len(parts) == 1:
         parts = (None, *parts)
@@ -68,14 +68,14 @@ def reason(error: BaseException) -> str:
 
 
 def function_flags(function: object) -> int:
-    """What kind of function it is, as its code says."""
+    """The flags of the code of a function."""
     while True:
         inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
         if inner is None:
             break
         function = inner
     if not hasattr(function, "__code__"):
-        # an object that is called has the code in its class
+        # a callable object has the code in its class
         function = vars(type(function)).get("__call__")
     code = getattr(function, "__code__", None)
     flags: int = getattr(code, "co_flags", 0)

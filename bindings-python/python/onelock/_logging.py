@@ -1,6 +1,6 @@
-"""The core's events in `logging`, under the logger `onelock`.
+"""Log lines of the core in `logging`, under the logger `onelock`.
 
-`logging` is imported when there is something to say, not before.
+`logging` is imported with the first line, not before.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def logger() -> logging.Logger:
 
 
 def refresh() -> None:
-    """Tells the core from which level on its events are wanted. Called whenever a client or a lock is made."""
-    # a program that has not imported logging has not configured it either: what Python then shows is warnings
+    """Sets the level of the core's log lines. Called whenever a client or a lock is made."""
+    # a program that has not imported logging has not configured it either: then Python shows warnings
     level = logger().getEffectiveLevel() if "logging" in sys.modules else _WARNING
     _onelock.set_log_level(min(max(level, 1), 255))
 
 
 def deliver(lines: list[tuple[int, str]]) -> None:
-    """Hands lines to the logger. Runs on a thread kept for this, never where locks are renewed."""
+    """Passes lines to the logger. Runs on a thread of its own, not on that of renewal."""
     log = logger()
     for level, text in lines:
         if log.isEnabledFor(level):
@@ -44,5 +44,5 @@ def deliver(lines: list[tuple[int, str]]) -> None:
 
 
 def callback_failed(what: str) -> None:
-    """An exception in a callback is logged and harms nothing. Called while it is handled."""
+    """Logs an exception of a callback. Called while it is handled."""
     logger().exception("a callback for %s failed; renewal and other callbacks go on", what)

@@ -31,7 +31,7 @@ __all__ = [
     "Stats",
     "__version__",
     "error_kinds",
-    "give_back",
+    "release_all",
     "seconds",
     "set_error_classes",
     "set_log_level",
@@ -42,9 +42,9 @@ __version__: Final[str]
 FENCE_GUARD_SCRIPT: Final[str]
 URL_VARIABLE: Final[str]
 
-_Chores: TypeAlias = tuple[list[Connection], bool]
-_Started: TypeAlias = tuple[int, _Chores | None]
-_Told: TypeAlias = tuple[Any, int, Any]
+_LoopActions: TypeAlias = tuple[list[Connection], bool]
+_Started: TypeAlias = tuple[int, _LoopActions | None]
+_Delivery: TypeAlias = tuple[Any, int, Any]
 
 @final
 class Client:
@@ -99,7 +99,7 @@ class Lease:
     def __new__(cls, granted: Granted) -> Self: ...
     @property
     def name(self) -> Name:
-        """The name that is locked, as it was given (without the prefix)."""
+        """The name of the lock, without the prefix."""
 
     @property
     def kind(self) -> str:
@@ -107,41 +107,40 @@ class Lease:
 
     @property
     def fencing_token(self) -> int | None:
-        """A number for the protected resource, which refuses a lower one than it has seen; `None` when fencing is off.
+        """The fencing token, a number that the protected resource compares; `None` when fencing is off.
 
-        Grows with every grant of the name, but not by one; below 2**53. Stays the same for as long as the lease is held,
-        and is still readable after.
+        It grows with every grant of the name, but not by one; it is below 2**53. It stays the same while the lease is held,
+        and readable after.
         """
 
     @property
     def token(self) -> str:
-        """The owner token: the proof of this hold, as it stands on the server. Whoever has it can end the hold."""
+        """The owner token of this hold, as stored on the server. It allows to end the hold: keep it secret."""
 
     @property
     def held(self) -> bool:
-        """Whether this lease holds the lock right now: not released, not lost, same process, deadline ahead. No I/O.
+        """Whether this lease holds the lock now: not released, not lost, same process, before the deadline. No I/O.
 
-        This is the truth; events of loss are a courtesy that may come late. A process that was stopped sees `False` on its
-        first look after waking.
+        It is computed at the call and always correct; events may come late. A process that was stopped past the deadline
+        reads `False` when it continues.
         """
 
     @property
     def remaining(self) -> float:
-        """Seconds until the deadline if nothing more is renewed; 0 when it is not held. No I/O."""
+        """Seconds until the deadline, without further renewals; 0 when it is not held. No I/O."""
 
     @property
     def hold_count(self) -> int:
-        """How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held. No I/O."""
+        """The hold count of the owner; 1 for a lock that is not reentrant, 0 when it is not held. No I/O."""
 
     def detach(self) -> str:
-        """Hands the lease to another process: the returned text is the proof for `Lock.attach`, and this lease holds
+        """Detaches the hold for another process: the returned text is the proof for `Lock.attach`, and this lease holds
         nothing from now on. No I/O.
 
-        Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock,
-        and anybody after that gets `LockLost`: keep it secret. A release of this lease sends nothing and says
-        `ALREADY_RELEASED`.
-        Raises `LockLost` or `LockNotHeld` when there is nothing to hand over, `InvalidArgument` when it was entered more
-        than once.
+        Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the lock,
+        and every later one `LockLost`: keep the text secret. A release of this lease sends nothing and returns
+        `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when the lease is not held, `InvalidArgument` when it was
+        entered more than once.
         """
 
     @property
@@ -162,15 +161,16 @@ class Lease:
 
 @final
 class Cancel:
-    """Ends waiting acquires of other threads: pass it as `cancel=` to `Lock.acquire`, and call `cancel()` from anywhere.
+    """Cancels waiting acquires of other threads: pass it as `cancel=` to `Lock.acquire`, and call `cancel()` from any
+    thread.
 
-    Such an acquire raises `LockCancelled` within 50 ms, and nothing is left held. Once cancelled it stays so: an acquire
-    that is given it afterwards ends at once. Any number of acquires may share one. In asyncio, cancel the task instead.
+    The acquire raises `LockCancelled` within 50 ms, and nothing is left held. It stays cancelled: a later acquire with it
+    ends at once. Acquires may share one. In asyncio, cancel the task instead.
     """
 
     def __new__(cls) -> Cancel: ...
     def cancel(self) -> None:
-        """Ends every acquire that was given this. Never waits; safe in a signal handler; calling it again is fine."""
+        """Ends every acquire with this token. It never waits, and is safe in a signal handler; it may be called again."""
 
     @property
     def cancelled(self) -> bool:
@@ -178,10 +178,10 @@ class Cancel:
 
 @final
 class Owner:
-    """Who re-enters a reentrant lock: acquires with equal owners, through one client, share one hold.
+    """An owner of reentrant locks: acquires with equal owners, through one client, share one hold.
 
-    `Owner()` is equal to nothing but itself; `Owner("name")` to every owner of that name. Pass it as `owner=` where the
-    default (the thread, or in asyncio the task) is not who holds the lock: a request, a job, a group of tasks.
+    `Owner()` is equal only to itself; `Owner("name")` to every owner of that name. Pass it as `owner=` where the default
+    (the thread, or in asyncio the task) is wrong: for a request, a job, a group of tasks.
     """
 
     def __new__(cls, name: Name | None = None, /) -> Owner: ...
@@ -191,27 +191,27 @@ class Owner:
 
 @final
 class FenceGate:
-    """The resource's half of fencing, for a resource inside this process: remembers the highest token seen and turns away
-    every lower one. An equal token is the same holder and passes.
+    """Checks fencing tokens for a resource inside this process: it remembers the highest token and refuses every lower one.
+    An equal token belongs to the same holder and passes.
 
-    One gate guards one lock name: tokens of different names don't compare. Any number of threads may use it.
+    One gate is for one lock name: tokens of different names cannot be compared. Threads may share it.
     """
 
     def __new__(cls, highest: int = 0) -> FenceGate: ...
     def admit(self, token: int) -> bool:
-        """Whether a write with this token may go through. False: a later holder has been here already, so the caller has
-        lost its lock and must stop.
+        """Whether a write with this token is allowed. False: there was a later holder, so the caller has lost its lock and
+        must stop.
         """
 
     @property
     def highest(self) -> int:
-        """The highest token seen, 0 for none: to be stored beside the resource."""
+        """The highest token seen, 0 for none. Store it with the resource."""
 
 @final
 class Pump:
     def __new__(cls) -> Pump: ...
-    def drain(self) -> list[_Told]: ...
-    def flush(self) -> list[_Told]: ...
+    def drain(self) -> list[_Delivery]: ...
+    def flush(self) -> list[_Delivery]: ...
     def abandon(self, id: int) -> Future[Any] | None: ...
     def forget(self, id: int) -> Callable[[Any], object] | None: ...
     def pending(self) -> tuple[int, int]: ...
@@ -220,39 +220,39 @@ class Pump:
 class Reader:
     def __new__(cls, pump: Pump) -> Reader: ...
     def fileno(self) -> int: ...
-    def drain(self) -> list[_Told]: ...
+    def drain(self) -> list[_Delivery]: ...
 
 @final
 class Connection:
     def fileno(self) -> int: ...
-    def ready(self) -> tuple[bool, list[_Told]]: ...
+    def ready(self) -> tuple[bool, list[_Delivery]]: ...
 
 @final
 class Facts:
-    """What is known about the server, from `Client.check`."""
+    """Facts about the server, from `Client.check`."""
 
     @property
     def grade(self) -> str:
-        """How strong its fencing tokens are: the text of a `Grade`."""
+        """The grade of its fencing tokens: the text of a `Grade`."""
 
     @property
     def warnings(self) -> list[str]:
-        """What breaks locks on it, each a sentence for people with the setting to change; empty when nothing was found."""
+        """Settings of the server that can break locks, each as a sentence that names the setting to change."""
 
     @property
     def dangers(self) -> list[str]:
-        """Those of them that endanger exclusion while the server runs and were not accepted: they are logged as a warning."""
+        """The warnings that endanger exclusion while the server runs and were not accepted: they are logged as a warning."""
 
     @property
     def server(self) -> str:
-        """The server's name and version for people."""
+        """The server's name and version."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
 
 @final
 class OwnerInfo:
-    """Who holds a lock, for people; from `Client.inspect`."""
+    """The holder of a lock, from `Client.inspect`."""
 
     @property
     def label(self) -> str:
@@ -275,7 +275,7 @@ class OwnerInfo:
 
 @final
 class Inspection:
-    """What stands under a name, from `Client.inspect`."""
+    """The state of a lock, from `Client.inspect`."""
 
     @property
     def kind(self) -> str:
@@ -283,15 +283,15 @@ class Inspection:
 
     @property
     def owner(self) -> OwnerInfo | None:
-        """Who holds it, when the holder is an `inspectable` client of this library."""
+        """The holder, if it is an `inspectable` client of this library."""
 
     @property
     def hold_count(self) -> int:
-        """How often the holder has entered."""
+        """The hold count of the holder."""
 
     @property
     def ttl_left(self) -> float | None:
-        """Seconds that are left of the key on the server; `None` for a foreign key without a time to live."""
+        """Time to live of the key on the server, in seconds; `None` for a foreign key without one."""
 
     @property
     def fencing_token(self) -> int | None:
@@ -310,7 +310,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations were recorded."""
+        """The number of durations."""
 
     @property
     def sum(self) -> float:
@@ -326,7 +326,7 @@ class Histogram:
 
 @final
 class Stats:
-    """A snapshot of what a client has done since it was made, from `Client.stats`."""
+    """Counters of a client since it was made, from `Client.stats`."""
 
     @property
     def held(self) -> int:
@@ -346,11 +346,11 @@ class Stats:
 
     @property
     def timeouts(self) -> int:
-        """Acquires whose wait was used up."""
+        """Acquires that timed out."""
 
     @property
     def cancelled(self) -> int:
-        """Acquires that were abandoned by their caller."""
+        """Acquires that their caller cancelled."""
 
     @property
     def failed(self) -> int:
@@ -358,7 +358,7 @@ class Stats:
 
     @property
     def released(self) -> int:
-        """Leases given back by their holder."""
+        """Leases that their holder released."""
 
     @property
     def lost(self) -> int:
@@ -401,6 +401,6 @@ class Stats:
 def seconds(value: Seconds, what: str, tried: str) -> float: ...
 def error_kinds() -> list[tuple[str, int, bool, bool]]: ...
 def set_error_classes(classes: dict[str, type[OnelockError]]) -> None: ...
-def give_back(limit: float) -> None: ...
+def release_all(limit: float) -> None: ...
 def set_log_level(level: int) -> None: ...
 def take_log() -> list[tuple[int, str]]: ...

@@ -1,9 +1,10 @@
-"""Who re-enters by default, and which scope is left.
+"""The default owner of reentrant locks, and the scope that a `with` statement leaves.
 
-The owner is whoever the program says (`owner=`, then `owner_scope`); else in asyncio the task, and in code of threads the
-thread within its context (`contextvars`). The thread alone would not do: a pool's thread works for one request, then for the
-next one, and each call into it (of anyio, so of Starlette and FastAPI, of asgiref, so of Django, of `asyncio.to_thread`) has
-a context of its own. The context alone would not do either: who is started inside a scope gets a copy of it.
+The owner comes from the program (`owner=`, then `owner_scope`); otherwise it is the task in asyncio, and the thread within
+its context (`contextvars`) elsewhere. The thread alone is not enough: a thread of a pool serves one request after the
+other, and each call into it (by anyio for Starlette and FastAPI, by asgiref for Django, by `asyncio.to_thread`) has a
+context of its own. The context alone is not enough either: a thread or task that is started inside a scope gets a copy of
+it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
         @property
         def frame(self) -> object: ...
         @property
-        def who(self) -> object: ...
+        def owner(self) -> object: ...
 
     E = TypeVar("E", bound=Entry)
 
-# where greenlets stand in for threads, this is theirs
+# with greenlets, it belongs to the greenlet
 _local = threading.local()
 _tasks: WeakKeyDictionary[asyncio.Task[object], Owner] | None = None
 _here: ContextVar[tuple[object, Owner] | None] = ContextVar("onelock_here", default=None)
@@ -40,7 +41,7 @@ _scope: ContextVar[Owner | None] = ContextVar("onelock_owner", default=None)
 
 
 class Default:
-    """Stands for an argument that was left out, where `None` means something."""
+    """Marks an argument that was left out, where `None` has a meaning."""
 
     def __repr__(self) -> str:
         return "DEFAULT"
@@ -50,16 +51,16 @@ DEFAULT = Default()
 
 
 class owner_scope:
-    """Inside, whoever acquires a reentrant lock without an `owner` is the same one: for a request, a job, a session.
+    """Acquires of reentrant locks inside it, without an `owner`, have the same owner: for a request, a job, a session.
 
         @app.middleware("http")                     # Starlette, FastAPI
         async def one_owner_per_request(request, call_next):
             with onelock.owner_scope():
                 return await call_next(request)
 
-    It goes with the context (`contextvars`): functions that are called, also through `asyncio.to_thread`, and tasks that are
-    started inside are the same owner, and can be in the lock **at the same time**. Without `owner`, a fresh one. The value
-    of `with` is the owner. Leave it where it was entered: in the same task, or in the same thread.
+    It belongs to the context (`contextvars`): called functions, also through `asyncio.to_thread`, and tasks that are
+    started inside have the same owner, and can hold the lock **at the same time**. Without `owner` a new one is made. The
+    value of `with` is the owner. Leave it where it was entered: in the same task, or in the same thread.
     """
 
     __slots__ = ("_before", "_owner")
@@ -77,13 +78,13 @@ class owner_scope:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         before = self._before.pop()
-        # in another context there is nothing to put back
+        # in another context there is nothing to restore
         if _scope.get() is self._owner:
             _scope.set(before)
 
 
 def _thread() -> object:
-    """What stands for this thread (or greenlet)."""
+    """A marker of this thread (or greenlet)."""
     try:
         mark: object = _local.mark
     except AttributeError:
@@ -92,7 +93,7 @@ def _thread() -> object:
 
 
 def here() -> Owner:
-    """The owner that stands for this thread (or greenlet) within its context."""
+    """The owner of this thread (or greenlet) within its context."""
     thread, known = _thread(), _here.get()
     if known is not None and known[0] is thread:
         return known[1]
@@ -102,13 +103,13 @@ def here() -> Owner:
 
 
 def thread_owner() -> Owner:
-    """Who acquires, in code of threads, unless the lock says so."""
+    """The default owner for threads."""
     owner = _scope.get()
     return here() if owner is None else owner
 
 
 def task_owner(task: asyncio.Task[object]) -> Owner:
-    """Who acquires in this task, unless the lock says so; a task that it starts is another one."""
+    """The default owner of this task; a task that it starts has another one."""
     global _tasks
     scope = _scope.get()
     if scope is not None:
@@ -124,30 +125,30 @@ def task_owner(task: asyncio.Task[object]) -> Owner:
 
 
 _MOVES = 0x20 | 0x80 | 0x200
-"""Code whose frame may go on in another thread and context: of generators, coroutines, and both at once."""
+"""Flags of code whose frame may continue in another thread and context: generators, coroutines, and async generators."""
 
 
 def frame_of_scope(depth: int = 2) -> object:
-    """What stands for a scope: the frame that has the `with`; the `ExitStack`, where there is one."""
+    """The identity of a scope: the frame of the `with` statement, or its `ExitStack`."""
     try:
         frame: FrameType = sys._getframe(depth)
     except ValueError:
-        # called by no code of Python
+        # not called by Python code
         return object()
     if frame.f_globals.get("__name__") == "contextlib":
         return frame.f_locals.get("self", frame)
     return frame
 
 
-def scope_entered(entered: Sequence[E], frame: object, who: object) -> E | None:
-    """The scope that is left here. `None`: it was entered elsewhere, and which one it is cannot be told."""
+def scope_entered(entered: Sequence[E], frame: object, owner: object) -> E | None:
+    """The scope that is left here. `None` when it was entered elsewhere and cannot be identified."""
     for entry in reversed(entered):
         if entry.frame is frame:
             code = getattr(frame, "f_code", None)
-            # the frame of a plain function stays where it is: what differs is another caller's, as in a thread of a pool
-            if code is None or code.co_flags & _MOVES or entry.who is who:
+            # the frame of a plain function does not move: another owner means another caller, as in a thread pool
+            if code is None or code.co_flags & _MOVES or entry.owner is owner:
                 return entry
     for entry in reversed(entered):
-        if entry.who is who:
+        if entry.owner is owner:
             return entry
     return entered[0] if len(entered) == 1 else None

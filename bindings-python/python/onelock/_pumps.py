@@ -1,4 +1,4 @@
-"""The way of results into event loops: one pump for each loop."""
+"""Delivers results to event loops: one pump for each loop."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     _Started: TypeAlias = tuple[int, tuple[list[Connection], bool] | None]
 
 _ERROR, _EVENT = 1, 2
-"""What is told, besides results (0)."""
+"""The kinds of deliveries, besides results (0)."""
 
-# The loop owns the reader of its pump, and the reader the pump. When the loop is closed they go, and with them what was
-# under way. So neither loop nor pump is held here.
+# The loop owns the reader of its pump, and the reader the pump. When the loop is closed both are dropped, which ends the
+# calls in progress. So neither loop nor pump is referenced here.
 _pumps: WeakKeyDictionary[AbstractEventLoop, ref[Pump]] = WeakKeyDictionary()
-# The one that was asked for last, since most programs have one.
+# A cache of the last one, since most programs have one loop.
 _last: tuple[ref[AbstractEventLoop], ref[Pump]] | None = None
 
 _running_loop = asyncio.get_running_loop
@@ -41,7 +41,7 @@ def current() -> tuple[Pump, AbstractEventLoop]:
 
 
 def last_loop() -> AbstractEventLoop | None:
-    """The loop that was asked for last, if it goes on."""
+    """The loop that was used last, if it is open."""
     loop = None if _last is None else _last[0]()
     return None if loop is None or loop.is_closed() else loop
 
@@ -60,13 +60,14 @@ def _found(loop: AbstractEventLoop) -> Pump:
     return pump
 
 
-# What follows calls the loop, its futures and listeners, and is Python to its last frame: the loop may run in a daemon
-# thread, and when the interpreter ends (before 3.14), a thread that is in Python is unwound, which must not meet native code.
+# The functions below call the loop, its futures and listeners, without native frames above them: the loop may run in a
+# daemon thread, and when the interpreter ends (before 3.14), a thread in Python code is unwound, which native frames do not
+# survive.
 
 
-def attend(pump: Pump, loop: AbstractEventLoop, chores: tuple[list[Connection], bool]) -> None:
-    """Does what the loop is asked for when something was started."""
-    connections, flush = chores
+def register(pump: Pump, loop: AbstractEventLoop, actions: tuple[list[Connection], bool]) -> None:
+    """Registers new connections with the loop, and schedules a flush."""
+    connections, flush = actions
     if flush:
         loop.call_soon(_flush, pump)
     for connection in connections:
@@ -74,38 +75,38 @@ def attend(pump: Pump, loop: AbstractEventLoop, chores: tuple[list[Connection], 
 
 
 def _drain(reader: Reader | Pump) -> None:
-    tell(reader.drain())
+    deliver(reader.drain())
 
 
 def _flush(pump: Pump) -> None:
-    tell(pump.flush())
+    deliver(pump.flush())
 
 
 def _ready(connection: Connection) -> None:
-    goes_on, told = connection.ready()
-    if not goes_on:
+    keep_watching, deliveries = connection.ready()
+    if not keep_watching:
         _running_loop().remove_reader(connection.fileno())
-    tell(told)
+    deliver(deliveries)
 
 
-def tell(told: Iterable[tuple[Any, int, Any]]) -> None:
-    """Hands results to futures and events to listeners."""
-    each = iter(told)
+def deliver(deliveries: Iterable[tuple[Any, int, Any]]) -> None:
+    """Delivers results to futures and events to listeners."""
+    each = iter(deliveries)
     try:
         for target, what, value in each:
             if what == _EVENT:
                 target(value)
             elif target.done():
-                # cancelled meanwhile: dropping the result undoes it
+                # cancelled meanwhile: dropping the result releases a lease in it
                 pass
             elif what == _ERROR:
                 target.set_exception(value)
             else:
                 target.set_result(_lease(value) if type(value) is Granted else value)
     except BaseException as error:
-        # the others are told all the same
+        # the others are delivered all the same
         loop = _running_loop()
-        loop.call_soon(tell, each)
+        loop.call_soon(deliver, each)
         if not isinstance(error, Exception):
             raise
         loop.call_exception_handler({"message": "onelock could not hand over a result", "exception": error})
@@ -118,17 +119,17 @@ def _lease(granted: Granted) -> AsyncLease:
 
 
 def begin(start: Callable[..., _Started], *args: object) -> tuple[Pump, int, Future[Any]]:
-    """Starts something in the background: its pump and number, and the future that will have its result."""
+    """Starts a call in the background. Returns its pump, its number, and the future of its result."""
     pump, loop = current()
     future: Future[Any] = loop.create_future()
-    number, chores = start(pump, future, *args)
-    if chores is not None:
-        attend(pump, loop, chores)
+    number, actions = start(pump, future, *args)
+    if actions is not None:
+        register(pump, loop, actions)
     return pump, number, future
 
 
 async def result(start: Callable[..., _Started], *args: object) -> Any:
-    """Starts something and waits for it; cancelled or destroyed meanwhile, that ends too."""
+    """Starts a call and awaits it; when the task is cancelled or destroyed meanwhile, the call ends too."""
     pump, number, future = begin(start, *args)
     try:
         return await future
@@ -139,20 +140,20 @@ async def result(start: Callable[..., _Started], *args: object) -> Any:
 
 
 async def granted(start: Callable[..., _Started], *args: object) -> Any:
-    """The same for a lease: one that came and was not delivered is given back."""
+    """The same for a call that returns a lease: a lease that is not delivered is released."""
     pump, number, future = begin(start, *args)
     try:
         return await future
     except BaseException:
         pump.abandon(number)
-        give_back(future)
-        # the error's traceback has this frame, and the future has the error
+        release_result(future)
+        # breaks a cycle: the traceback has this frame, and the future has the error
         del future
         raise
 
 
-def give_back(future: Future[Any]) -> None:
-    """Nobody will have this result any more: a lease in it is given back."""
+def release_result(future: Future[Any]) -> None:
+    """Releases the lease in a result that is not delivered."""
     if future.done() and not future.cancelled() and future.exception() is None:
         lease = future.result()
         if lease is not None:
@@ -160,7 +161,7 @@ def give_back(future: Future[Any]) -> None:
 
 
 def plain(seconds: Seconds | None) -> Seconds | None:
-    """A duration as a number that native code can read without running Python, see above; nonsense stays as it is."""
+    """A duration as a number that native code can read without running Python, see above; other values are unchanged."""
     if seconds is None or isinstance(seconds, (float, int, str, bytes)):
         return seconds
     number: Any = seconds

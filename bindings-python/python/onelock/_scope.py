@@ -1,4 +1,4 @@
-"""The body of an `async with` over a lock: cancelled when the lease is lost, and other cancellations told apart."""
+"""The body of an `async with` on a lock: cancels it when the lease is lost, and tells that from other cancellations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from onelock.alease import AsyncLease
 
 _COUNTS = sys.version_info >= (3, 11)
-"""Whether tasks count who wants them cancelled."""
+"""Whether tasks count cancellations."""
 
 _BY_US = "onelock: the lease was lost"
 
@@ -34,8 +34,8 @@ class Scope:
         self._number = lease._listen_lost(pump, self._lost) if cancel_on_loss else None
 
     @property
-    def who(self) -> asyncio.Task[object]:
-        """Who entered."""
+    def owner(self) -> asyncio.Task[object]:
+        """The task that entered."""
         return self.task
 
     def _count(self) -> int:
@@ -44,16 +44,16 @@ class Scope:
         return 0
 
     def _lost(self, reason: str) -> None:
-        """The lease was lost: the body ends at its present `await`. Runs on the loop, while the task does not."""
+        """Called on the loop when the lease is lost: cancels the body at its current `await`."""
         if not self._inside or self.task.done():
             return
         if not _COUNTS and self._is_being_cancelled():
-            # the caller was first, and one cancellation hides the other there
+            # the caller cancelled first, and one cancellation would hide the other
             return
         self._cancelled = True
         self.task.cancel(_BY_US)
         if not _COUNTS:
-            # whoever cancels once more before the task runs leaves another message
+            # a second cancellation before the task runs sets another message
             setattr(self.task, "_cancel_message", _BY_US)  # noqa: B010
 
     def _is_being_cancelled(self) -> bool:
@@ -61,7 +61,7 @@ class Scope:
         return bool(getattr(self.task, "_must_cancel", False)) or (waiting_for is not None and waiting_for.cancelled())
 
     def leave(self, error: BaseException | None) -> bool:
-        """The body has ended with `error`. True when that is a cancellation of ours and of nobody else."""
+        """The body has ended with `error`. True when that is the cancellation by this scope and no other."""
         self._inside = False
         if self._number is not None:
             self._pump.forget(self._number)
@@ -70,6 +70,6 @@ class Scope:
         if sys.version_info >= (3, 11):
             others = self.task.uncancel() > self._cancelling
         else:
-            # who cancelled last left his message
+            # the message of the last cancellation
             others = getattr(self.task, "_cancel_message", _BY_US) is not _BY_US
         return isinstance(error, asyncio.CancelledError) and not others

@@ -1,4 +1,4 @@
-"""Giving back what is held when a signal ends the process."""
+"""Releases what is held when a signal ends the process."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["give_back_on_signal"]
 
 
 def give_back_on_signal(number: int = signal.SIGTERM) -> bool:
-    """From now on, what is held is given back (within a second) when this signal ends the process. True when it was set up.
+    """From now on, what is held is released (within a second) when this signal ends the process. True when it was set up.
 
-    By itself Python ends at once on SIGTERM, with no clean-up of any kind, and others wait for the ttl. Everything else stays
-    as it is: the process still ends by that signal, with the same status. A signal that is ignored, or that something handles
-    already (a web server, a worker, asyncio), is left alone, and the answer is `False`: who handles it ends the program in good
-    order, and then what is held is given back anyway. A handler that is set later takes the place of this one.
+    Without this call Python ends at once on SIGTERM, without clean-up, and others wait for the ttl. The process still ends
+    by that signal, with the same status. If the signal is ignored or has a handler already (of a web server, a worker,
+    asyncio), nothing changes, and the result is `False`: when that handler ends the program normally, what is held is
+    released anyway. A handler that is set later replaces this one.
 
-    To be called in the main thread, as every `signal.signal` (elsewhere: `ValueError`). Python runs handlers between two steps
-    of the main thread, so a long call into C delays the end. Code in other threads may still run for that moment: a lease is
-    told lost before the server hears of it.
+    Call it in the main thread, as `signal.signal` (elsewhere: `ValueError`). Python runs handlers between two steps of the
+    main thread, so a long call into C delays the end. Code in other threads may still run meanwhile: a lease counts as lost
+    before its release is sent.
     """
     if signal.getsignal(number) is not signal.SIG_DFL:
         return False
@@ -34,8 +34,8 @@ def give_back_on_signal(number: int = signal.SIGTERM) -> bool:
 
 def _end(number: int, _: FrameType | None) -> None:
     try:
-        _clients.give_back()
+        _clients.release_all()
     finally:
-        # as if there were no handler
+        # ends the process as without a handler
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -1,11 +1,11 @@
-"""The client for asyncio: where the locks are kept."""
+"""The client for asyncio."""
 
 from __future__ import annotations
 
 from functools import wraps
 
 from onelock import _clients, _logging, _pumps
-from onelock._acredentials import AsyncAsking
+from onelock._acredentials import AsyncProvider
 from onelock._credentials import COROUTINE, function_flags
 from onelock.alock import AsyncLock
 
@@ -27,29 +27,29 @@ __all__ = ["AsyncClient"]
 
 
 class AsyncClient:
-    """A client of one lock server, for asyncio: the way to locks. One for the whole program is enough.
+    """A client of a lock store, for asyncio. One for the whole program is enough.
 
-    Making it opens no socket, starts no thread and needs no loop yet; it connects when it is first used.
-    `await AsyncClient.connect(...)` also looks whether the server is there. Connections and renewal do not run on the event
-    loop, so a loop that is busy loses no lease, and one client may serve several loops. `async with client:`, or
-    `await client.close()`, gives back what is still held; so does the end of the program.
+    Making it opens no socket, starts no thread and needs no loop yet; it connects when it is first used. `await
+    AsyncClient.connect(...)` also checks that the server answers. Connections and renewal do not run on the event loop, so
+    a busy loop loses no lease, and one client may serve several loops. `async with client:`, or `await client.close()`,
+    releases what is still held; so does the end of the program.
 
-    Address and options are those of `Client`; the function `credentials` may be `async`: then it is awaited in the event loop
-    that used the client last, which must not be blocked for long while a connection is made.
+    Address and options are those of `Client`; the function `credentials` may be `async`: then it is awaited in the event
+    loop that used the client last, which must not block for long while a connection is made.
     """
 
-    __slots__ = ("__weakref__", "_asking", "_native")
+    __slots__ = ("__weakref__", "_native", "_provider")
 
     def __init__(self, url: Url | None = None, **options: Unpack[AsyncClientOptions]) -> None:
         provider = options.get("credentials")
-        self._asking = None if provider is None else AsyncAsking(provider)
-        self._native = _clients.make(url, options, self._asking)
+        self._provider = None if provider is None else AsyncProvider(provider)
+        self._native = _clients.make(url, options, self._provider)
         self._here()
 
     def _here(self) -> None:
         """What the credentials are awaited in, if they are."""
-        if self._asking is not None:
-            self._asking.here()
+        if self._provider is not None:
+            self._provider.here()
 
     @classmethod
     async def connect(cls, url: Url | None = None, **options: Unpack[AsyncClientOptions]) -> AsyncClient:
@@ -69,7 +69,7 @@ class AsyncClient:
         cancel_on_loss: bool = True,
         **options: Unpack[LockOptions],
     ) -> AsyncLock:
-        """The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name.
+        """The lock of this name: one holder at a time, among all clients with the same server, prefix and name.
 
         No I/O. See `Client.lock`; `cancel_on_loss` is whether the body of an `async with` is cancelled when the lease is
         lost.
@@ -90,9 +90,9 @@ class AsyncClient:
         cancel_on_loss: bool = True,
         **options: Unpack[LockOptions],
     ) -> AsyncLock:
-        """The reentrant lock of this name: its holder may enter again. No I/O.
+        """The reentrant lock of this name: its owner may acquire it again. No I/O.
 
-        The holder is the `owner` that is passed, or that of the `owner_scope` around; else the task (not the tasks that it
+        The owner is the argument `owner`, or that of the enclosing `owner_scope`; otherwise the task (not the tasks that it
         starts). See `Client.reentrant_lock`.
         """
         _logging.refresh()
@@ -138,33 +138,33 @@ class AsyncClient:
         return decorate
 
     async def inspect(self, name: Name) -> Inspection | None:
-        """Who holds the lock of this name, whatever its kind; see `Client.inspect`."""
+        """The state of the lock of this name; see `Client.inspect`."""
         found: Inspection | None = await _pumps.result(self._native.start_inspect, name)
         return found
 
     async def force_release(self, name: Name, *, foreign: bool = False) -> bool:
-        """Takes the lock of this name away from whoever holds it; see `Client.force_release`.
+        """Releases the lock of this name without its holder; see `Client.force_release`.
 
-        Cancelled, it may or may not have been taken away.
+        If it is cancelled, the lock may or may not have been released.
         """
         found: bool = await _pumps.result(self._native.start_force_release, name, foreign)
         return found
 
     async def check(self) -> Facts:
-        """Looks at the server: its version, its fencing grade, and what breaks locks on it."""
+        """Queries the server: version, fencing grade, and settings that can break locks."""
         _logging.refresh()
         self._here()
         facts: Facts = await _pumps.result(self._native.start_check)
         return facts
 
     def stats(self) -> Stats:
-        """What this client has done so far: counters, and histograms of waiting and holding. No I/O."""
+        """Counters of this client, and histograms of waiting and holding. No I/O."""
         return self._native.stats()
 
     async def close(self) -> None:
-        """Gives back what is held, waits for clean-up (at most `close_timeout`), and ends background work.
+        """Releases what is held, waits for clean-up (at most `close_timeout`), and ends background work.
 
-        Waiting acquires end with `ClientClosed`, and so does every later call but `release`. Calling it again is fine.
+        Waiting acquires end with `ClientClosed`, and so does every later call but `release`. It may be called again.
         """
         await _pumps.result(self._native.start_close)
 

@@ -22,53 +22,54 @@ if TYPE_CHECKING:
 __all__ = ["AsyncLease"]
 
 _running: set[asyncio.Future[None]] = set()
-"""Callbacks that are coroutines and have not ended: a loop does not keep its tasks alive."""
+"""Coroutines of callbacks that have not ended: a loop does not keep its tasks alive."""
 
 
 class AsyncLease(_onelock.Lease):
     """One granted hold of a lock, from `AsyncLock.acquire`. Any task may use and release it.
 
-    It is renewed in the background, whatever the event loop does, until it is released or lost. `held` is the truth;
-    `lost()` and `on_lost` are a courtesy that may come late. Dropping the last reference gives the lock back in the
-    background, with a `ResourceWarning`; `async with lease:` or `await lease.release()` is quicker for the next one.
+    It is renewed in the background, also while the event loop is blocked, until it is released or lost. `held` is always
+    correct; `lost()` and `on_lost` may come late. Dropping the last reference releases the lock in the background, with a
+    `ResourceWarning`; `async with lease:` or `await lease.release()` is faster.
     """
 
-    _heard: list[tuple[weakref.ref[_onelock.Pump], int]] | None = None
+    _callbacks: list[tuple[weakref.ref[_onelock.Pump], int]] | None = None
     _scope: Scope | None = None
 
     @property
     def fencing_grade(self) -> Grade:
-        """How strong the fencing token is, as far as the server's configuration tells."""
+        """The grade of the fencing token, from the server's configuration."""
         return Grade(self._fencing_grade)
 
     @property
     def loss(self) -> LossReason | None:
-        """Why the lease was lost; `None` while it is held, and when it was released. No I/O."""
+        """Why the lease was lost; `None` while it is held, and after a release. No I/O."""
         reason = self._loss
         return None if reason is None else LOSSES[reason]
 
     async def release(self) -> Release:
-        """Gives the lock back, wakes a waiter, and tells what the server found. One round trip; calling it again is fine.
+        """Releases the lock, wakes a waiter, and returns what the server found. One round trip; it may be called again.
 
-        Cancelled, it goes on in the background. The rest is as in `Lease.release`.
+        If it is cancelled, it continues in the background. Otherwise as `Lease.release`.
         """
-        # cancelled, the server is told all the same, but nobody waits for its answer
+        # if it is cancelled, the request is still sent, but its reply is not awaited
         _, _, future = _pumps.begin(self._start_release)
         found = await future
-        # a release that finds the hold gone is a loss, and is heard of
-        if self._heard is not None and self._loss is None:
-            self._unhear()
+        # a release that finds the hold gone is a loss, which callbacks receive
+        if self._callbacks is not None and self._loss is None:
+            self._remove_callbacks()
         return RELEASES[found]
 
     async def extend(self, ttl: Seconds) -> None:
-        """Makes the lease last `ttl` seconds from now, unless it lasts longer already; see `Lease.extend`.
+        """Sets the end of the lease to `ttl` seconds from now, unless it ends later already; see `Lease.extend`.
 
-        Cancelled, the extension may or may not reach the server; the deadline here did not move.
+        If it is cancelled, the extension may or may not reach the server; the local deadline is unchanged.
         """
         await _pumps.result(self._start_extend, _pumps.plain(ttl))
 
     async def lost(self) -> LossReason:
-        """Waits for the loss of the lease. Never ends if it is released instead, so wait for something else too:
+        """Waits for the loss of the lease. It never returns if the lease is released instead, so wait for something else
+        too:
 
         done, _ = await asyncio.wait({work, asyncio.ensure_future(lease.lost())}, return_when=FIRST_COMPLETED)
         """
@@ -77,7 +78,7 @@ class AsyncLease(_onelock.Lease):
     def on_lost(self, callback: AsyncOnLost) -> None:
         """Calls `callback(lease, reason)` once, on the running loop, when the lease is lost; soon if it is lost already.
 
-        It may be a coroutine function. What it raises is logged. It is not called when the lease is released or dropped.
+        It may be a coroutine function. Exceptions are logged. It is not called when the lease is released or dropped.
         """
         self._listen(self._listen_lost, lambda lease, reason: callback(lease, LOSSES[reason]), "loss")
 
@@ -92,44 +93,44 @@ class AsyncLease(_onelock.Lease):
         what: str,
     ) -> None:
         pump, _ = _pumps.current()
-        # weak: a lease that nobody has any more must be given back, whoever listens to it
+        # weak: a listener must not keep an unreferenced lease from being released
         weak = weakref.ref(self)
 
-        def hear(event: str) -> None:
+        def call(event: str) -> None:
             lease = weak()
             if lease is not None:
                 _call(callback, lease, event, what)
 
-        if self._heard is None:
-            self._heard = []
-        self._heard.append((weakref.ref(pump), register(pump, hear)))
+        if self._callbacks is None:
+            self._callbacks = []
+        self._callbacks.append((weakref.ref(pump), register(pump, call)))
 
-    def _unhear(self) -> None:
-        heard, self._heard = self._heard, None
-        for weak, number in heard or ():
+    def _remove_callbacks(self) -> None:
+        callbacks, self._callbacks = self._callbacks, None
+        for weak, number in callbacks or ():
             pump = weak()
             if pump is not None:
                 pump.forget(number)
 
     async def _leave(self, scope: Scope, error: BaseException | None) -> None:
-        """The end of a scope: gives back, and tells of a loss without hiding the body's own error."""
+        """Ends a scope: releases, and reports a loss without hiding an error of the body."""
         lost_us = scope.leave(error)
         if isinstance(error, GeneratorExit):
-            # the coroutine is being destroyed: it cannot wait for anything
+            # the coroutine is being destroyed: it cannot await
             self._release_later()
             return
         try:
             await self.release()
         except LeaseForked:
             return
-        # also what only the release found out
+        # also a loss that only the release detected
         lost = lost_error(self)
         if lost is None:
             return
         if error is None or lost_us:
             raise lost from error
         if isinstance(error, asyncio.CancelledError):
-            # the caller's own
+            # a cancellation by the caller
             return
         if error.__cause__ is None and not isinstance(error, LockLost):
             error.__cause__ = lost
@@ -149,8 +150,8 @@ class AsyncLease(_onelock.Lease):
         await self._leave(scope, error)
 
     def __del__(self) -> None:
-        if self._heard is not None:
-            self._unhear()
+        if self._callbacks is not None:
+            self._remove_callbacks()
         if self.held:
             warn_unreleased(self)
 

@@ -1,4 +1,4 @@
-"""A lock: a description of what is wanted, for asyncio."""
+"""A lock for asyncio: the description of what to acquire."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ __all__ = ["AsyncLock"]
 
 
 class AsyncLock:
-    """A lock by name, from `AsyncClient.lock` or `AsyncClient.reentrant_lock`. Says what is wanted; holds nothing.
+    """A lock by name, from `AsyncClient.lock` or `AsyncClient.reentrant_lock`. It holds nothing by itself.
 
-    Cheap, and any number of tasks may share one. `async with lock as lease:` acquires and releases:
+    It is cheap, and tasks may share one. `async with lock as lease:` acquires and releases:
 
         async with client.lock("orders:42", timeout=5) as lease:
             await charge(order, fence=lease.fencing_token)
 
-    If the lease is lost, the body is cancelled at its present `await` and `LockLost` is raised (`cancel_on_loss=False`
-    leaves it alone, and `LockLost` is raised at its end). Cancelled means from its next `await` on: look at `lease.held`
-    before steps that cannot be taken back. A cancellation of the caller's stays a plain `CancelledError`. What the body
-    raises goes through, whatever becomes of the release; if the lease was lost meanwhile, `LockLost` is its cause.
+    If the lease is lost, the body is cancelled at its current `await` and `LockLost` is raised (with `cancel_on_loss=False`
+    the body is not cancelled, and `LockLost` is raised at its end). Code before the next `await` still runs: check
+    `lease.held` before steps that cannot be undone. A cancellation by the caller stays a plain `CancelledError`. An
+    exception of the body is never replaced by a problem of the release; if the lease was lost meanwhile, `LockLost` is its
+    cause.
     """
 
     __slots__ = (
@@ -70,7 +71,7 @@ class AsyncLock:
 
     @property
     def name(self) -> Name:
-        """The name, as it was given."""
+        """The name, without the prefix."""
         return self._native.name
 
     @property
@@ -81,50 +82,50 @@ class AsyncLock:
     async def acquire(self, timeout: Seconds | Default | None = DEFAULT) -> AsyncLease:
         """Waits until the lock is held, at most `timeout` seconds. Uncontended it takes one round trip.
 
-        `None` waits as long as it takes, 0 is a single try that raises `LockBusy`. Left out, it is the time-out that the
-        lock was made with. Cancel it at any point (also through `asyncio.timeout` or `wait_for`): nothing is left held.
-        Errors are those of `Lock.acquire`.
+        `None` waits without limit, 0 is a single try that raises `LockBusy`. The default is the time-out of the lock.
+        Cancel it at any point (also through `asyncio.timeout` or `wait_for`): nothing is left held. Errors are those of
+        `Lock.acquire`.
         """
         if timeout is DEFAULT:
             timeout = self._timeout
         timeout = _pumps.plain(timeout)  # type: ignore[arg-type]
         pump, loop = _pumps.current()
         future: asyncio.Future[AsyncLease] = loop.create_future()
-        number, chores = self._native.start_acquire(pump, future, timeout, self._who())
+        number, actions = self._native.start_acquire(pump, future, timeout, self._current_owner())
         try:
-            if chores is not None:
-                _pumps.attend(pump, loop, chores)
+            if actions is not None:
+                _pumps.register(pump, loop, actions)
             lease = await future
         except BaseException:
             pump.abandon(number)
-            _pumps.give_back(future)
-            # the error's traceback has this frame, and the future has the error
+            _pumps.release_result(future)
+            # breaks a cycle: the traceback has this frame, and the future has the error
             del future
             raise
         return lease if self._on_lost is None and self._on_jeopardy is None else self._listening(lease)
 
     async def try_acquire(self) -> AsyncLease | None:
-        """One try: `None` when somebody else holds the lock. One round trip, no waiting. Otherwise as `acquire`."""
-        lease = await _pumps.granted(self._native.start_try_acquire, self._who())
+        """One try: `None` when the lock is held. One round trip, no waiting. Otherwise as `acquire`."""
+        lease = await _pumps.granted(self._native.start_try_acquire, self._current_owner())
         return None if lease is None else self._listening(lease)
 
     async def attach(self, proof: str) -> AsyncLease:
-        """Goes on with a hold that another process gave away with `detach`; see `Lock.attach`.
+        """Takes over a hold that another process detached with `detach`; see `Lock.attach`.
 
-        Cancelled, a hold that was taken over is given back in the background; if the request never reached the server, the
-        hold stays as it was and the proof can be used again.
+        If it is cancelled, a hold that was taken over is released in the background; if the request never reached the
+        server, the hold is unchanged and the proof can be used again.
         """
-        return self._listening(await _pumps.granted(self._native.start_attach, proof, self._who()))
+        return self._listening(await _pumps.granted(self._native.start_attach, proof, self._current_owner()))
 
     async def is_locked(self) -> bool:
-        """Whether anybody holds it, this client included. One round trip.
+        """Whether the lock is held, by this client or another. One round trip.
 
-        When the answer arrives it may be old: to act on it, use `try_acquire`.
+        The answer may be outdated when it arrives: to act on it, use `try_acquire`.
         """
         found: bool = await _pumps.result(self._native.start_is_locked)
         return found
 
-    def _who(self) -> Owner | None:
+    def _current_owner(self) -> Owner | None:
         owner = self._owner
         if owner is DEFAULT:
             task = asyncio.current_task()

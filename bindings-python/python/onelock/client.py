@@ -1,11 +1,11 @@
-"""The client for threads: where the locks are kept."""
+"""The client for threads."""
 
 from __future__ import annotations
 
 from functools import wraps
 
 from onelock import _clients, _logging
-from onelock._credentials import COROUTINE, Asking, function_flags
+from onelock._credentials import COROUTINE, Provider, function_flags
 from onelock.lock import Lock
 
 TYPE_CHECKING = False
@@ -28,13 +28,13 @@ GENERATOR, ASYNC_GENERATOR = 0x20, 0x200
 
 
 class Client:
-    """A client of one lock server, for threads: the way to locks. One for the whole program is enough.
+    """A client of a lock store, for threads. One for the whole program is enough.
 
     Making it opens no socket and starts no thread; it connects when it is first used, in a forked child anew.
-    `Client.connect` also looks whether the server is there. Any number of threads may share one. `with client:`, or
-    `close()`, gives back what is still held; so does the end of the program.
+    `Client.connect` also checks that the server answers. Any number of threads may share one. `with client:`, or `close()`,
+    releases what is still held; so does the end of the program.
 
-    `url` says where the locks are kept; without it, the environment variable `ONELOCK_URL`:
+    `url` is the address of the store; without it, that in the environment variable `ONELOCK_URL`:
 
     | address | what |
     |---|---|
@@ -83,8 +83,8 @@ class Client:
     | `node_timeout` | 0.2 | Redlock: time limit of one request to one server (at least 1 ms, at most the `request_timeout`) |
     | `quarantine` | twice the ttl, at least 60 s | Redlock: how long a server that restarted without its data does not vote |
 
-    `credentials` is for services whose passwords are tokens that end after a while. The function gives `(username,
-    password)`, or the password of the server's default user:
+    `credentials` is for services whose passwords are tokens that expire. The function returns `(username, password)`, or
+    the password of the server's default user:
 
         from pathlib import Path
         from onelock import Client
@@ -94,27 +94,27 @@ class Client:
 
         client = Client("rediss://cache.example.org", credentials=token)
 
-    It is called anew for every connection to a server (also a reconnection, each node of a cluster, each server of Redlock;
-    Sentinels have `sentinel_password`), never for one that is open, on a thread kept for it, by several threads at a time, and
-    has the rest of `connect_timeout` for its answer. When it raises or is late, the call raises `ServerUnavailable` with the
-    reason, and the next connection asks again. Credentials in the address as well are `InvalidArgument`.
+    It is called for every new connection to a server (also a reconnection, each node of a cluster, each server of Redlock;
+    Sentinels have `sentinel_password`), not for open ones. It runs on threads of its own, several at a time, and must
+    return within the rest of `connect_timeout`. When it raises or is late, the call raises `ServerUnavailable` with the
+    reason, and the next connection calls it again. Credentials in the address as well are `InvalidArgument`.
 
-    Raises `InvalidArgument` for a bad address or option, `Unsupported` for a store that this version has not.
+    Raises `InvalidArgument` for a bad address or option, `Unsupported` for a store that this version does not have.
     """
 
     __slots__ = ("__weakref__", "_native")
 
     def __init__(self, url: Url | None = None, **options: Unpack[ClientOptions]) -> None:
         provider = options.get("credentials")
-        self._native = _clients.make(url, options, None if provider is None else Asking(provider))
+        self._native = _clients.make(url, options, None if provider is None else Provider(provider))
 
     @classmethod
     def connect(cls, url: Url | None = None, **options: Unpack[ClientOptions]) -> Client:
         """A client that is connected and checked. Returns within `connect_timeout + request_timeout`.
 
-        What breaks locks on that server is logged. Raises what `Client` raises, what the server says
+        Settings of the server that can break locks are logged. Raises what `Client` raises, the error of the server
         (`ServerUnavailable`, `AuthenticationFailed`, `NotPermitted`, ...), and `Unsupported` when its fencing grade is
-        below the demanded one.
+        below `min_fencing_grade`.
         """
         client = cls(url, **options)
         client.check()
@@ -130,13 +130,14 @@ class Client:
         on_jeopardy: OnJeopardy | None = None,
         **options: Unpack[LockOptions],
     ) -> Lock:
-        """The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name.
+        """The lock of this name: one holder at a time, among all clients with the same server, prefix and name.
 
-        No I/O. Not re-entrant: who acquires it twice waits for himself. On the server it is a string that any
-        `SET NX PX` client respects. `timeout` is how long `acquire` and `with` wait when they are not told otherwise.
-        `ttl`, `auto_renew`, `min_hold`, `max_hold`, `lock_delay`, `min_validity` and `fencing` are the client's where they
-        are left out. With `timeout=0` and a `min_hold` above what clocks differ by, only one of many machines runs each tick
-        of a job: `examples/only_one.py`. `on_lost(lease, reason)` and `on_jeopardy(lease)` are set on every lease of it.
+        No I/O. It is not reentrant: a holder that acquires it again waits for its own release. On the server it is a string
+        that any `SET NX PX` client respects. `timeout` is how long `acquire` and `with` wait by default. `ttl`,
+        `auto_renew`, `min_hold`, `max_hold`, `lock_delay`, `min_validity` and `fencing` have the client's values where they
+        are left out. With `timeout=0` and a `min_hold` above what clocks differ by, only one of many machines runs each
+        tick of a job: `examples/only_one.py`. `on_lost(lease, reason)` and `on_jeopardy(lease)` are set on every lease of
+        it.
 
         (redis-py calls the ttl `timeout`, and the time-out `blocking_timeout`.)
         """
@@ -154,12 +155,12 @@ class Client:
         on_jeopardy: OnJeopardy | None = None,
         **options: Unpack[LockOptions],
     ) -> Lock:
-        """The reentrant lock of this name: its holder may enter again. No I/O.
+        """The reentrant lock of this name: its owner may acquire it again. No I/O.
 
-        The holder is the `owner` that is passed, or that of the `owner_scope` around; else the thread, within its context
-        (`contextvars`): two calls into a pool of threads (FastAPI, Django, `asyncio.to_thread`) are two holders, even if the
-        pool uses one thread for both. A name belongs to one kind of lock. On the server it is a hash that Redisson's `RLock`
-        shares. The rest is as in `lock`.
+        The owner is the argument `owner`, or that of the enclosing `owner_scope`; otherwise the thread, within its context
+        (`contextvars`): two calls into a thread pool (FastAPI, Django, `asyncio.to_thread`) are two owners, even if the
+        pool uses one thread for both. A name belongs to one kind of lock. On the server it is a hash that Redisson's
+        `RLock` shares. Otherwise as `lock`.
         """
         _logging.refresh()
         native = self._native.lock(False, "reentrant_lock", name, **options)
@@ -184,7 +185,7 @@ class Client:
             @client.locked(lambda order: f"orders:{order.id}")
             def charge(order): ...
 
-        `name` may be a function that makes the name of the call's arguments.
+        `name` may be a function that computes the name from the arguments of the call.
         """
 
         def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -206,38 +207,39 @@ class Client:
         return decorate
 
     def inspect(self, name: Name) -> Inspection | None:
-        """Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip.
+        """The state of the lock of this name, of any kind; `None` when it is free. One round trip.
 
-        For people and dashboards: when the answer arrives it may be old. Raises `WrongKind` when something that is no lock
-        stands there.
+        It is meant for dashboards: the answer may be outdated when it arrives. Raises `WrongKind` when the key is not a
+        lock.
         """
         return self._native.inspect(name)
 
     def force_release(self, name: Name, *, foreign: bool = False) -> bool:
-        """Takes the lock of this name away from whoever holds it, and wakes a waiter. True when there was one.
+        """Releases the lock of this name without its holder, and wakes a waiter. True when it was held.
 
-        Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to
-        live; else it raises `WrongKind` and leaves it untouched. With `foreign=True`, for whoever is sure of it, a string
-        without a time to live is a lock, too: that of a client that does `SET NX` alone.
+        It deletes a lock of this library, one of Redisson, or a string with a time to live; otherwise it raises `WrongKind`
+        and leaves the key untouched. With `foreign=True` it also deletes a string without a time to live, such as the lock
+        of a client that uses `SET NX` alone: be sure that the key is a lock.
 
-        The old holder learns of it at its next renewal; until then it believes in its lease, and two may be at work. The
-        next fencing token is higher, so a resource that checks tokens stays safe. For people in an emergency.
+        The former holder detects it at its next renewal. Until then its lease still counts as held, so two holders may work
+        at the same time. The next fencing token is higher, so a resource that checks tokens stays safe. It is meant for
+        operators in an emergency.
         """
         return self._native.force_release(name, foreign)
 
     def check(self) -> Facts:
-        """Looks at the server: its version, its fencing grade, and what breaks locks on it."""
+        """Queries the server: version, fencing grade, and settings that can break locks."""
         _logging.refresh()
         return self._native.check()
 
     def stats(self) -> Stats:
-        """What this client has done so far: counters, and histograms of waiting and holding. No I/O."""
+        """Counters of this client, and histograms of waiting and holding. No I/O."""
         return self._native.stats()
 
     def close(self) -> None:
-        """Gives back what is held, waits for clean-up (at most `close_timeout`), and ends background work.
+        """Releases what is held, waits for clean-up (at most `close_timeout`), and ends background work.
 
-        Waiting acquires end with `ClientClosed`, and so does every later call but `release`. Calling it again is fine.
+        Waiting acquires end with `ClientClosed`, and so does every later call but `release`. It may be called again.
         """
         self._native.close()
 

@@ -1,6 +1,6 @@
-"""Why a call failed: one class per kind of error, with the parents that a Python programmer expects.
+"""The exceptions: one class for each kind of error, with the usual Python base classes.
 
-Every message says what was tried, on which lock, what was found, and what to do. None holds a password or a token.
+Every message names the call, the lock, what was found, and what to do. None contains a password or a token.
 """
 
 from __future__ import annotations
@@ -36,55 +36,55 @@ if TYPE_CHECKING:
 
 
 class OnelockError(Exception):
-    """The base of everything that onelock raises by itself."""
+    """The base class of all exceptions of onelock."""
 
     kind: str = "Internal"
     """The name of the kind of error, the same in every language."""
     number: int = 50
     """The number of the kind, the same in every language."""
     retryable: bool = False
-    """Whether the same call may succeed later without anybody changing anything."""
+    """Whether the same call may succeed later, without any change."""
 
     lock_name: str | None = None
     """The name of the lock, bytes that are not printable escaped; `None` when the error concerns no lock."""
     tried: str = ""
-    """What was tried, in a few words: `acquire`, `extend`, `connect` ..."""
+    """The call that failed, in a few words: `acquire`, `extend`, `connect` ..."""
     detail: str = ""
-    """What was found, without the lock's name and the hint."""
+    """What was found, without the name of the lock and the hint."""
     causes: tuple[str, ...] = ()
-    """What each server said, one entry per server; empty when no server was at fault."""
+    """The answer of each server, one entry per server; empty when no server was at fault."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # the classes with two parents would be rebuilt from `args` by either of them; the fields come after
+        # classes with two bases would be rebuilt from `args` by either of them; the fields are set after
         return (type(self), self.args, self.__dict__)
 
 
 class NotAcquired(OnelockError):
-    """The base of what ends an acquire because of waiting, not because of a fault."""
+    """The base class of errors when the lock was not acquired, but nothing failed."""
 
     retryable = True
 
 
 class LockBusy(NotAcquired):
-    """A single try was refused: somebody else holds the lock."""
+    """A single try was refused: the lock is held."""
 
     kind, number = "Busy", 1
 
 
 class LockTimeout(NotAcquired, TimeoutError):
-    """The wait was used up while somebody else held the lock."""
+    """The time-out passed while the lock was held."""
 
     kind, number = "Timeout", 2
 
 
 class LockCancelled(NotAcquired):
-    """The wait was ended from outside; nothing is held."""
+    """The wait was cancelled; nothing is held."""
 
     kind, number = "Cancelled", 3
 
 
 class LockLost(OnelockError):
-    """The lease ended without being released: somebody else may hold the lock now."""
+    """The lease ended without a release: the lock may have another holder now."""
 
     kind, number = "Lost", 10
     reason: LossReason | None = None
@@ -92,7 +92,7 @@ class LockLost(OnelockError):
 
 
 class LockNotHeld(OnelockError):
-    """The lease was released or handed away before."""
+    """The lease was released or detached before."""
 
     kind, number = "NotHeld", 11
 
@@ -116,7 +116,7 @@ class AuthenticationFailed(OnelockError, PermissionError):
 
 
 class NotPermitted(OnelockError, PermissionError):
-    """The user may not run a command or touch a key."""
+    """The user lacks the permission for a command or a key."""
 
     kind, number = "NotPermitted", 23
 
@@ -134,7 +134,7 @@ class ServerRefused(OnelockError):
 
 
 class WrongKind(OnelockError):
-    """Another kind of lock, or something else, stands under the name."""
+    """The key is another kind of lock, or not a lock."""
 
     kind, number = "WrongKind", 30
 
@@ -164,7 +164,7 @@ class LeaseForked(OnelockError, RuntimeError):
 
 
 class SystemLimit(OnelockError, OSError):
-    """The machine gave no thread, file descriptor or memory; the same call works when it does again."""
+    """The machine has no thread, file descriptor or memory left; the same call may succeed later."""
 
     kind, number, retryable = "SystemLimit", 42, True
 

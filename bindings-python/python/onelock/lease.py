@@ -20,7 +20,7 @@ __all__ = ["Lease"]
 
 
 def lost_error(lease: _onelock.Lease) -> LockLost | None:
-    """The exception that says that `lease` was lost, if it was."""
+    """The exception of the loss of `lease`, if it was lost."""
     error = lease._lost_error()
     if error is not None:
         error.reason = LOSSES[lease._loss]  # type: ignore[index]
@@ -28,7 +28,7 @@ def lost_error(lease: _onelock.Lease) -> LockLost | None:
 
 
 def warn_unreleased(lease: _onelock.Lease) -> None:
-    """A lease that nobody has any more was never released: it is given back, but later than need be."""
+    """Warns of a lease that was dropped without a release. It is released now, later than necessary."""
     try:
         import warnings
 
@@ -40,16 +40,16 @@ def warn_unreleased(lease: _onelock.Lease) -> None:
             source=lease,
         )
     except ImportError:
-        # the interpreter is being taken down
+        # the interpreter is shutting down
         pass
 
 
 class Lease(_onelock.Lease):
     """One granted hold of a lock, from `Lock.acquire`. Any thread may use and release it.
 
-    It is renewed in the background until it is released or lost. `held` is the truth; `lost_event` and `on_lost` are a
-    courtesy that may come late. Dropping the last reference gives the lock back in the background, with a
-    `ResourceWarning`; `with lease:` or `release()` is quicker for the next one.
+    It is renewed in the background until it is released or lost. `held` is always correct; `lost_event` and `on_lost` may
+    come late. Dropping the last reference releases the lock in the background, with a `ResourceWarning`; `with lease:` or
+    `release()` is faster.
 
         lease = client.lock("orders:42").acquire(timeout=5)
         try:
@@ -63,33 +63,33 @@ class Lease(_onelock.Lease):
 
     @property
     def fencing_grade(self) -> Grade:
-        """How strong the fencing token is, as far as the server's configuration tells."""
+        """The grade of the fencing token, from the server's configuration."""
         return Grade(self._fencing_grade)
 
     @property
     def loss(self) -> LossReason | None:
-        """Why the lease was lost; `None` while it is held, and when it was released. No I/O.
+        """Why the lease was lost; `None` while it is held, and after a release. No I/O.
 
-        A release that finds the hold gone before its deadline is a loss.
+        A release that finds the hold gone before its deadline counts as a loss.
         """
         reason = self._loss
         return None if reason is None else LOSSES[reason]
 
     def release(self) -> Release:
-        """Gives the lock back, wakes a waiter, and tells what the server found. One round trip; calling it again is fine.
+        """Releases the lock, wakes a waiter, and returns what the server found. One round trip; it may be called again.
 
-        Returns within `request_timeout`. Of a reentrant lock that was entered more than once, this lease's entry is given
-        back; the last one gives back the lock. Raises only `LeaseForked`, in a forked child; everything else is an
-        outcome, see `Release`.
+        Returns within `request_timeout`. If a reentrant lock was entered more than once, this releases one entry; the last
+        release releases the lock. Raises only `LeaseForked`, in a forked child; everything else is an outcome, see
+        `Release`.
         """
         return RELEASES[self._release()]
 
     def extend(self, ttl: Seconds) -> None:
-        """Makes the lease last `ttl` seconds from now, unless it lasts longer already: sets, never adds, never shortens.
+        """Sets the end of the lease to `ttl` seconds from now, unless it ends later already. It never adds or shortens.
 
-        From 0.01 s to one year. With automatic renewal it goes on with the longer of both lengths. One round trip.
-        Raises `InvalidArgument` before any I/O; `LockLost` or `LockNotHeld` when there is nothing to extend;
-        `ServerUnavailable` when no server answered (the deadline stays where it was).
+        From 0.01 s to one year. Automatic renewal continues with the longer of the two lengths. One round trip. Raises
+        `InvalidArgument` before any I/O; `LockLost` or `LockNotHeld` when the lease is not held; `ServerUnavailable` when
+        no server answered (the deadline is unchanged).
         """
         self._extend(ttl)
 
@@ -97,7 +97,7 @@ class Lease(_onelock.Lease):
     def lost_event(self) -> threading.Event:
         """An event that is set when the lease is lost, and never when it is released. Always the same object.
 
-        It may be set late (`held` is the truth): for threads that wait for the end of the work or of the lease.
+        It may be set late (`held` is always correct). It is for threads that wait for the end of the work or of the lease.
         """
         event = self._event_object
         if event is None:
@@ -113,7 +113,7 @@ class Lease(_onelock.Lease):
     def wait_lost(self, timeout: Seconds | None = None) -> LossReason | None:
         """Waits for the loss of the lease, at most `timeout` seconds. `None` when it has not been lost by then.
 
-        Without a time-out it waits for ever when the lease is released instead.
+        Without a time-out it never returns if the lease is released instead.
         """
         self.lost_event.wait(None if timeout is None else _onelock.seconds(timeout, "timeout", "wait_lost"))
         return self.loss
@@ -121,17 +121,17 @@ class Lease(_onelock.Lease):
     def on_lost(self, callback: OnLost) -> None:
         """Calls `callback(lease, reason)` once when the lease is lost; at once if it is lost already.
 
-        On a thread kept for callbacks, one after the other, so keep it short. What it raises is logged. It is not called
-        when the lease is released or dropped.
+        Callbacks run on a thread of their own, one after the other, so keep them short. Exceptions are logged. It is not
+        called when the lease is released or dropped.
         """
         self._listen(lambda lease, reason: callback(lease, LOSSES[reason]), jeopardy=False)
 
     def on_jeopardy(self, callback: OnJeopardy) -> None:
-        """Calls `callback(lease)` whenever a renewal was missed while the lease is still valid: an early sign of loss."""
+        """Calls `callback(lease)` whenever a renewal was missed while the lease is still valid."""
         self._listen(lambda lease, _: callback(lease), jeopardy=True)
 
     def _listen(self, callback: Callable[[Lease, str], object], *, jeopardy: bool) -> None:
-        # kept here, without the lease in them: the core has a weak reference, and a lease that nobody has goes at once
+        # kept here, without the lease: the core has a weak reference, so that an unreferenced lease is dropped at once
         if self._callbacks is None:
             self._callbacks = {}
         number = len(self._callbacks)
@@ -142,7 +142,7 @@ class Lease(_onelock.Lease):
             self._on_lost(weakref.ref(self), number)
 
     def _event(self, number: int, what: str) -> None:
-        """The core calls it, on its thread for callbacks."""
+        """Called by the core, on its thread for callbacks."""
         callback = (self._callbacks or {}).get(number)
         if callback is None:
             return
@@ -154,13 +154,13 @@ class Lease(_onelock.Lease):
             _logging.callback_failed("jeopardy" if what == "jeopardy" else "loss")
 
     def _leave(self, error: BaseException | None) -> None:
-        """The end of a scope: gives back, and tells of a loss without hiding the body's own error."""
+        """Ends a scope: releases, and reports a loss without hiding an error of the body."""
         try:
             self._release()
         except LeaseForked:
-            # a forked child leaves the scope of its parent: nothing of it is the child's
+            # a forked child leaves the scope of its parent: it holds nothing
             return
-        # also what only the release found out
+        # also a loss that only the release detected
         lost = lost_error(self)
         if lost is None:
             return
@@ -178,7 +178,7 @@ class Lease(_onelock.Lease):
         self._leave(error)
 
     def __del__(self) -> None:
-        # they mention the lease: without them it goes at once, also where something still looked at it just now
+        # they refer to the lease: without them it is dropped at once
         self._callbacks = None
         if self.held:
             warn_unreleased(self)

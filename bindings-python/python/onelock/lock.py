@@ -1,4 +1,4 @@
-"""A lock: a description of what is wanted, for threads."""
+"""A lock for threads: the description of what to acquire."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ __all__ = ["Lock"]
 
 
 class Entered:
-    """One scope, and the lease that it entered."""
+    """One scope, and the lease that it holds."""
 
-    __slots__ = ("frame", "lease", "who")
+    __slots__ = ("frame", "lease", "owner")
 
-    def __init__(self, lease: Lease, frame: object, who: Owner) -> None:
+    def __init__(self, lease: Lease, frame: object, owner: Owner) -> None:
         self.lease = lease
         self.frame = frame
-        self.who = who
+        self.owner = owner
 
 
 class Lock:
-    """A lock by name, from `Client.lock` or `Client.reentrant_lock`. Says what is wanted; holds nothing.
+    """A lock by name, from `Client.lock` or `Client.reentrant_lock`. It holds nothing by itself.
 
-    Cheap, and any number of threads may share one. `with lock as lease:` acquires and releases:
+    It is cheap, and threads may share one. `with lock as lease:` acquires and releases:
 
         with client.lock("orders:42", timeout=5) as lease:
             charge(order, fence=lease.fencing_token)
 
-    What the body raises goes through, whatever becomes of the release; if the lease was lost meanwhile, `LockLost` is its
-    cause. If the body ended well but the lease was lost, `LockLost` is raised.
+    An exception of the body is never replaced by a problem of the release; if the lease was lost meanwhile, `LockLost` is
+    its cause. If the body succeeds but the lease was lost, `LockLost` is raised.
     """
 
     __slots__ = ("__weakref__", "_entered", "_native", "_on_jeopardy", "_on_lost", "_owner", "_timeout")
@@ -64,7 +64,7 @@ class Lock:
 
     @property
     def name(self) -> Name:
-        """The name, as it was given."""
+        """The name, without the prefix."""
         return self._native.name
 
     @property
@@ -75,14 +75,14 @@ class Lock:
     def acquire(self, timeout: Seconds | Default | None = DEFAULT, *, cancel: Cancel | None = None) -> Lease:
         """Waits until the lock is held, at most `timeout` seconds. Uncontended it takes one round trip.
 
-        `None` waits as long as it takes, 0 is a single try that raises `LockBusy`. Left out, it is the time-out that the
-        lock was made with. Waiting does not poll, other threads run meanwhile, and Ctrl-C ends it at once; whatever ends
-        it, nothing is left held. Returns within `timeout + connect_timeout + 2 x request_timeout`. Another thread ends
-        it through `cancel`, which raises `LockCancelled`.
+        `None` waits without limit, 0 is a single try that raises `LockBusy`. The default is the time-out of the lock.
+        Waiting does not poll, other threads run meanwhile, and Ctrl-C ends it at once; however it ends, nothing is left
+        held. Returns within `timeout + connect_timeout + 2 x request_timeout`. Another thread ends it through `cancel`,
+        which raises `LockCancelled`.
 
         Raises `LockTimeout`, `LockBusy` or `LockCancelled` (all `NotAcquired`); `InvalidArgument` before any I/O;
-        `ServerUnavailable`, `ServerRefused`, `NotPermitted`, `AuthenticationFailed`; `WrongKind` when something else
-        stands under the name; `LockLost` when a lost hold would be re-entered; `ClientClosed`.
+        `ServerUnavailable`, `ServerRefused`, `NotPermitted`, `AuthenticationFailed`; `WrongKind` when the key is something
+        else; `LockLost` when a lost hold would be re-entered; `ClientClosed`.
         """
         if timeout is DEFAULT:
             timeout = self._timeout
@@ -92,35 +92,34 @@ class Lock:
         if cancel is not None:
             return self._listening(self._native.acquire_unless(timeout, owner, cancel))  # type: ignore[arg-type]
         if self._on_lost is None and self._on_jeopardy is None:
-            # no local name for the lease: whatever a signal handler raises now, it is gone and given back
+            # no local name for the lease: if a signal handler raises now, the lease is dropped and released
             return self._native.acquire(timeout, owner)  # type: ignore[arg-type]
         return self._listening(self._native.acquire(timeout, owner))  # type: ignore[arg-type]
 
     def try_acquire(self) -> Lease | None:
-        """One try: `None` when somebody else holds the lock. One round trip, no waiting. Otherwise as `acquire`."""
-        lease = self._native.try_acquire(self._who())
+        """One try: `None` when the lock is held. One round trip, no waiting. Otherwise as `acquire`."""
+        lease = self._native.try_acquire(self._current_owner())
         return None if lease is None else self._listening(lease)
 
     def attach(self, proof: str) -> Lease:
-        """Goes on with a hold that another process gave away with `Lease.detach`. One round trip.
+        """Takes over a hold that another process detached with `Lease.detach`. One round trip.
 
-        The lock's ttl counts from here; name, kind and prefix must be those of the lock that was detached. The server
-        exchanges the token of the hold for a new one, so a proof attaches once, however often it arrives; the fencing
-        token stays the same (Redlock: it may be higher). Raises `InvalidArgument` for a text that is no such proof;
-        `LockLost` when the hold has ended meanwhile, or somebody has attached with this proof before. After an error that
-        leaves it open whether the server did it, such as `ServerUnavailable`, and after an exception from a signal's handler,
-        the hold is given back if it did.
+        The ttl begins now; name, kind and prefix must be those of the detached lock. The server replaces the token of the
+        hold, so a proof attaches only once; the fencing token stays the same (Redlock: it may be higher). Raises
+        `InvalidArgument` for a text that is not a proof; `LockLost` when the hold has ended, or the proof was used before.
+        After an error that does not tell whether the server attached, such as `ServerUnavailable`, and after an exception
+        of a signal handler, the hold is released if it did.
         """
-        return self._listening(self._native.attach(proof, self._who()))
+        return self._listening(self._native.attach(proof, self._current_owner()))
 
     def is_locked(self) -> bool:
-        """Whether anybody holds it, this client included. One round trip.
+        """Whether the lock is held, by this client or another. One round trip.
 
-        When the answer arrives it may be old: to act on it, use `try_acquire`.
+        The answer may be outdated when it arrives: to act on it, use `try_acquire`.
         """
         return self._native.is_locked()
 
-    def _who(self) -> Owner | None:
+    def _current_owner(self) -> Owner | None:
         owner = self._owner
         return thread_owner() if owner is DEFAULT else owner  # type: ignore[return-value]
 
@@ -150,7 +149,7 @@ class Lock:
         try:
             entry = scope_entered(self._entered, frame_of_scope(), here())
         except BaseException:
-            # a signal's handler raised in there: the scope is left all the same
+            # a signal handler raised in there: the scope is left all the same
             entry = scope_entered(self._entered, frame_of_scope(), here())
             if entry is not None:
                 self._entered.remove(entry)
@@ -166,7 +165,7 @@ class Lock:
 
 
 def left_elsewhere(name: Name) -> LockNotHeld:
-    """What is raised instead of ending the hold of another scope."""
+    """The error that is raised instead of ending the hold of another scope."""
     return LockNotHeld(
         f"leave a scope of {name!r}: it was entered by another caller, and of the scopes that are open it cannot be told which "
         "one this is; nothing was released. Give each scope a lock object of its own, or use `with lock.acquire():`"

@@ -136,7 +136,7 @@ _marks = threading.local()
 
 
 def _current_thread() -> object:
-    """What stands for this thread (or greenlet)."""
+    """A marker of this thread (or greenlet)."""
     mark = getattr(_marks, "mark", None)
     if mark is None:
         mark = _marks.mark = _Mark()
