@@ -250,7 +250,7 @@ def c_parameters(option):
     if kind == "duration":
         return [f"{name}_ms: i64"], f'let {name} = duration({name}_ms, "{name}_ms", {tried})?;'
     if kind in {"grade", "notify"}:
-        return [f"{name}: u32"], f"let {name} = names::{kind}({name}, {tried})?;"
+        return [f"{name}: u32"], f"let {name} = enums::{kind}({name}, {tried})?;"
     if kind in {"text", "secret", "path", "certificate"}:
         names = files(option)
         reads = (f'let {each} = text({each}, "{each}", {tried})?.to_owned();' for each in names)
@@ -381,7 +381,7 @@ BLOCKS = {
 # what is written by hand of an option whose value is a function
 BY_HAND = {
     "bindings-python/python/onelock/_types.py": "    {name}: Callable",
-    "bindings-node/src/session.rs": "builder.{name}(provider)",
+    "bindings-node/src/bridge.rs": "builder.{name}(provider)",
     "bindings-c/src/credentials.rs": "fn onelock_client_options_set_{name}(",
     "bindings-c/include/onelock.hpp": "client_options &{name}(",
 }

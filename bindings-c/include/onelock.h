@@ -93,36 +93,6 @@
 #define ONELOCK_VERSION_PATCH 0
 
 /**
- * Nothing.
- */
-#define ONELOCK_LOG_OFF 0
-
-/**
- * Defects.
- */
-#define ONELOCK_LOG_ERROR 1
-
-/**
- * What somebody should look at: losses, missed renewals, servers that break locks.
- */
-#define ONELOCK_LOG_WARN 2
-
-/**
- * What is worth a line in normal use.
- */
-#define ONELOCK_LOG_INFO 3
-
-/**
- * Connections, retries.
- */
-#define ONELOCK_LOG_DEBUG 4
-
-/**
- * Everything.
- */
-#define ONELOCK_LOG_TRACE 5
-
-/**
  * The mutual exclusion lock: a string key that any `SET NX PX` client respects. Not re-entrant.
  */
 #define ONELOCK_KIND_MUTEX 1
@@ -133,12 +103,12 @@
 #define ONELOCK_KIND_REENTRANT 2
 
 /**
- * It was held until now, and the server has taken it back.
+ * It was held, and the server has deleted the hold.
  */
 #define ONELOCK_RELEASED 1
 
 /**
- * It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile.
+ * It had ended before: expired, deleted, or force-released. There may have been another holder since.
  */
 #define ONELOCK_ALREADY_EXPIRED 2
 
@@ -148,7 +118,7 @@
 #define ONELOCK_ALREADY_RELEASED 3
 
 /**
- * It is not held any more, but no server confirmed it in time; clean-up goes on in the background.
+ * It is not held any more, but no server confirmed it in time; the release is retried in the background.
  */
 #define ONELOCK_UNCONFIRMED 4
 
@@ -163,7 +133,7 @@
 #define ONELOCK_LOSS_EXPIRED 1
 
 /**
- * The server no longer knows it: deleted, evicted, forced, or lost in a restart.
+ * The key is gone or has another holder: deleted, evicted, force-released, or lost in a restart.
  */
 #define ONELOCK_LOSS_TAKEN 2
 
@@ -178,7 +148,7 @@
 #define ONELOCK_LOSS_CLOCK_ANOMALY 4
 
 /**
- * The client was closed while the lease was held, and gave it back.
+ * The client was closed while the lease was held, and released it.
  */
 #define ONELOCK_LOSS_CLOSED 5
 
@@ -193,7 +163,7 @@
 #define ONELOCK_GRADE_BEST_EFFORT 1
 
 /**
- * Tokens grow even if the counter is lost, as long as the server's clock goes on.
+ * Tokens grow even if the counter is lost, as long as the clock of the server does not run back.
  */
 #define ONELOCK_GRADE_CLOCK_BOUNDED 2
 
@@ -208,7 +178,7 @@
 #define ONELOCK_NOTIFY_AUTO 0
 
 /**
- * Classic channels, which every node of a cluster repeats to every other.
+ * Classic channels, which every node of a cluster forwards to all others.
  */
 #define ONELOCK_NOTIFY_CLASSIC 1
 
@@ -218,9 +188,39 @@
 #define ONELOCK_NOTIFY_SHARDED 2
 
 /**
- * Both at once.
+ * Both.
  */
 #define ONELOCK_NOTIFY_BOTH 3
+
+/**
+ * Nothing.
+ */
+#define ONELOCK_LOG_OFF 0
+
+/**
+ * Defects of this library.
+ */
+#define ONELOCK_LOG_ERROR 1
+
+/**
+ * Losses, missed renewals, settings of servers that can break locks.
+ */
+#define ONELOCK_LOG_WARN 2
+
+/**
+ * Events of normal use, such as a connection.
+ */
+#define ONELOCK_LOG_INFO 3
+
+/**
+ * Connections, retries.
+ */
+#define ONELOCK_LOG_DEBUG 4
+
+/**
+ * Everything.
+ */
+#define ONELOCK_LOG_TRACE 5
 
 /**
  * Leases held now.
@@ -243,12 +243,12 @@
 #define ONELOCK_STATS_BUSY 4
 
 /**
- * Acquires whose wait was used up.
+ * Acquires that timed out.
  */
 #define ONELOCK_STATS_TIMEOUTS 5
 
 /**
- * Acquires that were abandoned by their caller.
+ * Acquires that their caller cancelled.
  */
 #define ONELOCK_STATS_CANCELLED 6
 
@@ -258,7 +258,7 @@
 #define ONELOCK_STATS_FAILED 7
 
 /**
- * Leases given back by their holder.
+ * Leases that their holder released.
  */
 #define ONELOCK_STATS_RELEASED 8
 
@@ -303,27 +303,27 @@
 #define ONELOCK_HISTOGRAM_HOLD 2
 
 /**
- * Counts the incompatible changes of this interface. A program compiled for another number must not go on.
+ * Counts the incompatible changes of this interface. A program compiled for another number must not use the library.
  */
 #define ONELOCK_ABI_VERSION 1
 
 /**
- * An acquire that goes on in the background.
+ * An acquire in the background.
  */
 typedef struct onelock_acquisition onelock_acquisition;
 
 /**
- * Ends waiting acquires from outside.
+ * Cancels waiting acquires.
  */
 typedef struct onelock_cancel onelock_cancel;
 
 /**
- * A client of one lock server, for any number of threads.
+ * A client of a lock store, for any number of threads.
  */
 typedef struct onelock_client onelock_client;
 
 /**
- * The options of a client. What is not set has its default.
+ * The options of a client. Those that are not set have their defaults.
  */
 typedef struct onelock_client_options onelock_client_options;
 
@@ -333,89 +333,89 @@ typedef struct onelock_client_options onelock_client_options;
 typedef struct onelock_credentials_request onelock_credentials_request;
 
 /**
- * Why a call failed. Owned by whoever passed the `error` pointer; free it with `onelock_error_free`.
+ * An error. It belongs to the caller that passed the `error` pointer; free it with `onelock_error_free`.
  */
 typedef struct onelock_error onelock_error;
 
 /**
- * What `onelock_client_check` found out about the server.
+ * Facts about the server, from `onelock_client_check`.
  */
 typedef struct onelock_facts onelock_facts;
 
 /**
- * Remembers the highest fencing token seen and turns away every lower one. For a resource inside this process.
+ * Remembers the highest fencing token and refuses every lower one. For a resource inside this process.
  */
 typedef struct onelock_gate onelock_gate;
 
 /**
- * What `onelock_client_inspect` found.
+ * The state of a lock, from `onelock_client_inspect`.
  */
 typedef struct onelock_inspection onelock_inspection;
 
 /**
- * One granted hold of a lock. Any thread may use it. `onelock_lease_is_held` is the truth about it.
+ * One granted hold of a lock. Any thread may use it. `onelock_lease_is_held` is always correct.
  */
 typedef struct onelock_lease onelock_lease;
 
 /**
- * A lock by name and with its options, for any number of threads. Holds nothing by itself.
+ * A lock by name, with its options, for any number of threads. It holds nothing by itself.
  */
 typedef struct onelock_lock onelock_lock;
 
 /**
- * The options of a lock. What is not set has the client's value.
+ * The options of a lock. Those that are not set have the client's values.
  */
 typedef struct onelock_lock_options onelock_lock_options;
 
 /**
- * Who re-enters: acquires of a reentrant lock with equal owners share one hold.
+ * An owner: acquires of a reentrant lock with equal owners share one hold.
  */
 typedef struct onelock_owner onelock_owner;
 
 /**
- * The proof of a hold that was handed away, for `onelock_lock_attach`. Whoever attaches first with it goes on with the hold.
+ * The proof of a detached hold, for `onelock_lock_attach`. The first attach with it gets the hold.
  */
 typedef struct onelock_proof onelock_proof;
 
 /**
- * A snapshot of what a client has done since it was made.
+ * Counters and histograms of a client since it was made.
  */
 typedef struct onelock_stats onelock_stats;
 
 /**
- * What became of a call: `ONELOCK_OK`, or why it failed. Numbers are never reused.
+ * The status of a call: `ONELOCK_OK`, or the kind of error. Numbers are never reused.
  */
 typedef uint32_t onelock_status;
 
 /**
- * Called once when an acquisition can be finished, on a thread kept for callbacks.
+ * Called once when an acquisition can be finished, on a thread for callbacks.
  */
 typedef void (*onelock_ready_fn)(onelock_acquisition *acquisition, void *user_data);
 
 /**
- * Called for each new connection that wants credentials, on a thread kept for this, where it may block; on several threads
- * at a time, 16 at most. `request` is yours: end it with `onelock_credentials_request_answer`,
+ * Called for each new connection, on threads of its own, where it may block; on at most 16 threads at a time.
+ * `request` belongs to the callback: end it with `onelock_credentials_request_answer`,
  * `onelock_credentials_request_fail` or `onelock_credentials_request_free`, now or later, from any thread.
  */
 typedef void (*onelock_credentials_fn)(onelock_credentials_request *request, void *user_data);
 
 /**
- * Called once, when nothing will use `user_data` any more, on any thread. It must not call this library.
+ * Called once, when `user_data` is not used any more, on any thread. It must not call this library.
  */
 typedef void (*onelock_destroy_fn)(void *user_data);
 
 /**
- * Called once when a lease is lost, with an `ONELOCK_LOSS_` reason, on a thread kept for callbacks.
+ * Called once when a lease is lost, with an `ONELOCK_LOSS_` reason, on a thread for callbacks.
  */
 typedef void (*onelock_lost_fn)(onelock_lease *lease, uint32_t reason, void *user_data);
 
 /**
- * Called when a renewal was missed while the lease is still valid, on a thread kept for callbacks.
+ * Called when a renewal was missed while the lease is still valid, on a thread for callbacks.
  */
 typedef void (*onelock_jeopardy_fn)(onelock_lease *lease, void *user_data);
 
 /**
- * Called for every line that is logged, from any thread, the library's own and the caller's. `message` is
+ * Called for every log line, from any thread: those of the library and those of the program. `message` is
  * NUL-terminated UTF-8 and valid during the call.
  *
  * It must be quick, and no function that returns an `onelock_status` can be called from it.
@@ -423,32 +423,32 @@ typedef void (*onelock_jeopardy_fn)(onelock_lease *lease, void *user_data);
 typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_data);
 
 /**
- * It worked.
+ * Success.
  */
 #define ONELOCK_OK 0
 
 /**
- * A single try was refused: somebody else holds the lock.
+ * A single try was refused: the lock is held.
  */
 #define ONELOCK_ERR_BUSY 1
 
 /**
- * The wait was used up while somebody else held the lock.
+ * The time-out passed while the lock was held.
  */
 #define ONELOCK_ERR_TIMEOUT 2
 
 /**
- * The caller stopped waiting; nothing is held.
+ * The wait was cancelled; nothing is held.
  */
 #define ONELOCK_ERR_CANCELLED 3
 
 /**
- * The lease ended without being released.
+ * The lease ended without a release.
  */
 #define ONELOCK_ERR_LOST 10
 
 /**
- * The lease was released or handed away before.
+ * The lease was released or detached before.
  */
 #define ONELOCK_ERR_NOT_HELD 11
 
@@ -468,7 +468,7 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
 #define ONELOCK_ERR_AUTH_FAILED 22
 
 /**
- * The user may not run a command or touch a key.
+ * The user lacks the permission for a command or a key.
  */
 #define ONELOCK_ERR_NOT_PERMITTED 23
 
@@ -483,7 +483,7 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
 #define ONELOCK_ERR_SERVER_REFUSED 25
 
 /**
- * Another kind of lock, or something else, stands under the name.
+ * The key is another kind of lock, or not a lock.
  */
 #define ONELOCK_ERR_WRONG_KIND 30
 
@@ -508,7 +508,7 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
 #define ONELOCK_ERR_FORKED 41
 
 /**
- * The machine gave no thread, file descriptor or memory; the same call works when it does again.
+ * The machine has no thread, file descriptor or memory left; the same call may succeed later.
  */
 #define ONELOCK_ERR_SYSTEM_LIMIT 42
 
@@ -518,7 +518,7 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
 #define ONELOCK_ERR_INTERNAL 50
 
 /**
- * Not an error: a non-blocking acquire goes on. No error object is made for it.
+ * Not an error: a background acquire has not ended. No error object is made for it.
  */
 #define ONELOCK_PENDING 1000
 
@@ -527,16 +527,16 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * A file descriptor that becomes readable when the acquisition can be finished, for `poll` and the like. Always the
- * same one.
+ * A file descriptor that becomes readable when the acquisition can be finished, for `poll` and similar functions. It
+ * is always the same one.
  *
- * It belongs to the acquisition: do not read, write or close it, and stop watching it before the acquisition is freed.
+ * It belongs to the acquisition: do not read, write or close it, and stop watching it before you free the acquisition.
  */
 onelock_status onelock_acquisition_fd(const onelock_acquisition *acquisition, int *fd, onelock_error **error);
 
 /**
- * Sets the one callback that tells when the acquisition can be finished; `NULL` takes it away. It is called once, at
- * once if it can be already, on a thread kept for callbacks. It may finish and free the acquisition.
+ * Sets the callback for when the acquisition can be finished; `NULL` removes it. It is called once (at once if it is
+ * ready already), on a thread for callbacks. It may finish and free the acquisition.
  */
 onelock_status onelock_acquisition_on_ready(const onelock_acquisition *acquisition,
                                             onelock_ready_fn callback,
@@ -549,46 +549,45 @@ onelock_status onelock_acquisition_on_ready(const onelock_acquisition *acquisiti
 bool onelock_acquisition_is_ready(const onelock_acquisition *acquisition);
 
 /**
- * Takes the result: the lease, or the error that `onelock_lock_acquire` would have given. Never waits:
- * `ONELOCK_PENDING` (without an error object) as long as it goes on. The result can be taken once.
+ * Takes the result: the lease, or the error that `onelock_lock_acquire` would have returned. Never waits:
+ * `ONELOCK_PENDING` (without an error object) until it has ended. The result can be taken once.
  */
 onelock_status onelock_acquisition_finish(const onelock_acquisition *acquisition,
                                           onelock_lease **lease,
                                           onelock_error **error);
 
 /**
- * Ends it: from now on it can be finished, with `ONELOCK_ERR_CANCELLED`, and nothing is left held. What had ended
- * before keeps its result.
+ * Cancels it: from now on it can be finished, with `ONELOCK_ERR_CANCELLED`, and nothing is left held. If it had ended
+ * before, it keeps its result.
  */
 onelock_status onelock_acquisition_cancel(const onelock_acquisition *acquisition, onelock_error **error);
 
 /**
- * Frees the acquisition. What goes on is cancelled; a lease that was granted and not taken is given back in the
- * background. Waits for a callback that is running, as `onelock_lease_free`. NULL and dead handles are left alone.
+ * Frees the acquisition. If it has not ended it is cancelled; a lease that was granted and not taken is released in
+ * the background. Waits for a running callback, as `onelock_lease_free`. Does nothing for NULL and dead handles.
  */
 void onelock_acquisition_free(onelock_acquisition *acquisition);
 
 /**
- * A token that was not used yet. `NULL` when there is no room for another handle. Free it with `onelock_cancel_free`.
+ * A new token. `NULL` when there is no room for another handle. Free it with `onelock_cancel_free`.
  */
 onelock_cancel *onelock_cancel_new(void);
 
 /**
- * Ends every acquire that was given this token, within 50 ms, and every later one at once. True unless the handle is
- * dead.
+ * Cancels every acquire with this token, within 50 ms, and every later one at once. False for a dead handle.
  *
- * May be called from any thread and from a signal handler: it does one atomic operation, no lock, no memory, no I/O.
+ * May be called from any thread and from a signal handler: it is one atomic operation, without locks, memory or I/O.
  */
 bool onelock_cancel_cancel(const onelock_cancel *cancel);
 
 /**
- * Whether it was used. May be called from a signal handler.
+ * Whether it was cancelled. May be called from a signal handler.
  */
 bool onelock_cancel_is_cancelled(const onelock_cancel *cancel);
 
 /**
- * Frees the token. An acquire that was given it goes on, and can no longer be ended by it. NULL and dead handles are
- * left alone.
+ * Frees the token. An acquire with it continues, and can no longer be cancelled by it. Does nothing for NULL and dead
+ * handles.
  */
 void onelock_cancel_free(onelock_cancel *cancel);
 
@@ -606,7 +605,7 @@ onelock_status onelock_client_new(const char *url,
 /**
  * A client that is connected and checked. Free it with `onelock_client_free`. Otherwise as `onelock_client_new`.
  *
- * Fails with what the server says, and with `ONELOCK_ERR_UNSUPPORTED` when its fencing grade is below the demanded one.
+ * Fails with the error of the server, and with `ONELOCK_ERR_UNSUPPORTED` when its fencing grade is below the minimum.
  */
 onelock_status onelock_client_connect(const char *url,
                                       const onelock_client_options *options,
@@ -614,17 +613,17 @@ onelock_status onelock_client_connect(const char *url,
                                       onelock_error **error);
 
 /**
- * Looks at the server: its fencing grade, its version, and what breaks locks on it.
+ * Queries the server: fencing grade, version, and settings that can break locks.
  *
- * `facts` may be `NULL` to only see whether it answers; else free the result with `onelock_facts_free`.
+ * `facts` may be `NULL` to check only that it answers; otherwise free the result with `onelock_facts_free`.
  */
 onelock_status onelock_client_check(const onelock_client *client, onelock_facts **facts, onelock_error **error);
 
 /**
- * Who holds the lock of this name, whatever its kind. One round trip.
+ * The state of the lock of this name, of any kind. One round trip.
  *
- * Writes `NULL` when nobody does; else free the result with `onelock_inspection_free`. `ONELOCK_ERR_WRONG_KIND` when
- * something that is no lock stands there.
+ * Writes `NULL` when it is free; otherwise free the result with `onelock_inspection_free`. `ONELOCK_ERR_WRONG_KIND`
+ * when the key is not a lock.
  */
 onelock_status onelock_client_inspect(const onelock_client *client,
                                       const char *name,
@@ -633,13 +632,13 @@ onelock_status onelock_client_inspect(const onelock_client *client,
                                       onelock_error **error);
 
 /**
- * Takes the lock of this name away from whoever holds it, and wakes a waiter.
+ * Releases the lock of this name without its holder, and wakes a waiter.
  *
- * `was_held` may be `NULL`. The old holder learns of it at its next renewal; until then it believes in its lease. The
+ * `was_held` may be `NULL`. The former holder detects it at its next renewal; until then its lease counts as held. The
  * next fencing token is higher, so a resource that checks tokens stays safe.
  *
- * Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live.
- * Anything else is left untouched: `ONELOCK_ERR_WRONG_KIND`.
+ * It deletes a lock of this library, one of Redisson, or a string with a time to live. Any other key is left
+ * untouched: `ONELOCK_ERR_WRONG_KIND`.
  */
 onelock_status onelock_client_force_release(const onelock_client *client,
                                             const char *name,
@@ -648,9 +647,10 @@ onelock_status onelock_client_force_release(const onelock_client *client,
                                             onelock_error **error);
 
 /**
- * `onelock_client_force_release` by whoever is sure that a string without a time to live is a lock, too.
+ * As `onelock_client_force_release`, but it also deletes a string without a time to live.
  *
- * Such is the lock of a client that does `SET NX` alone. Any other string goes as well, so look first.
+ * Such is the lock of a client that uses `SET NX` alone. Any other string is deleted as well, so be sure that the key
+ * is a lock.
  */
 onelock_status onelock_client_force_release_foreign(const onelock_client *client,
                                                     const char *name,
@@ -659,36 +659,105 @@ onelock_status onelock_client_force_release_foreign(const onelock_client *client
                                                     onelock_error **error);
 
 /**
- * What this client has done so far. No I/O. Free the result with `onelock_stats_free`.
+ * Counters and histograms of this client. No I/O. Free the result with `onelock_stats_free`.
  */
 onelock_status onelock_client_stats(const onelock_client *client, onelock_stats **stats, onelock_error **error);
 
 /**
- * Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
+ * Releases what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
  *
  * Waiting acquires end with `ONELOCK_ERR_CLOSED`, and so does every later call but release and free.
  */
 onelock_status onelock_client_close(const onelock_client *client, onelock_error **error);
 
 /**
- * Frees the handle. Does not close: locks and leases that were made with it go on, and connections end with the last
- * of them. NULL and dead handles are left alone.
+ * Frees the handle. It does not close the client: its locks and leases remain, and connections end with the last of
+ * them. Does nothing for NULL and dead handles.
  */
 void onelock_client_free(onelock_client *client);
 
 /**
- * All options at their defaults. `NULL` when there is no room for another handle. Free them with
- * `onelock_client_options_free`; clients that were made with them keep them.
+ * Options that all have their defaults. `NULL` when there is no room for another handle. Free them with
+ * `onelock_client_options_free`; clients that were made with them keep a copy.
  */
 onelock_client_options *onelock_client_options_new(void);
 
 /**
- * Frees the options. NULL and dead handles are left alone.
+ * Frees the options. Does nothing for NULL and dead handles.
  */
 void onelock_client_options_free(onelock_client_options *options);
 
 /**
- * Put before every name, once; any bytes, 512 at most. Default: nothing.
+ * Length of a lease: how long others wait after a crash of the holder (10 ms to one year). Default: 30 s.
+ *
+ * With renewal the work may take longer.
+ */
+onelock_status onelock_client_options_set_ttl(onelock_client_options *options, int64_t ttl_ms, onelock_error **error);
+
+/**
+ * Whether leases are renewed in the background, every third of the ttl, until they are released. Default: true.
+ *
+ * A lease that is not renewed ends after its ttl, unless it is extended.
+ */
+onelock_status onelock_client_options_set_auto_renew(onelock_client_options *options,
+                                                     bool auto_renew,
+                                                     onelock_error **error);
+
+/**
+ * How long a lock stays taken at least, even if it is released earlier (at most the ttl). Default: 0.
+ *
+ * A job that tries once, with a `min_hold` above the difference between the clocks, runs on only one of many machines
+ * each time.
+ */
+onelock_status onelock_client_options_set_min_hold(onelock_client_options *options,
+                                                   int64_t min_hold_ms,
+                                                   onelock_error **error);
+
+/**
+ * The longest time a lease may be held; then renewal stops and the lease is lost (at least 1 ms). Default: no limit.
+ *
+ * It bounds a holder that hangs.
+ */
+onelock_status onelock_client_options_set_max_hold(onelock_client_options *options,
+                                                   int64_t max_hold_ms,
+                                                   onelock_error **error);
+
+/**
+ * How much longer than the lease the key lives: others wait that much longer after a crash. Default: 0.
+ *
+ * A release is not delayed by it.
+ */
+onelock_status onelock_client_options_set_lock_delay(onelock_client_options *options,
+                                                     int64_t lock_delay_ms,
+                                                     onelock_error **error);
+
+/**
+ * How much of a lease must be left when its grant arrives (less than the ttl). Default: 0.
+ *
+ * A grant that arrives later is undone, and waiting goes on.
+ */
+onelock_status onelock_client_options_set_min_validity(onelock_client_options *options,
+                                                       int64_t min_validity_ms,
+                                                       onelock_error **error);
+
+/**
+ * Whether each grant draws a fencing token. Default: true.
+ */
+onelock_status onelock_client_options_set_fencing(onelock_client_options *options, bool fencing, onelock_error **error);
+
+/**
+ * The share of the ttl by which the clocks of server and holder may run apart (0 to 0.5). Default: 0.01.
+ *
+ * The holder's lease ends that much earlier than the key on the server, and 2 ms on top.
+ */
+onelock_status onelock_client_options_set_drift_factor(onelock_client_options *options,
+                                                       double drift_factor,
+                                                       onelock_error **error);
+
+/**
+ * Put before every name, once (at most 512 bytes). Default: none.
+ *
+ * It keeps the locks of several programs on one server apart, and lets an access rule name them.
  */
 onelock_status onelock_client_options_set_prefix(onelock_client_options *options,
                                                  const char *prefix,
@@ -696,118 +765,81 @@ onelock_status onelock_client_options_set_prefix(onelock_client_options *options
                                                  onelock_error **error);
 
 /**
- * Length of a lease, 10 ms to one year. Default: 30 s.
- */
-onelock_status onelock_client_options_set_ttl(onelock_client_options *options, int64_t ttl_ms, onelock_error **error);
-
-/**
- * Whether leases are renewed in the background. Default: true.
- */
-onelock_status onelock_client_options_set_auto_renew(onelock_client_options *options,
-                                                     bool auto_renew,
-                                                     onelock_error **error);
-
-/**
- * How long a lock stays taken at least, counted from the start of the hold and at most the ttl: a lease that is given
- * back earlier leaves the key standing for the rest. Default: 0.
- */
-onelock_status onelock_client_options_set_min_hold(onelock_client_options *options,
-                                                   int64_t min_hold_ms,
-                                                   onelock_error **error);
-
-/**
- * After this long a lease is lost however healthy. Default: no limit.
- */
-onelock_status onelock_client_options_set_max_hold(onelock_client_options *options,
-                                                   int64_t max_hold_ms,
-                                                   onelock_error **error);
-
-/**
- * The share of the ttl that clocks may run apart, 0 to 0.5. Default: 0.01 (and 2 ms on top).
- */
-onelock_status onelock_client_options_set_drift_factor(onelock_client_options *options,
-                                                       double drift_factor,
-                                                       onelock_error **error);
-
-/**
- * How much longer than the lease a key lives on the server: after an unclean end the next holder waits that much
- * longer. Default: none.
- */
-onelock_status onelock_client_options_set_lock_delay(onelock_client_options *options,
-                                                     int64_t lock_delay_ms,
-                                                     onelock_error **error);
-
-/**
- * A grant that arrives with less than this left is not a grant. Default: none.
- */
-onelock_status onelock_client_options_set_min_validity(onelock_client_options *options,
-                                                       int64_t min_validity_ms,
-                                                       onelock_error **error);
-
-/**
- * Whether grants carry fencing tokens. Default: true.
- */
-onelock_status onelock_client_options_set_fencing(onelock_client_options *options, bool fencing, onelock_error **error);
-
-/**
- * Refuse to connect to a server whose fencing tokens are weaker than this `ONELOCK_GRADE_`. Default:
+ * The weakest grade of fencing tokens: `None`, `BestEffort`, `ClockBounded` or `Strict`. Default:
  * `ONELOCK_GRADE_NONE`.
+ *
+ * A server with a weaker grade is refused when the client connects.
  */
 onelock_status onelock_client_options_set_min_fencing_grade(onelock_client_options *options,
-                                                            uint32_t min_grade,
+                                                            uint32_t min_fencing_grade,
                                                             onelock_error **error);
 
 /**
- * Time limit of making a connection. Default: 2 s.
- */
-onelock_status onelock_client_options_set_connect_timeout(onelock_client_options *options,
-                                                          int64_t connect_timeout_ms,
-                                                          onelock_error **error);
-
-/**
- * Time limit of one request. Default: 1 s.
- */
-onelock_status onelock_client_options_set_request_timeout(onelock_client_options *options,
-                                                          int64_t request_timeout_ms,
-                                                          onelock_error **error);
-
-/**
- * Time limit of `onelock_client_close`. Default: 1 s.
- */
-onelock_status onelock_client_options_set_close_timeout(onelock_client_options *options,
-                                                        int64_t close_timeout_ms,
-                                                        onelock_error **error);
-
-/**
- * How long an acquire without a limit puts up with a server that cannot be reached. Default: 30 s.
- */
-onelock_status onelock_client_options_set_unreachable_limit(onelock_client_options *options,
-                                                            int64_t unreachable_limit_ms,
-                                                            onelock_error **error);
-
-/**
- * Free text that names this client in `CLIENT LIST` and in inspection; 128 bytes at most. Default: none.
+ * Names this client in `CLIENT LIST` and in inspection (at most 128 bytes, no control characters). Default: none.
  */
 onelock_status onelock_client_options_set_label(onelock_client_options *options,
                                                 const char *label,
                                                 onelock_error **error);
 
 /**
- * Whether holds carry label, process id, host and time for `onelock_client_inspect`. Default: false.
+ * Whether a hold stores label, process, host and time for inspection. Default: false.
+ *
+ * Everybody who may read the key can read them.
  */
 onelock_status onelock_client_options_set_inspectable(onelock_client_options *options,
                                                       bool inspectable,
                                                       onelock_error **error);
 
 /**
- * Path of the certificates of the authorities to believe, PEM, for `rediss://`. Default: the system's.
+ * Names of warnings about the server that are not logged, such as `persistence replicas`. Default: none.
+ *
+ * A name stands in brackets at the end of its warning. Names are separated by spaces or commas.
+ */
+onelock_status onelock_client_options_set_accepted_warnings(onelock_client_options *options,
+                                                            const char *accepted_warnings,
+                                                            onelock_error **error);
+
+/**
+ * Time limit of making a connection, name resolution and TLS included (at least 1 ms). Default: 2 s.
+ */
+onelock_status onelock_client_options_set_connect_timeout(onelock_client_options *options,
+                                                          int64_t connect_timeout_ms,
+                                                          onelock_error **error);
+
+/**
+ * Time limit of one request (at least 1 ms). Default: 1 s.
+ *
+ * A connection that is slower is closed.
+ */
+onelock_status onelock_client_options_set_request_timeout(onelock_client_options *options,
+                                                          int64_t request_timeout_ms,
+                                                          onelock_error **error);
+
+/**
+ * Time limit of closing the client (at least 1 ms). Default: 1 s.
+ */
+onelock_status onelock_client_options_set_close_timeout(onelock_client_options *options,
+                                                        int64_t close_timeout_ms,
+                                                        onelock_error **error);
+
+/**
+ * How long an acquire without a time limit retries an unreachable server (at least 1 ms). Default: 30 s.
+ */
+onelock_status onelock_client_options_set_unreachable_limit(onelock_client_options *options,
+                                                            int64_t unreachable_limit_ms,
+                                                            onelock_error **error);
+
+/**
+ * File with the certificates of the trusted authorities, PEM, for TLS. Default: the system's.
  */
 onelock_status onelock_client_options_set_ca_file(onelock_client_options *options,
                                                   const char *ca_file,
                                                   onelock_error **error);
 
 /**
- * Paths of this client's certificate and private key, PEM, for servers that ask for one. Default: none.
+ * Files with this client's certificate and private key, PEM. Default: none.
+ *
+ * They are for servers that ask for them. Set both.
  */
 onelock_status onelock_client_options_set_client_certificate(onelock_client_options *options,
                                                              const char *cert_file,
@@ -815,91 +847,90 @@ onelock_status onelock_client_options_set_client_certificate(onelock_client_opti
                                                              onelock_error **error);
 
 /**
- * Believe any certificate. Only for experiments; says so in a warning. Default: false.
+ * Whether any certificate is accepted; for experiments only. Default: false.
+ *
+ * Anybody in between can then read and take locks. The client logs a warning.
  */
 onelock_status onelock_client_options_set_tls_insecure(onelock_client_options *options,
                                                        bool tls_insecure,
                                                        onelock_error **error);
 
 /**
- * How releases of locks in a cluster are announced and heard: an `ONELOCK_NOTIFY_`. Default: `ONELOCK_NOTIFY_AUTO`.
+ * How a cluster's releases are announced: `auto`, `classic`, `sharded` or `both`. Default: `ONELOCK_NOTIFY_AUTO`.
  */
 onelock_status onelock_client_options_set_notify(onelock_client_options *options,
                                                  uint32_t notify,
                                                  onelock_error **error);
 
 /**
- * How many replicas must confirm a grant before it counts. Makes the loss of a lock in a failover less likely and does
- * not exclude it. Default: 0, none.
+ * How many replicas must confirm a grant, with `WAIT`; a grant that fewer confirm is undone. Default: 0.
+ *
+ * The loss of a lock in a failover becomes less likely, but it is not excluded.
  */
 onelock_status onelock_client_options_set_min_replicas(onelock_client_options *options,
                                                        uint32_t min_replicas,
                                                        onelock_error **error);
 
 /**
- * How long replicas may take to confirm a grant. Default: 1 s.
+ * Time limit of the confirmation by replicas (at least 1 ms). Default: 1 s.
  */
 onelock_status onelock_client_options_set_replica_timeout(onelock_client_options *options,
                                                           int64_t replica_timeout_ms,
                                                           onelock_error **error);
 
 /**
- * Redlock: how long one server may take for one request before it counts as absent. At least 1 ms, not above the request
- * timeout. Default: 200 ms.
- */
-onelock_status onelock_client_options_set_node_timeout(onelock_client_options *options,
-                                                       int64_t node_timeout_ms,
-                                                       onelock_error **error);
-
-/**
- * Redlock: how long a server that was started anew without its data does not vote; longer than any lease on these
- * servers. 0 switches it off. Default: the larger of 60 s and twice the ttl.
- */
-onelock_status onelock_client_options_set_quarantine(onelock_client_options *options,
-                                                     int64_t quarantine_ms,
-                                                     onelock_error **error);
-
-/**
- * Warnings about the server that are not to be logged, by their names in brackets, separated by spaces or commas, such as
- * `persistence replicas`. Default: none.
- */
-onelock_status onelock_client_options_set_accepted_warnings(onelock_client_options *options,
-                                                            const char *accepted_warnings,
-                                                            onelock_error **error);
-
-/**
- * The user that Sentinels know, if they have users of their own. Default: their default user.
+ * User name for the Sentinels; the one in the address is the master's. Default: their default user.
  */
 onelock_status onelock_client_options_set_sentinel_username(onelock_client_options *options,
                                                             const char *sentinel_username,
                                                             onelock_error **error);
 
 /**
- * The password that Sentinels ask for; the one in the address is the master's. Default: none.
+ * Password for the Sentinels; the one in the address is the master's. Default: none.
  */
 onelock_status onelock_client_options_set_sentinel_password(onelock_client_options *options,
                                                             const char *sentinel_password,
                                                             onelock_error **error);
 
 /**
- * Whether Sentinels are spoken to over TLS, with the same certificate files. Default: false.
+ * Whether connections to Sentinels use TLS, with the same certificate files. Default: false.
  */
 onelock_status onelock_client_options_set_sentinel_tls(onelock_client_options *options,
                                                        bool sentinel_tls,
                                                        onelock_error **error);
 
 /**
- * Who gives user name and password of each new connection, for services whose passwords are tokens that end after a while.
- * Default: what the address says; both at once are refused when a client is made.
+ * Redlock: time limit of one request to one server (at least 1 ms, at most the `request_timeout`). Default: 200 ms.
  *
- * Asked anew for every connection to a server, and never for one that is open; Sentinels have
- * `onelock_client_options_set_sentinel_password`. A connection waits for the answer within its time limit. When there is
- * none, or the request is failed or freed, the call says `ONELOCK_ERR_UNAVAILABLE`, and the next connection asks again.
+ * A server that is slower counts as absent.
+ */
+onelock_status onelock_client_options_set_node_timeout(onelock_client_options *options,
+                                                       int64_t node_timeout_ms,
+                                                       onelock_error **error);
+
+/**
+ * Redlock: how long a server that restarted without its data does not vote. Default: twice the ttl, at least 60 s.
  *
- * `callback` may be called until the options, every client made with them, and their locks and leases are freed and the
- * connections have ended. Then `destroy` is called with `user_data`, unless it is `NULL`; also when another callback takes
- * its place. It is not called when this function fails, at the end of the program, or in a forked child for what its
- * parent set. The callback must not use a client that it is to give credentials for: that call would wait for itself.
+ * It must be longer than any lease on these servers. 0 switches it off.
+ */
+onelock_status onelock_client_options_set_quarantine(onelock_client_options *options,
+                                                     int64_t quarantine_ms,
+                                                     onelock_error **error);
+
+/**
+ * A callback that gives user name and password of each new connection, for passwords that expire. Default: what the
+ * address says; both at once are refused when a client is made.
+ *
+ * It is called for every new connection to a server, not for open ones; Sentinels have
+ * `onelock_client_options_set_sentinel_password`. A connection waits for the answer within its time limit. Without an
+ * answer, or when the request is failed or freed, the call returns `ONELOCK_ERR_UNAVAILABLE`, and the next connection
+ * calls it again.
+ *
+ * `callback` may be called until the options, every client made with them, and their locks and leases are freed and
+ * the connections have ended. Then `destroy` is called with `user_data`, unless it is `NULL`; also when another
+ * callback replaces it. It is not called when this function fails, at the end of the program, or in a forked child for
+ * a callback of its parent. The callback must not use a client for which it gives credentials: that call would wait
+ * for itself.
  */
 onelock_status onelock_client_options_set_credentials(onelock_client_options *options,
                                                       onelock_credentials_fn callback,
@@ -908,8 +939,8 @@ onelock_status onelock_client_options_set_credentials(onelock_client_options *op
                                                       onelock_error **error);
 
 /**
- * Answers with a user name, `NULL` or empty for the server's default user, and a password, and frees the request. An
- * answer that comes too late is dropped. With an argument that is refused, the request is not ended.
+ * Answers with a user name, `NULL` or empty for the server's default user, and a password, and frees the request. A
+ * late answer is dropped. If an argument is refused, the request stays open.
  */
 onelock_status onelock_credentials_request_answer(onelock_credentials_request *request,
                                                   const char *username,
@@ -917,486 +948,21 @@ onelock_status onelock_credentials_request_answer(onelock_credentials_request *r
                                                   onelock_error **error);
 
 /**
- * Says why there are no credentials, in words that stand in the error of the call, and frees the request.
+ * Fails the request with a reason, which becomes part of the error of the call, and frees it.
  */
 onelock_status onelock_credentials_request_fail(onelock_credentials_request *request,
                                                 const char *reason,
                                                 onelock_error **error);
 
 /**
- * How long the connection still waits, in milliseconds; 0 when it waits no more, and for a dead handle.
+ * How long the connection still waits, in milliseconds; 0 when it does not wait any more, and for a dead handle.
  */
 int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_request *request);
 
 /**
- * Frees a request that was not answered: there is no connection. NULL and dead handles are left alone.
+ * Frees a request without an answer: the connection fails. Does nothing for NULL and dead handles.
  */
 void onelock_credentials_request_free(onelock_credentials_request *request);
-
-/**
- * The status that the call returned; `ONELOCK_OK` for NULL or a dead handle.
- */
-onelock_status onelock_error_status(const onelock_error *error);
-
-/**
- * The name of the kind of error, such as `Timeout`. Static text; `NULL` for a dead handle.
- */
-const char *onelock_error_kind(const onelock_error *error);
-
-/**
- * The whole message: the lock, what was tried, what was found, and what to do. Never holds a password.
- * Belongs to the error; `NULL` for a dead handle.
- */
-const char *onelock_error_message(const onelock_error *error);
-
-/**
- * The name of the lock, bytes that are not printable escaped; `NULL` when no lock is concerned. Belongs to the error.
- */
-const char *onelock_error_lock_name(const onelock_error *error);
-
-/**
- * What was tried, in a few words: `acquire`, `extend`, `connect` ... Belongs to the error; `NULL` for a dead handle.
- */
-const char *onelock_error_tried(const onelock_error *error);
-
-/**
- * What was found, without the lock's name and the hint. Belongs to the error; `NULL` for a dead handle.
- */
-const char *onelock_error_detail(const onelock_error *error);
-
-/**
- * How many servers had something to say.
- */
-size_t onelock_error_cause_count(const onelock_error *error);
-
-/**
- * What one server said; `NULL` when `index` is too high. Belongs to the error.
- */
-const char *onelock_error_cause(const onelock_error *error, size_t index);
-
-/**
- * Whether the same call may succeed later without anybody changing anything.
- */
-bool onelock_error_is_retryable(const onelock_error *error);
-
-/**
- * Frees the error and its texts. NULL and dead handles are left alone.
- */
-void onelock_error_free(onelock_error *error);
-
-/**
- * How strong fencing tokens of this server are: an `ONELOCK_GRADE_`.
- */
-uint32_t onelock_facts_grade(const onelock_facts *facts);
-
-/**
- * The server's name and version for people, such as `valkey 9.1.0`. Belongs to the facts; `NULL` for a dead handle.
- */
-const char *onelock_facts_server(const onelock_facts *facts);
-
-/**
- * How many things break locks on this server.
- */
-size_t onelock_facts_warning_count(const onelock_facts *facts);
-
-/**
- * One of them, a sentence for people; `NULL` when `index` is too high. Belongs to the facts.
- */
-const char *onelock_facts_warning(const onelock_facts *facts, size_t index);
-
-/**
- * Frees the facts and their texts. NULL and dead handles are left alone.
- */
-void onelock_facts_free(onelock_facts *facts);
-
-/**
- * A gate that continues from `highest`: 0 for a new one, or what a resource has stored. One gate guards one lock name.
- * `NULL` when there is no room for another handle. Free it with `onelock_gate_free`.
- */
-onelock_gate *onelock_gate_new(uint64_t highest);
-
-/**
- * Whether the token may pass: none higher was seen. False for a dead handle. Never blocks.
- */
-bool onelock_gate_admit(const onelock_gate *gate, uint64_t token);
-
-/**
- * The highest token seen, 0 for none: to be stored beside the resource.
- */
-uint64_t onelock_gate_highest(const onelock_gate *gate);
-
-/**
- * Frees the gate. NULL and dead handles are left alone.
- */
-void onelock_gate_free(onelock_gate *gate);
-
-/**
- * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
- */
-uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
-
-/**
- * How often the holder has entered.
- */
-uint64_t onelock_inspection_hold_count(const onelock_inspection *inspection);
-
-/**
- * What is left of the holder's time to live on the server, in milliseconds; -1 for a foreign key without one.
- */
-int64_t onelock_inspection_ttl_left_ms(const onelock_inspection *inspection);
-
-/**
- * The fencing token of the present hold; 0 for none.
- */
-uint64_t onelock_inspection_fencing_token(const onelock_inspection *inspection);
-
-/**
- * Whether the holder told who it is: it is a client of this library with `inspectable` set.
- */
-bool onelock_inspection_has_owner(const onelock_inspection *inspection);
-
-/**
- * The label of the holder's client; `NULL` when it did not tell. Belongs to the inspection.
- */
-const char *onelock_inspection_owner_label(const onelock_inspection *inspection);
-
-/**
- * The name of the holder's host; `NULL` when it did not tell. Belongs to the inspection.
- */
-const char *onelock_inspection_owner_host(const onelock_inspection *inspection);
-
-/**
- * The holder's process id; 0 when it did not tell.
- */
-uint32_t onelock_inspection_owner_pid(const onelock_inspection *inspection);
-
-/**
- * When it was granted: wall clock, milliseconds since 1970; 0 when the holder did not tell.
- */
-uint64_t onelock_inspection_owner_since_ms(const onelock_inspection *inspection);
-
-/**
- * Frees the inspection and its texts. NULL and dead handles are left alone.
- */
-void onelock_inspection_free(onelock_inspection *inspection);
-
-/**
- * Whether this handle holds the lock right now: not released, not lost, same process, deadline ahead. False for NULL
- * and dead handles.
- *
- * No lock, no I/O: a table look-up, an atomic load and a look at the clock. Callable from everywhere but signal
- * handlers.
- */
-bool onelock_lease_is_held(const onelock_lease *lease);
-
-/**
- * The fencing token of this hold: give it to the protected resource. 0 when fencing is off. Grows with every grant of
- * the name; below 2^53.
- */
-uint64_t onelock_lease_fencing_token(const onelock_lease *lease);
-
-/**
- * How strong the fencing token is, as far as the server's configuration tells: an `ONELOCK_GRADE_`.
- */
-uint32_t onelock_lease_fencing_grade(const onelock_lease *lease);
-
-/**
- * What is left until the deadline if nothing is renewed, in milliseconds; 0 when it is not held.
- */
-int64_t onelock_lease_remaining_ms(const onelock_lease *lease);
-
-/**
- * Why the lease was lost, an `ONELOCK_LOSS_`; `ONELOCK_LOSS_NONE` when it was not.
- */
-uint32_t onelock_lease_loss(const onelock_lease *lease);
-
-/**
- * `ONELOCK_ERR_LOST`, with an error that says why, if the lease was lost; `ONELOCK_OK` while it is held and when it was
- * released. No I/O.
- *
- * For the end of a piece of work: release, then ask this. A release that finds the hold gone before its deadline is a
- * loss.
- */
-onelock_status onelock_lease_check_loss(const onelock_lease *lease, onelock_error **error);
-
-/**
- * How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.
- */
-uint64_t onelock_lease_hold_count(const onelock_lease *lease);
-
-/**
- * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
- */
-uint32_t onelock_lease_kind(const onelock_lease *lease);
-
-/**
- * The name that is locked, not NUL-terminated; it belongs to the lease.
- */
-onelock_status onelock_lease_name(const onelock_lease *lease,
-                                  const char **name,
-                                  size_t *name_length,
-                                  onelock_error **error);
-
-/**
- * Sets the one loss callback of this lease, in place of the one before; `NULL` takes it away. It is called once, at
- * once if the lease is lost already.
- *
- * Runs on a thread kept for callbacks. Waits for a callback that is running, so that the old one is never called after
- * this has returned, unless it is called from that callback itself.
- */
-onelock_status onelock_lease_on_lost(const onelock_lease *lease,
-                                     onelock_lost_fn callback,
-                                     void *user_data,
-                                     onelock_error **error);
-
-/**
- * Sets the one callback for renewals that were missed while the lease is still valid; `NULL` takes it away. Otherwise
- * as `onelock_lease_on_lost`.
- */
-onelock_status onelock_lease_on_jeopardy(const onelock_lease *lease,
-                                         onelock_jeopardy_fn callback,
-                                         void *user_data,
-                                         onelock_error **error);
-
-/**
- * A file descriptor that becomes readable when the lease is lost, for `poll` and the like. Always the same one.
- *
- * It belongs to the lease: do not read, write or close it, and stop watching it before the lease is freed.
- */
-onelock_status onelock_lease_lost_fd(const onelock_lease *lease, int *fd, onelock_error **error);
-
-/**
- * Waits for the loss of the lease, at most `wait_ms` (-1: as long as it takes, which is for ever if it is released).
- * Writes `ONELOCK_LOSS_NONE` when it has not been lost by then.
- */
-onelock_status onelock_lease_wait_lost(const onelock_lease *lease,
-                                       int64_t wait_ms,
-                                       uint32_t *reason,
-                                       onelock_error **error);
-
-/**
- * Makes the lease last `ttl_ms` from now, unless it lasts longer already: sets, never adds, never shortens.
- *
- * From 10 ms to one year. With automatic renewal it goes on with the longer of both lengths. One round trip; returns
- * within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when there is nothing
- * to extend; `ONELOCK_ERR_UNAVAILABLE` when no server answered (the deadline stays where it was).
- */
-onelock_status onelock_lease_extend(const onelock_lease *lease, int64_t ttl_ms, onelock_error **error);
-
-/**
- * Gives the lock back and tells what the server found. Idempotent; one round trip, within `request_timeout`.
- *
- * `outcome` may be `NULL`; it is written an `ONELOCK_RELEASED`, `ONELOCK_ALREADY_EXPIRED`, `ONELOCK_ALREADY_RELEASED` or
- * `ONELOCK_UNCONFIRMED`, none of which is an error. The only error about a living lease is `ONELOCK_ERR_FORKED`.
- */
-onelock_status onelock_lease_release(const onelock_lease *lease,
-                                     uint32_t *outcome,
-                                     onelock_error **error);
-
-/**
- * Hands the lease to another process: this handle holds nothing from now on and sends nothing; the proof is for
- * `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Whoever attaches first has the lock. A release of
- * this handle sends nothing and finds `ONELOCK_ALREADY_RELEASED`. Free the proof with `onelock_proof_free`.
- */
-onelock_status onelock_lease_detach(const onelock_lease *lease,
-                                    onelock_proof **proof,
-                                    onelock_error **error);
-
-/**
- * Frees the lease. What is still held is given back in the background; it does not wait for that. Waits for a callback
- * of this lease that is running, so that none is called after this has returned; called from such a callback it takes
- * effect when that returns. NULL and dead handles are left alone. In a forked child it sends nothing.
- */
-void onelock_lease_free(onelock_lease *lease);
-
-/**
- * A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
- * `onelock_lock_free`.
- *
- * A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock. A length that was counted wrong names another
- * lock: for names without a NUL in them there is `onelock_lock_new_str`.
- */
-onelock_status onelock_lock_new(const onelock_client *client,
-                                uint32_t lock_kind,
-                                const char *name,
-                                size_t name_length,
-                                const onelock_lock_options *options,
-                                onelock_lock **lock,
-                                onelock_error **error);
-
-/**
- * As `onelock_lock_new`, for a name that ends with a NUL, which does not belong to it.
- */
-onelock_status onelock_lock_new_str(const onelock_client *client,
-                                    uint32_t lock_kind,
-                                    const char *name,
-                                    const onelock_lock_options *options,
-                                    onelock_lock **lock,
-                                    onelock_error **error);
-
-/**
- * Waits until the lock is held. Release the lease with `onelock_lease_release`, free it with `onelock_lease_free`.
- *
- * `wait_ms`: -1 waits as long as it takes, 0 tries once (`ONELOCK_ERR_BUSY` when somebody holds it), a positive number
- * waits that long (`ONELOCK_ERR_TIMEOUT`). `cancel` may be `NULL`; a used token ends the wait with
- * `ONELOCK_ERR_CANCELLED`, and nothing is left held.
- *
- * Returns within `wait_ms` + `connect_timeout` + 2 x `request_timeout` whatever the network does. Without a limit a
- * server that cannot be reached is tried again for `unreachable_limit` (30 s).
- */
-onelock_status onelock_lock_acquire(const onelock_lock *lock,
-                                    int64_t wait_ms,
-                                    const onelock_cancel *cancel,
-                                    onelock_lease **lease,
-                                    onelock_error **error);
-
-/**
- * One try, one round trip: `ONELOCK_ERR_BUSY` when somebody else holds it. Otherwise as `onelock_lock_acquire`.
- */
-onelock_status onelock_lock_try_acquire(const onelock_lock *lock, onelock_lease **lease, onelock_error **error);
-
-/**
- * Begins to acquire and returns at once, for event loops. `wait_ms` as in `onelock_lock_acquire`.
- *
- * Wait with `onelock_acquisition_fd` or `onelock_acquisition_on_ready`, then call `onelock_acquisition_finish`. Free
- * it with `onelock_acquisition_free`, which cancels what has not ended.
- */
-onelock_status onelock_lock_acquire_start(const onelock_lock *lock,
-                                          int64_t wait_ms,
-                                          onelock_acquisition **acquisition,
-                                          onelock_error **error);
-
-/**
- * Goes on with a hold that another process gave away with `onelock_lease_detach`. The lock's ttl counts from here.
- *
- * `proof` is its text, NUL-terminated. The server exchanges the token of the hold for a new one, so a proof attaches once,
- * however often it arrives; the fencing token stays the same (Redlock: it may be higher). `ONELOCK_ERR_LOST` when the hold
- * has ended meanwhile, or somebody has attached with this proof before. After an error that leaves it open whether the
- * server did it, such as `ONELOCK_ERR_UNAVAILABLE`, the hold is given back if it did.
- */
-onelock_status onelock_lock_attach(const onelock_lock *lock,
-                                   const char *proof,
-                                   onelock_lease **lease,
-                                   onelock_error **error);
-
-/**
- * Whether anybody holds it, this client included. One round trip.
- */
-onelock_status onelock_lock_is_locked(const onelock_lock *lock, bool *is_locked, onelock_error **error);
-
-/**
- * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
- */
-uint32_t onelock_lock_kind(const onelock_lock *lock);
-
-/**
- * The name as it was given, not NUL-terminated; it belongs to the lock.
- */
-onelock_status onelock_lock_name(const onelock_lock *lock,
-                                 const char **name,
-                                 size_t *name_length,
-                                 onelock_error **error);
-
-/**
- * Frees the lock. Leases go on. NULL and dead handles are left alone.
- */
-void onelock_lock_free(onelock_lock *lock);
-
-/**
- * All options at the client's values. `NULL` when there is no room for another handle. Free them with
- * `onelock_lock_options_free`; locks that were made with them keep them.
- */
-onelock_lock_options *onelock_lock_options_new(void);
-
-/**
- * Frees the options. NULL and dead handles are left alone.
- */
-void onelock_lock_options_free(onelock_lock_options *options);
-
-/**
- * The length of the lease, from 10 ms to one year.
- */
-onelock_status onelock_lock_options_set_ttl(onelock_lock_options *options, int64_t ttl_ms, onelock_error **error);
-
-/**
- * Whether the lease is renewed in the background until it is released; false gives a fixed lease of `ttl`.
- */
-onelock_status onelock_lock_options_set_auto_renew(onelock_lock_options *options,
-                                                   bool auto_renew,
-                                                   onelock_error **error);
-
-/**
- * How long the lock stays taken at least, counted from the start of the hold and at most the ttl: a lease that is given
- * back earlier, in whatever way, leaves the key standing for the rest, nobody's. With `onelock_lock_try_acquire` only one
- * of many machines runs each tick of a job, although their clocks differ.
- */
-onelock_status onelock_lock_options_set_min_hold(onelock_lock_options *options,
-                                                 int64_t min_hold_ms,
-                                                 onelock_error **error);
-
-/**
- * After this long renewal stops and the lease is lost with `ONELOCK_LOSS_MAX_HOLD`: bounds a hung holder.
- */
-onelock_status onelock_lock_options_set_max_hold(onelock_lock_options *options,
-                                                 int64_t max_hold_ms,
-                                                 onelock_error **error);
-
-/**
- * How much longer than the lease the key lives on the server.
- */
-onelock_status onelock_lock_options_set_lock_delay(onelock_lock_options *options,
-                                                   int64_t lock_delay_ms,
-                                                   onelock_error **error);
-
-/**
- * A grant that arrives with less than this left is not a grant.
- */
-onelock_status onelock_lock_options_set_min_validity(onelock_lock_options *options,
-                                                     int64_t min_validity_ms,
-                                                     onelock_error **error);
-
-/**
- * Whether grants carry a fencing token.
- */
-onelock_status onelock_lock_options_set_fencing(onelock_lock_options *options, bool fencing, onelock_error **error);
-
-/**
- * The renewal period, a third of the ttl by itself. For tests only.
- */
-onelock_status onelock_lock_options_set_renew_every(onelock_lock_options *options,
-                                                    int64_t renew_every_ms,
-                                                    onelock_error **error);
-
-/**
- * Who re-enters; only for `ONELOCK_KIND_REENTRANT`. Without an owner every acquire is its own.
- */
-onelock_status onelock_lock_options_set_owner(onelock_lock_options *options,
-                                              const onelock_owner *owner,
-                                              onelock_error **error);
-
-/**
- * The loss callback that every lease of the lock begins with; see `onelock_lease_on_lost`. `NULL` takes it away.
- */
-onelock_status onelock_lock_options_set_on_lost(onelock_lock_options *options,
-                                                onelock_lost_fn callback,
-                                                void *user_data,
-                                                onelock_error **error);
-
-/**
- * The jeopardy callback that every lease of the lock begins with; see `onelock_lease_on_jeopardy`. `NULL` takes it away.
- */
-onelock_status onelock_lock_options_set_on_jeopardy(onelock_lock_options *options,
-                                                    onelock_jeopardy_fn callback,
-                                                    void *user_data,
-                                                    onelock_error **error);
-
-/**
- * Sets the one function of the process that is given what the library logs, up to this `ONELOCK_LOG_` level, in place
- * of the one before; `NULL` takes it away.
- *
- * Waits for a call that is running, so that the old function is never called after this has returned.
- */
-onelock_status onelock_log_set(uint32_t level, onelock_log_fn callback, void *user_data, onelock_error **error);
 
 /**
  * The name of a kind of lock: `lock`, `reentrant_lock`; `NULL` for another number. Static text.
@@ -1421,28 +987,490 @@ const char *onelock_loss_name(uint32_t reason);
 const char *onelock_release_name(uint32_t outcome);
 
 /**
- * An owner that equals nobody else. `NULL` when there is no room for another handle. Free it with
+ * The status that the call returned; `ONELOCK_OK` for NULL or a dead handle.
+ */
+onelock_status onelock_error_status(const onelock_error *error);
+
+/**
+ * The name of the kind of error, such as `Timeout`. Static text; `NULL` for a dead handle.
+ */
+const char *onelock_error_kind(const onelock_error *error);
+
+/**
+ * The message: the lock, the call, what was found, and what to do. It never contains a password. It belongs to the
+ * error; `NULL` for a dead handle.
+ */
+const char *onelock_error_message(const onelock_error *error);
+
+/**
+ * The name of the lock, unprintable bytes escaped; `NULL` when the error concerns no lock. It belongs to the error.
+ */
+const char *onelock_error_lock_name(const onelock_error *error);
+
+/**
+ * The call that failed, in a few words: `acquire`, `extend`, `connect` ... It belongs to the error; `NULL` for a dead
+ * handle.
+ */
+const char *onelock_error_tried(const onelock_error *error);
+
+/**
+ * What was found, without the name of the lock and the hint. It belongs to the error; `NULL` for a dead handle.
+ */
+const char *onelock_error_detail(const onelock_error *error);
+
+/**
+ * The number of answers of servers.
+ */
+size_t onelock_error_cause_count(const onelock_error *error);
+
+/**
+ * The answer of one server; `NULL` when `index` is too high. It belongs to the error.
+ */
+const char *onelock_error_cause(const onelock_error *error, size_t index);
+
+/**
+ * Whether the same call may succeed later, without any change.
+ */
+bool onelock_error_is_retryable(const onelock_error *error);
+
+/**
+ * Frees the error and its texts. Does nothing for NULL and dead handles.
+ */
+void onelock_error_free(onelock_error *error);
+
+/**
+ * The grade of fencing tokens of this server: an `ONELOCK_GRADE_`.
+ */
+uint32_t onelock_facts_grade(const onelock_facts *facts);
+
+/**
+ * The server's name and version, such as `valkey 9.1.0`. It belongs to the facts; `NULL` for a dead handle.
+ */
+const char *onelock_facts_server(const onelock_facts *facts);
+
+/**
+ * The number of settings of this server that can break locks.
+ */
+size_t onelock_facts_warning_count(const onelock_facts *facts);
+
+/**
+ * One of them, as a sentence; `NULL` when `index` is too high. It belongs to the facts.
+ */
+const char *onelock_facts_warning(const onelock_facts *facts, size_t index);
+
+/**
+ * Frees the facts and their texts. Does nothing for NULL and dead handles.
+ */
+void onelock_facts_free(onelock_facts *facts);
+
+/**
+ * A gate that continues from `highest`: 0 for a new one, or what the resource has stored. One gate is for one lock
+ * name. `NULL` when there is no room for another handle. Free it with `onelock_gate_free`.
+ */
+onelock_gate *onelock_gate_new(uint64_t highest);
+
+/**
+ * Whether the token is allowed: none higher was seen. False for a dead handle. Never blocks.
+ */
+bool onelock_gate_admit(const onelock_gate *gate, uint64_t token);
+
+/**
+ * The highest token seen, 0 for none. Store it with the resource.
+ */
+uint64_t onelock_gate_highest(const onelock_gate *gate);
+
+/**
+ * Frees the gate. Does nothing for NULL and dead handles.
+ */
+void onelock_gate_free(onelock_gate *gate);
+
+/**
+ * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+ */
+uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
+
+/**
+ * The hold count of the holder.
+ */
+uint64_t onelock_inspection_hold_count(const onelock_inspection *inspection);
+
+/**
+ * Time to live of the key on the server, in milliseconds; -1 for a foreign key without one.
+ */
+int64_t onelock_inspection_ttl_left_ms(const onelock_inspection *inspection);
+
+/**
+ * The fencing token of the present hold; 0 for none.
+ */
+uint64_t onelock_inspection_fencing_token(const onelock_inspection *inspection);
+
+/**
+ * Whether the holder is known: it is a client of this library with `inspectable` set.
+ */
+bool onelock_inspection_has_owner(const onelock_inspection *inspection);
+
+/**
+ * The label of the holder's client; `NULL` when it is not known. It belongs to the inspection.
+ */
+const char *onelock_inspection_owner_label(const onelock_inspection *inspection);
+
+/**
+ * The name of the holder's host; `NULL` when it is not known. It belongs to the inspection.
+ */
+const char *onelock_inspection_owner_host(const onelock_inspection *inspection);
+
+/**
+ * The holder's process id; 0 when it is not known.
+ */
+uint32_t onelock_inspection_owner_pid(const onelock_inspection *inspection);
+
+/**
+ * When it was granted: wall clock, milliseconds since 1970; 0 when it is not known.
+ */
+uint64_t onelock_inspection_owner_since_ms(const onelock_inspection *inspection);
+
+/**
+ * Frees the inspection and its texts. Does nothing for NULL and dead handles.
+ */
+void onelock_inspection_free(onelock_inspection *inspection);
+
+/**
+ * Whether this handle holds the lock now: not released, not lost, same process, before the deadline. False for NULL
+ * and dead handles.
+ *
+ * Without locks and I/O: a table look-up, an atomic load and a clock reading. May be called everywhere but in signal
+ * handlers.
+ */
+bool onelock_lease_is_held(const onelock_lease *lease);
+
+/**
+ * The fencing token of this hold, for the protected resource. 0 when fencing is off. It grows with every grant of the
+ * name; it is below 2^53.
+ */
+uint64_t onelock_lease_fencing_token(const onelock_lease *lease);
+
+/**
+ * The grade of the fencing token, from the server's configuration: an `ONELOCK_GRADE_`.
+ */
+uint32_t onelock_lease_fencing_grade(const onelock_lease *lease);
+
+/**
+ * The time until the deadline, without further renewals, in milliseconds; 0 when it is not held.
+ */
+int64_t onelock_lease_remaining_ms(const onelock_lease *lease);
+
+/**
+ * Why the lease was lost, an `ONELOCK_LOSS_`; `ONELOCK_LOSS_NONE` when it was not.
+ */
+uint32_t onelock_lease_loss(const onelock_lease *lease);
+
+/**
+ * `ONELOCK_ERR_LOST`, with an error that names the reason, if the lease was lost; `ONELOCK_OK` while it is held and
+ * after a release. No I/O.
+ *
+ * At the end of the work, release, then call this. A release that finds the hold gone before its deadline counts as a
+ * loss.
+ */
+onelock_status onelock_lease_check_loss(const onelock_lease *lease, onelock_error **error);
+
+/**
+ * The hold count of the owner; 1 for a lock that is not reentrant, 0 when it is not held.
+ */
+uint64_t onelock_lease_hold_count(const onelock_lease *lease);
+
+/**
+ * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+ */
+uint32_t onelock_lease_kind(const onelock_lease *lease);
+
+/**
+ * The name of the lock, not NUL-terminated; it belongs to the lease.
+ */
+onelock_status onelock_lease_name(const onelock_lease *lease,
+                                  const char **name,
+                                  size_t *name_length,
+                                  onelock_error **error);
+
+/**
+ * Sets the loss callback of this lease, in place of the one before; `NULL` removes it. It is called once; at once if
+ * the lease is lost already.
+ *
+ * It runs on a thread for callbacks. This function waits for a running callback, so that the former one is never
+ * called after it has returned, unless it is called from that callback itself.
+ */
+onelock_status onelock_lease_on_lost(const onelock_lease *lease,
+                                     onelock_lost_fn callback,
+                                     void *user_data,
+                                     onelock_error **error);
+
+/**
+ * Sets the callback for renewals that were missed while the lease is still valid; `NULL` removes it. Otherwise as
+ * `onelock_lease_on_lost`.
+ */
+onelock_status onelock_lease_on_jeopardy(const onelock_lease *lease,
+                                         onelock_jeopardy_fn callback,
+                                         void *user_data,
+                                         onelock_error **error);
+
+/**
+ * A file descriptor that becomes readable when the lease is lost, for `poll` and similar functions. It is always the
+ * same one.
+ *
+ * It belongs to the lease: do not read, write or close it, and stop watching it before the lease is freed.
+ */
+onelock_status onelock_lease_lost_fd(const onelock_lease *lease, int *fd, onelock_error **error);
+
+/**
+ * Waits for the loss of the lease, at most `wait_ms` (-1: without limit; then it never returns if the lease is
+ * released). Writes `ONELOCK_LOSS_NONE` when it has not been lost by then.
+ */
+onelock_status onelock_lease_wait_lost(const onelock_lease *lease,
+                                       int64_t wait_ms,
+                                       uint32_t *reason,
+                                       onelock_error **error);
+
+/**
+ * Sets the end of the lease to `ttl_ms` from now, unless it ends later already. It never adds or shortens.
+ *
+ * From 10 ms to one year. Automatic renewal continues with the longer of the two lengths. One round trip; returns
+ * within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease is not
+ * held; `ONELOCK_ERR_UNAVAILABLE` when no server answered (the deadline is unchanged).
+ */
+onelock_status onelock_lease_extend(const onelock_lease *lease, int64_t ttl_ms, onelock_error **error);
+
+/**
+ * Releases the lock, and reports what the server found. Idempotent; one round trip, within `request_timeout`.
+ *
+ * `outcome` may be `NULL`; it becomes `ONELOCK_RELEASED`, `ONELOCK_ALREADY_EXPIRED`, `ONELOCK_ALREADY_RELEASED` or
+ * `ONELOCK_UNCONFIRMED`, none of which is an error. The only error for a living lease is `ONELOCK_ERR_FORKED`.
+ */
+onelock_status onelock_lease_release(const onelock_lease *lease, uint32_t *outcome, onelock_error **error);
+
+/**
+ * Detaches the hold for another process: this handle holds nothing from now on; the proof is for
+ * `onelock_lock_attach`. Attach within the ttl; the hold is not renewed meanwhile. The first attach gets the lock. A
+ * release of this handle sends nothing and reports `ONELOCK_ALREADY_RELEASED`. Free the proof with
+ * `onelock_proof_free`.
+ */
+onelock_status onelock_lease_detach(const onelock_lease *lease, onelock_proof **proof, onelock_error **error);
+
+/**
+ * Frees the lease. If it is still held it is released in the background, without waiting. Waits for a running callback
+ * of this lease, so that none is called after this has returned; called from such a callback it takes effect when that
+ * returns. Does nothing for NULL and dead handles. In a forked child it sends nothing.
+ */
+void onelock_lease_free(onelock_lease *lease);
+
+/**
+ * A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
+ * `onelock_lock_free`.
+ *
+ * A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock. A wrong length names another lock: for names
+ * without a NUL there is `onelock_lock_new_str`.
+ */
+onelock_status onelock_lock_new(const onelock_client *client,
+                                uint32_t lock_kind,
+                                const char *name,
+                                size_t name_length,
+                                const onelock_lock_options *options,
+                                onelock_lock **lock,
+                                onelock_error **error);
+
+/**
+ * As `onelock_lock_new`, for a NUL-terminated name.
+ */
+onelock_status onelock_lock_new_str(const onelock_client *client,
+                                    uint32_t lock_kind,
+                                    const char *name,
+                                    const onelock_lock_options *options,
+                                    onelock_lock **lock,
+                                    onelock_error **error);
+
+/**
+ * Waits until the lock is held. Release the lease with `onelock_lease_release`, free it with `onelock_lease_free`.
+ *
+ * `wait_ms`: -1 waits without limit, 0 tries once (`ONELOCK_ERR_BUSY` when it is held), a positive number waits that
+ * long (`ONELOCK_ERR_TIMEOUT`). `cancel` may be `NULL`; when the token is cancelled the wait ends with
+ * `ONELOCK_ERR_CANCELLED`, and nothing is left held.
+ *
+ * Returns within `wait_ms` + `connect_timeout` + 2 x `request_timeout`, whatever the network does. Without a limit an
+ * unreachable server is retried for `unreachable_limit` (30 s).
+ */
+onelock_status onelock_lock_acquire(const onelock_lock *lock,
+                                    int64_t wait_ms,
+                                    const onelock_cancel *cancel,
+                                    onelock_lease **lease,
+                                    onelock_error **error);
+
+/**
+ * One try, one round trip: `ONELOCK_ERR_BUSY` when it is held. Otherwise as `onelock_lock_acquire`.
+ */
+onelock_status onelock_lock_try_acquire(const onelock_lock *lock, onelock_lease **lease, onelock_error **error);
+
+/**
+ * Starts an acquire and returns at once, for event loops. `wait_ms` as in `onelock_lock_acquire`.
+ *
+ * Wait with `onelock_acquisition_fd` or `onelock_acquisition_on_ready`, then call `onelock_acquisition_finish`. Free
+ * it with `onelock_acquisition_free`, which cancels it if it has not ended.
+ */
+onelock_status onelock_lock_acquire_start(const onelock_lock *lock,
+                                          int64_t wait_ms,
+                                          onelock_acquisition **acquisition,
+                                          onelock_error **error);
+
+/**
+ * Takes over a hold that another process detached with `onelock_lease_detach`. The ttl begins now.
+ *
+ * `proof` is its text, NUL-terminated. The server replaces the token of the hold, so a proof attaches only once; the
+ * fencing token stays the same (Redlock: it may be higher). `ONELOCK_ERR_LOST` when the hold has ended, or the proof
+ * was used before. After an error that does not tell whether the server attached, such as `ONELOCK_ERR_UNAVAILABLE`,
+ * the hold is released if it did.
+ */
+onelock_status onelock_lock_attach(const onelock_lock *lock,
+                                   const char *proof,
+                                   onelock_lease **lease,
+                                   onelock_error **error);
+
+/**
+ * Whether the lock is held, by this client or another. One round trip.
+ */
+onelock_status onelock_lock_is_locked(const onelock_lock *lock, bool *is_locked, onelock_error **error);
+
+/**
+ * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
+ */
+uint32_t onelock_lock_kind(const onelock_lock *lock);
+
+/**
+ * The name of the lock, not NUL-terminated; it belongs to the lock.
+ */
+onelock_status onelock_lock_name(const onelock_lock *lock,
+                                 const char **name,
+                                 size_t *name_length,
+                                 onelock_error **error);
+
+/**
+ * Frees the lock. Its leases remain. Does nothing for NULL and dead handles.
+ */
+void onelock_lock_free(onelock_lock *lock);
+
+/**
+ * Options that all have the client's values. `NULL` when there is no room for another handle. Free them with
+ * `onelock_lock_options_free`; locks that were made with them keep a copy.
+ */
+onelock_lock_options *onelock_lock_options_new(void);
+
+/**
+ * Frees the options. Does nothing for NULL and dead handles.
+ */
+void onelock_lock_options_free(onelock_lock_options *options);
+
+/**
+ * The renewal period; by default a third of the ttl. For tests only.
+ */
+onelock_status onelock_lock_options_set_renew_every(onelock_lock_options *options,
+                                                    int64_t renew_every_ms,
+                                                    onelock_error **error);
+
+/**
+ * The owner; only for `ONELOCK_KIND_REENTRANT`. Without it every acquire has an owner of its own.
+ */
+onelock_status onelock_lock_options_set_owner(onelock_lock_options *options,
+                                              const onelock_owner *owner,
+                                              onelock_error **error);
+
+/**
+ * The loss callback of every lease of the lock; see `onelock_lease_on_lost`. `NULL` removes it.
+ */
+onelock_status onelock_lock_options_set_on_lost(onelock_lock_options *options,
+                                                onelock_lost_fn callback,
+                                                void *user_data,
+                                                onelock_error **error);
+
+/**
+ * The jeopardy callback of every lease of the lock; see `onelock_lease_on_jeopardy`. `NULL` removes it.
+ */
+onelock_status onelock_lock_options_set_on_jeopardy(onelock_lock_options *options,
+                                                    onelock_jeopardy_fn callback,
+                                                    void *user_data,
+                                                    onelock_error **error);
+
+/**
+ * Length of a lease: how long others wait after a crash of the holder (10 ms to one year).
+ */
+onelock_status onelock_lock_options_set_ttl(onelock_lock_options *options, int64_t ttl_ms, onelock_error **error);
+
+/**
+ * Whether leases are renewed in the background, every third of the ttl, until they are released.
+ */
+onelock_status onelock_lock_options_set_auto_renew(onelock_lock_options *options,
+                                                   bool auto_renew,
+                                                   onelock_error **error);
+
+/**
+ * How long a lock stays taken at least, even if it is released earlier (at most the ttl).
+ */
+onelock_status onelock_lock_options_set_min_hold(onelock_lock_options *options,
+                                                 int64_t min_hold_ms,
+                                                 onelock_error **error);
+
+/**
+ * The longest time a lease may be held; then renewal stops and the lease is lost (at least 1 ms).
+ */
+onelock_status onelock_lock_options_set_max_hold(onelock_lock_options *options,
+                                                 int64_t max_hold_ms,
+                                                 onelock_error **error);
+
+/**
+ * How much longer than the lease the key lives: others wait that much longer after a crash.
+ */
+onelock_status onelock_lock_options_set_lock_delay(onelock_lock_options *options,
+                                                   int64_t lock_delay_ms,
+                                                   onelock_error **error);
+
+/**
+ * How much of a lease must be left when its grant arrives (less than the ttl).
+ */
+onelock_status onelock_lock_options_set_min_validity(onelock_lock_options *options,
+                                                     int64_t min_validity_ms,
+                                                     onelock_error **error);
+
+/**
+ * Whether each grant draws a fencing token.
+ */
+onelock_status onelock_lock_options_set_fencing(onelock_lock_options *options, bool fencing, onelock_error **error);
+
+/**
+ * Sets the function of the process that takes log lines, up to this `ONELOCK_LOG_` level, in place of the one before;
+ * `NULL` removes it.
+ *
+ * Waits for a running call, so that the former function is never called after this has returned.
+ */
+onelock_status onelock_log_set(uint32_t level, onelock_log_fn callback, void *user_data, onelock_error **error);
+
+/**
+ * An owner that is equal only to itself. `NULL` when there is no room for another handle. Free it with
  * `onelock_owner_free`.
  */
 onelock_owner *onelock_owner_new(void);
 
 /**
- * The owner of this name: equal wherever the same bytes are given in one client. Free it with `onelock_owner_free`.
+ * The owner of this name: equal to every owner with the same name in one client. Free it with `onelock_owner_free`.
  */
 onelock_status onelock_owner_named(const char *name, size_t name_length, onelock_owner **owner, onelock_error **error);
 
 /**
- * Frees the owner. Locks and options that it was set on keep it. NULL and dead handles are left alone.
+ * Frees the owner. Locks and options keep it. Does nothing for NULL and dead handles.
  */
 void onelock_owner_free(onelock_owner *owner);
 
 /**
- * The proof as text. Belongs to the proof; `NULL` for a dead handle.
+ * The proof as text. It belongs to the proof; `NULL` for a dead handle.
  */
 const char *onelock_proof_text(const onelock_proof *proof);
 
 /**
- * Frees the proof and its text. The hold itself is not touched. NULL and dead handles are left alone.
+ * Frees the proof and its text, not the hold. Does nothing for NULL and dead handles.
  */
 void onelock_proof_free(onelock_proof *proof);
 
@@ -1452,7 +1480,7 @@ void onelock_proof_free(onelock_proof *proof);
 uint64_t onelock_stats_counter(const onelock_stats *stats, uint32_t counter);
 
 /**
- * How many times were recorded in a histogram, `ONELOCK_HISTOGRAM_WAIT` or `ONELOCK_HISTOGRAM_HOLD`.
+ * The number of times in a histogram, `ONELOCK_HISTOGRAM_WAIT` or `ONELOCK_HISTOGRAM_HOLD`.
  */
 uint64_t onelock_stats_histogram_count(const onelock_stats *stats, uint32_t histogram);
 
@@ -1463,7 +1491,7 @@ uint64_t onelock_stats_histogram_sum_us(const onelock_stats *stats, uint32_t his
 
 /**
  * One count of a histogram: bucket `i` counts times below `2^i` microseconds and not below `2^(i-1)`; there are 32,
- * and the last takes everything longer.
+ * and the last one counts all longer times.
  */
 uint64_t onelock_stats_histogram_bucket(const onelock_stats *stats, uint32_t histogram, size_t bucket);
 
@@ -1473,27 +1501,27 @@ uint64_t onelock_stats_histogram_bucket(const onelock_stats *stats, uint32_t his
 uint64_t onelock_stats_histogram_quantile_us(const onelock_stats *stats, uint32_t histogram, double quantile);
 
 /**
- * Frees the snapshot. NULL and dead handles are left alone.
+ * Frees the snapshot. Does nothing for NULL and dead handles.
  */
 void onelock_stats_free(onelock_stats *stats);
 
 /**
- * The name of a status, such as `Busy` or `Ok`; `NULL` for a number that is no status. Static text.
+ * The name of a status, such as `Busy` or `Ok`; `NULL` for another number. Static text.
  */
 const char *onelock_status_name(onelock_status status);
 
 /**
- * What to do about an error, one sentence; `NULL` for what is no error. Static text.
+ * What to do about an error, as one sentence; `NULL` for a status that is not an error. Static text.
  */
 const char *onelock_status_hint(onelock_status status);
 
 /**
- * Whether the same call may succeed later without anybody changing anything.
+ * Whether the same call may succeed later, without any change.
  */
 bool onelock_status_is_retryable(onelock_status status);
 
 /**
- * Whether it ended an acquire because of waiting and not of a fault: busy, timeout, cancelled.
+ * Whether the lock was not acquired, but nothing failed: busy, timeout, cancelled.
  */
 bool onelock_status_is_not_acquired(onelock_status status);
 

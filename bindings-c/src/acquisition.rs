@@ -1,4 +1,4 @@
-//! An acquire that goes on in the background: start, be told, finish or cancel.
+//! An acquire in the background: start, wait for readiness, finish or cancel.
 
 use std::ffi::{c_int, c_void};
 use std::mem;
@@ -19,23 +19,23 @@ use crate::object::exposed;
 use crate::signal::Signal;
 use crate::status::{ONELOCK_OK, ONELOCK_PENDING, onelock_status};
 
-/// An acquire that goes on in the background.
+/// An acquire in the background.
 pub struct onelock_acquisition {
     _private: [u8; 0],
 }
 
-/// Called once when an acquisition can be finished, on a thread kept for callbacks.
+/// Called once when an acquisition can be finished, on a thread for callbacks.
 pub type onelock_ready_fn = Option<unsafe extern "C" fn(acquisition: *mut onelock_acquisition, user_data: *mut c_void)>;
 
-enum Progress {
-    Going(Option<AbortHandle>),
+enum Phase {
+    Running(Option<AbortHandle>),
     Ended(Result<onelock::Lease, onelock::Error>),
     Cancelled,
     Finished,
 }
 
 struct State {
-    progress: Progress,
+    phase: Phase,
     signal: Option<Signal>,
     on_ready: Option<Callback<onelock_ready_fn>>,
     running: Option<ThreadId>,
@@ -49,7 +49,7 @@ struct Shared {
     idle: Condvar,
 }
 
-/// What the handle stands for; in a forked child nothing of it may be touched.
+/// The object of the handle; a forked child must not use it.
 pub(crate) struct Acquisition {
     shared: mem::ManuallyDrop<Arc<Shared>>,
     settings: Settings,
@@ -74,7 +74,7 @@ impl Drop for Acquisition {
     }
 }
 
-/// Begins to acquire `lock` on the background runtime.
+/// Starts to acquire `lock` on the background runtime.
 pub(crate) fn start(
     lock: onelock::Lock,
     limit: Option<Duration>,
@@ -82,7 +82,7 @@ pub(crate) fn start(
     settings: Settings,
 ) -> Result<*mut onelock_acquisition, Failure> {
     let runtime = onelock::runtime::handle()?;
-    let state = State { progress: Progress::Going(None), signal: None, on_ready: None, running: None, handle: 0 };
+    let state = State { phase: Phase::Running(None), signal: None, on_ready: None, running: None, handle: 0 };
     let shared = Arc::new(Shared { pid: std::process::id(), client, state: Mutex::new(state), idle: Condvar::new() });
     let acquisition =
         Acquisition { shared: mem::ManuallyDrop::new(shared.clone()), settings, name: lock.name().into() };
@@ -95,9 +95,9 @@ pub(crate) fn start(
             None => lock.acquire().await,
             Some(limit) => lock.acquire_within(limit).await,
         };
-        worker.end(Progress::Ended(ended));
+        worker.end(Phase::Ended(ended));
     });
-    state.progress = Progress::Going(Some(task.abort_handle()));
+    state.phase = Phase::Running(Some(task.abort_handle()));
     drop(state);
     Ok(handle)
 }
@@ -115,17 +115,17 @@ impl Shared {
         Err(Failure::new(ErrorKind::Forked, tried, "this acquire belongs to the parent process"))
     }
 
-    /// It ended, one way or the other; the first one counts.
-    fn end(self: &Arc<Self>, end: Progress) {
+    /// Ends it. Only the first end counts.
+    fn end(self: &Arc<Self>, end: Phase) {
         let mut state = self.lock();
-        if !matches!(state.progress, Progress::Going(_)) {
+        if !matches!(state.phase, Phase::Running(_)) {
             drop(state);
-            // a lease that came too late goes back, outside the lock
+            // a late lease is released, outside the mutex
             drop(end);
             return;
         }
-        let before = mem::replace(&mut state.progress, end);
-        if let (Progress::Going(Some(task)), Progress::Cancelled) = (before, &state.progress) {
+        let before = mem::replace(&mut state.phase, end);
+        if let (Phase::Running(Some(task)), Phase::Cancelled) = (before, &state.phase) {
             task.abort();
         }
         if let Some(signal) = &state.signal {
@@ -153,15 +153,15 @@ impl Shared {
             (callback, state.handle as *mut onelock_acquisition)
         };
         if let Some(function) = callback.function {
-            // SAFETY: the program gave this function for this call, and it was not taken back.
+            // SAFETY: the program set this function for this call, and has not removed it.
             unsafe { function(handle, callback.user_data) };
         }
         self.lock().running = None;
         self.idle.notify_all();
     }
 
-    /// Takes the callback away, once it does not run (unless on this very thread).
-    fn quiet(&self) -> MutexGuard<'_, State> {
+    /// Removes the callback, after it has ended (unless it runs on this thread).
+    fn without_callback(&self) -> MutexGuard<'_, State> {
         let me = thread::current().id();
         let mut state = self.lock();
         while state.running.is_some_and(|running| running != me) {
@@ -172,10 +172,10 @@ impl Shared {
     }
 }
 
-/// A file descriptor that becomes readable when the acquisition can be finished, for `poll` and the like. Always the
-/// same one.
+/// A file descriptor that becomes readable when the acquisition can be finished, for `poll` and similar functions. It
+/// is always the same one.
 ///
-/// It belongs to the acquisition: do not read, write or close it, and stop watching it before the acquisition is freed.
+/// It belongs to the acquisition: do not read, write or close it, and stop watching it before you free the acquisition.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_acquisition_fd(
     acquisition: *const onelock_acquisition,
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn onelock_acquisition_fd(
         let mut state = object.shared.lock();
         if state.signal.is_none() {
             let signal = Signal::new(TRIED)?;
-            if !matches!(state.progress, Progress::Going(_)) {
+            if !matches!(state.phase, Phase::Running(_)) {
                 signal.raise();
             }
             state.signal = Some(signal);
@@ -201,8 +201,8 @@ pub unsafe extern "C" fn onelock_acquisition_fd(
     })
 }
 
-/// Sets the one callback that tells when the acquisition can be finished; `NULL` takes it away. It is called once, at
-/// once if it can be already, on a thread kept for callbacks. It may finish and free the acquisition.
+/// Sets the callback for when the acquisition can be finished; `NULL` removes it. It is called once (at once if it is
+/// ready already), on a thread for callbacks. It may finish and free the acquisition.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_acquisition_on_ready(
     acquisition: *const onelock_acquisition,
@@ -214,9 +214,9 @@ pub unsafe extern "C" fn onelock_acquisition_on_ready(
     status(error, TRIED, || {
         let object = live::<Acquisition>(acquisition, TRIED)?;
         object.shared.check_here(TRIED)?;
-        let mut state = object.shared.quiet();
+        let mut state = object.shared.without_callback();
         state.on_ready = Callback::new(callback, user_data);
-        let call = state.on_ready.is_some() && !matches!(state.progress, Progress::Going(_));
+        let call = state.on_ready.is_some() && !matches!(state.phase, Phase::Running(_));
         drop(state);
         if call {
             object.shared.call_later();
@@ -231,12 +231,12 @@ pub unsafe extern "C" fn onelock_acquisition_is_ready(acquisition: *const oneloc
     value(false, || {
         let object = find::<Acquisition>(acquisition)?;
         object.shared.check_here("").ok()?;
-        Some(!matches!(object.shared.lock().progress, Progress::Going(_)))
+        Some(!matches!(object.shared.lock().phase, Phase::Running(_)))
     })
 }
 
-/// Takes the result: the lease, or the error that `onelock_lock_acquire` would have given. Never waits:
-/// `ONELOCK_PENDING` (without an error object) as long as it goes on. The result can be taken once.
+/// Takes the result: the lease, or the error that `onelock_lock_acquire` would have returned. Never waits:
+/// `ONELOCK_PENDING` (without an error object) until it has ended. The result can be taken once.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_acquisition_finish(
     acquisition: *const onelock_acquisition,
@@ -249,14 +249,14 @@ pub unsafe extern "C" fn onelock_acquisition_finish(
         let lease = output(lease, "lease", TRIED)?;
         object.shared.check_here(TRIED)?;
         let mut state = object.shared.lock();
-        if let Progress::Going(_) = state.progress {
+        if let Phase::Running(_) = state.phase {
             return Ok(ONELOCK_PENDING);
         }
-        let progress = mem::replace(&mut state.progress, Progress::Finished);
+        let phase = mem::replace(&mut state.phase, Phase::Finished);
         drop(state);
-        let granted = match progress {
-            Progress::Ended(ended) => ended?,
-            Progress::Cancelled => {
+        let granted = match phase {
+            Phase::Ended(ended) => ended?,
+            Phase::Cancelled => {
                 return Err(Failure::new(ErrorKind::Cancelled, TRIED, "the acquisition was cancelled").on(&object.name));
             }
             _ => {
@@ -269,8 +269,8 @@ pub unsafe extern "C" fn onelock_acquisition_finish(
     })
 }
 
-/// Ends it: from now on it can be finished, with `ONELOCK_ERR_CANCELLED`, and nothing is left held. What had ended
-/// before keeps its result.
+/// Cancels it: from now on it can be finished, with `ONELOCK_ERR_CANCELLED`, and nothing is left held. If it had ended
+/// before, it keeps its result.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_acquisition_cancel(
     acquisition: *const onelock_acquisition,
@@ -279,24 +279,24 @@ pub unsafe extern "C" fn onelock_acquisition_cancel(
     status(error, "cancel", || {
         let object = live::<Acquisition>(acquisition, "cancel")?;
         object.shared.check_here("cancel")?;
-        object.shared.end(Progress::Cancelled);
+        object.shared.end(Phase::Cancelled);
         Ok(ONELOCK_OK)
     })
 }
 
-/// Frees the acquisition. What goes on is cancelled; a lease that was granted and not taken is given back in the
-/// background. Waits for a callback that is running, as `onelock_lease_free`. NULL and dead handles are left alone.
+/// Frees the acquisition. If it has not ended it is cancelled; a lease that was granted and not taken is released in
+/// the background. Waits for a running callback, as `onelock_lease_free`. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_acquisition_free(acquisition: *mut onelock_acquisition) {
     free::<Acquisition>(acquisition, |object| {
         if object.shared.check_here("free").is_err() {
             return;
         }
-        drop(object.shared.quiet());
-        object.shared.end(Progress::Cancelled);
+        drop(object.shared.without_callback());
+        object.shared.end(Phase::Cancelled);
         let mut state = object.shared.lock();
         state.signal = None;
-        let rest = mem::replace(&mut state.progress, Progress::Finished);
+        let rest = mem::replace(&mut state.phase, Phase::Finished);
         drop(state);
         drop(rest);
     });

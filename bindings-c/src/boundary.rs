@@ -1,5 +1,5 @@
-//! The frame of every exported function: a panic becomes a status, NULL and dead handles are refused, outputs are
-//! written only on success, errors are handed out as objects.
+//! The wrapper of every exported function: a panic becomes a status, NULL and dead handles are refused, outputs are
+//! written only on success, errors become objects.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,13 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use onelock::ErrorKind;
 
 use crate::error::{Failure, onelock_error};
+use crate::handles::{HANDLES, HandleRef};
 use crate::object::{Exposed, Object};
 use crate::status::{ONELOCK_OK, onelock_status};
-use crate::table::{Share, TABLE};
 use crate::uncancelled::Uncancelled;
 
 thread_local! {
-    /// Whether this thread is inside the program's log callback, which may be called with locks held.
+    /// Whether this thread is inside the log callback of the program, which may be called with locks held.
     static LOGGING: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn status(
     };
     let status = failure.status();
     if !error.is_null() {
-        let handed_out = catch_unwind(AssertUnwindSafe(|| TABLE.insert(Object::Error(failure))));
+        let handed_out = catch_unwind(AssertUnwindSafe(|| HANDLES.insert(Object::Error(failure))));
         if let Ok(Some(handle)) = handed_out {
             // SAFETY: not NULL, and the caller promises that it points at a writable onelock_error pointer.
             unsafe { error.write(handle as *mut onelock_error) };
@@ -73,7 +73,7 @@ pub(crate) fn value<T>(otherwise: T, body: impl FnOnce() -> Option<T>) -> T {
 
 /// A living object of the wanted kind.
 pub(crate) struct Live<T: Exposed> {
-    share: Share,
+    reference: HandleRef,
     kind: std::marker::PhantomData<T>,
 }
 
@@ -81,11 +81,11 @@ impl<T: Exposed> std::ops::Deref for Live<T> {
     type Target = T;
     #[allow(clippy::expect_used)] // the kind was looked at when this was made, and it never changes
     fn deref(&self) -> &T {
-        T::of(&self.share).expect("checked when made")
+        T::of(&self.reference).expect("checked when made")
     }
 }
 
-/// The object behind a handle, or why there is none.
+/// The object of a handle, or why there is none.
 pub(crate) fn live<T: Exposed>(handle: *const T::Opaque, tried: &str) -> Result<Live<T>, Failure> {
     if handle.is_null() {
         return Err(Failure::new(ErrorKind::InvalidArgument, tried, &format!("the {} is NULL", T::NAME)));
@@ -96,40 +96,40 @@ pub(crate) fn live<T: Exposed>(handle: *const T::Opaque, tried: &str) -> Result<
     })
 }
 
-/// The object behind a handle.
+/// The object of a handle.
 pub(crate) fn find<T: Exposed>(handle: *const T::Opaque) -> Option<Live<T>> {
-    let share = TABLE.get(handle as usize)?;
-    T::of(&share)?;
-    Some(Live { share, kind: std::marker::PhantomData })
+    let reference = HANDLES.get(handle as usize)?;
+    T::of(&reference)?;
+    Some(Live { reference, kind: std::marker::PhantomData })
 }
 
-/// Looks at the object behind a handle.
+/// Reads the object of a handle.
 pub(crate) fn peek<T: Exposed, R>(handle: *const T::Opaque, look: impl FnOnce(&T) -> R) -> Option<R> {
-    // this may turn out to be its last share
+    // this may be the last reference to it
     let _uncancelled = Uncancelled::begin();
-    let share = TABLE.get(handle as usize)?;
-    Some(look(T::of(&share)?))
+    let reference = HANDLES.get(handle as usize)?;
+    Some(look(T::of(&reference)?))
 }
 
 /// Gives an object a handle.
 pub(crate) fn expose<T: Exposed>(object: T, tried: &str) -> Result<*mut T::Opaque, Failure> {
-    let handle = TABLE.insert(object.into_object());
+    let handle = HANDLES.insert(object.into_object());
     handle
         .map(|handle| handle as *mut T::Opaque)
         .ok_or_else(|| Failure::new(ErrorKind::Internal, tried, "too many handles are alive; free some"))
 }
 
-/// Ends a handle: the body of every `*_free`. NULL and dead handles are left alone.
+/// Ends a handle: the body of every `*_free`. Does nothing for NULL and dead handles.
 pub(crate) fn free<T: Exposed>(handle: *mut T::Opaque, end: impl FnOnce(&T)) {
     let _uncancelled = Uncancelled::begin();
     value((), || {
-        let share = TABLE.remove(handle as usize, |object| T::of(object).is_some())?;
-        end(T::of(&share)?);
+        let reference = HANDLES.remove(handle as usize, |object| T::of(object).is_some())?;
+        end(T::of(&reference)?);
         Some(())
     });
 }
 
-/// Where a function puts a result. Checked first, written last.
+/// A place for a result. It is checked first and written last.
 pub(crate) struct Output<T>(*mut T);
 
 /// A pointer for a result, which must not be NULL.
@@ -146,7 +146,7 @@ pub(crate) fn output<T>(pointer: *mut T, what: &str, tried: &str) -> Result<Outp
 }
 
 impl<T> Output<T> {
-    /// Hands the result over: the last thing a function does, and so its result.
+    /// Writes the result: the last step of a function, and so its return value.
     #[allow(clippy::unnecessary_wraps)] // what the bodies of exported functions end with
     pub(crate) fn put(self, value: T) -> Result<onelock_status, Failure> {
         // SAFETY: not NULL and aligned; the caller promises that it points at a writable T.

@@ -1,4 +1,4 @@
-//! The client: where the locks are kept.
+//! The client.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::stats::{StatsObject, onelock_stats};
 use crate::status::{ONELOCK_OK, onelock_status};
 use crate::text::{bytes, optional_text};
 
-/// A client of one lock server, for any number of threads.
+/// A client of a lock store, for any number of threads.
 pub struct onelock_client {
     _private: [u8; 0],
 }
 
-/// Shared by the handle and everything made from it: a freed client lives on until its locks and leases are gone.
+/// Shared by the handle and everything made from it: a freed client stays until its locks and leases are freed.
 pub(crate) struct ClientShare {
     pub(crate) client: Client,
 }
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn onelock_client_new(
 
 /// A client that is connected and checked. Free it with `onelock_client_free`. Otherwise as `onelock_client_new`.
 ///
-/// Fails with what the server says, and with `ONELOCK_ERR_UNSUPPORTED` when its fencing grade is below the demanded one.
+/// Fails with the error of the server, and with `ONELOCK_ERR_UNSUPPORTED` when its fencing grade is below the minimum.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_connect(
     url: *const c_char,
@@ -82,9 +82,9 @@ pub unsafe extern "C" fn onelock_client_connect(
     make(url, options, client, error, "connect", true)
 }
 
-/// Looks at the server: its fencing grade, its version, and what breaks locks on it.
+/// Queries the server: fencing grade, version, and settings that can break locks.
 ///
-/// `facts` may be `NULL` to only see whether it answers; else free the result with `onelock_facts_free`.
+/// `facts` may be `NULL` to check only that it answers; otherwise free the result with `onelock_facts_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_check(
     client: *const onelock_client,
@@ -101,10 +101,10 @@ pub unsafe extern "C" fn onelock_client_check(
     })
 }
 
-/// Who holds the lock of this name, whatever its kind. One round trip.
+/// The state of the lock of this name, of any kind. One round trip.
 ///
-/// Writes `NULL` when nobody does; else free the result with `onelock_inspection_free`. `ONELOCK_ERR_WRONG_KIND` when
-/// something that is no lock stands there.
+/// Writes `NULL` when it is free; otherwise free the result with `onelock_inspection_free`. `ONELOCK_ERR_WRONG_KIND`
+/// when the key is not a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_inspect(
     client: *const onelock_client,
@@ -123,13 +123,13 @@ pub unsafe extern "C" fn onelock_client_inspect(
     })
 }
 
-/// Takes the lock of this name away from whoever holds it, and wakes a waiter.
+/// Releases the lock of this name without its holder, and wakes a waiter.
 ///
-/// `was_held` may be `NULL`. The old holder learns of it at its next renewal; until then it believes in its lease. The
+/// `was_held` may be `NULL`. The former holder detects it at its next renewal; until then its lease counts as held. The
 /// next fencing token is higher, so a resource that checks tokens stays safe.
 ///
-/// Only what is recognisably a lock is deleted: one of this library, one of Redisson, or a string with a time to live.
-/// Anything else is left untouched: `ONELOCK_ERR_WRONG_KIND`.
+/// It deletes a lock of this library, one of Redisson, or a string with a time to live. Any other key is left
+/// untouched: `ONELOCK_ERR_WRONG_KIND`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_force_release(
     client: *const onelock_client,
@@ -147,9 +147,10 @@ pub unsafe extern "C" fn onelock_client_force_release(
     })
 }
 
-/// `onelock_client_force_release` by whoever is sure that a string without a time to live is a lock, too.
+/// As `onelock_client_force_release`, but it also deletes a string without a time to live.
 ///
-/// Such is the lock of a client that does `SET NX` alone. Any other string goes as well, so look first.
+/// Such is the lock of a client that uses `SET NX` alone. Any other string is deleted as well, so be sure that the key
+/// is a lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_force_release_foreign(
     client: *const onelock_client,
@@ -167,7 +168,7 @@ pub unsafe extern "C" fn onelock_client_force_release_foreign(
     })
 }
 
-/// What this client has done so far. No I/O. Free the result with `onelock_stats_free`.
+/// Counters and histograms of this client. No I/O. Free the result with `onelock_stats_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_stats(
     client: *const onelock_client,
@@ -182,7 +183,7 @@ pub unsafe extern "C" fn onelock_client_stats(
     })
 }
 
-/// Gives back what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
+/// Releases what is held, waits for clean-up (at most `close_timeout`, 1 s), and ends background work. Idempotent.
 ///
 /// Waiting acquires end with `ONELOCK_ERR_CLOSED`, and so does every later call but release and free.
 #[unsafe(no_mangle)]
@@ -196,8 +197,8 @@ pub unsafe extern "C" fn onelock_client_close(
     })
 }
 
-/// Frees the handle. Does not close: locks and leases that were made with it go on, and connections end with the last
-/// of them. NULL and dead handles are left alone.
+/// Frees the handle. It does not close the client: its locks and leases remain, and connections end with the last of
+/// them. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_free(client: *mut onelock_client) {
     free::<ClientObject>(client, |_| ());

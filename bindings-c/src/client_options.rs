@@ -10,12 +10,12 @@ use crate::error::{Failure, onelock_error};
 use crate::object::exposed;
 use crate::status::{ONELOCK_OK, onelock_status};
 
-/// The options of a client. What is not set has its default.
+/// The options of a client. Those that are not set have their defaults.
 pub struct onelock_client_options {
     _private: [u8; 0],
 }
 
-/// Setters replace the whole, so that two threads (or a fork between) do no harm.
+/// Setters replace the whole value, so that two threads, or a fork in between, do no harm.
 pub(crate) struct ClientOptions(ArcSwap<ClientBuilder>);
 
 exposed!(ClientOptions, ClientOptions, onelock_client_options, "client_options");
@@ -40,8 +40,8 @@ pub(crate) fn set(
     })
 }
 
-/// All options at their defaults. `NULL` when there is no room for another handle. Free them with
-/// `onelock_client_options_free`; clients that were made with them keep them.
+/// Options that all have their defaults. `NULL` when there is no room for another handle. Free them with
+/// `onelock_client_options_free`; clients that were made with them keep a copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_client_options_new() -> *mut onelock_client_options {
     value(std::ptr::null_mut(), || {
@@ -49,7 +49,7 @@ pub extern "C" fn onelock_client_options_new() -> *mut onelock_client_options {
     })
 }
 
-/// Frees the options. NULL and dead handles are left alone.
+/// Frees the options. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_options_free(options: *mut onelock_client_options) {
     free::<ClientOptions>(options, |_| ());

@@ -3,8 +3,8 @@
 use std::ffi::c_char;
 
 use crate::client_options::{onelock_client_options, set};
+use crate::enums::{self, duration};
 use crate::error::onelock_error;
-use crate::names::{self, duration};
 use crate::status::onelock_status;
 use crate::text::{bytes, text};
 
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn onelock_client_options_set_min_fencing_grade(
     error: *mut *mut onelock_error,
 ) -> onelock_status {
     set(options, error, "set min_fencing_grade", || {
-        let min_fencing_grade = names::grade(min_fencing_grade, "set min_fencing_grade")?;
+        let min_fencing_grade = enums::grade(min_fencing_grade, "set min_fencing_grade")?;
         Ok(Box::new(move |builder| builder.min_fencing_grade(min_fencing_grade)))
     })
 }
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn onelock_client_options_set_notify(
     error: *mut *mut onelock_error,
 ) -> onelock_status {
     set(options, error, "set notify", || {
-        let notify = names::notify(notify, "set notify")?;
+        let notify = enums::notify(notify, "set notify")?;
         Ok(Box::new(move |builder| builder.notify(notify)))
     })
 }

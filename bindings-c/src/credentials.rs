@@ -1,4 +1,4 @@
-//! Who logs in on a new connection, asked of a function of the program.
+//! Credentials of new connections, from a callback of the program.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use onelock::{Credentials, CredentialsProvider, CredentialsRequest, ErrorKind};
 use crate::boundary::{expose, free, live, status};
 use crate::client_options::{onelock_client_options, set};
 use crate::error::{Failure, onelock_error};
+use crate::handles::HANDLES;
 use crate::listeners::Callback;
 use crate::object::{Exposed, exposed};
 use crate::status::{ONELOCK_OK, onelock_status};
-use crate::table::TABLE;
 use crate::text::{optional_text, text};
 
 /// A connection that waits for credentials.
@@ -24,16 +24,16 @@ pub(crate) struct RequestObject(Mutex<Option<CredentialsRequest>>);
 
 exposed!(RequestObject, CredentialsRequest, onelock_credentials_request, "credentials_request");
 
-/// Called for each new connection that wants credentials, on a thread kept for this, where it may block; on several threads
-/// at a time, 16 at most. `request` is yours: end it with `onelock_credentials_request_answer`,
+/// Called for each new connection, on threads of its own, where it may block; on at most 16 threads at a time.
+/// `request` belongs to the callback: end it with `onelock_credentials_request_answer`,
 /// `onelock_credentials_request_fail` or `onelock_credentials_request_free`, now or later, from any thread.
 pub type onelock_credentials_fn =
     Option<unsafe extern "C" fn(request: *mut onelock_credentials_request, user_data: *mut c_void)>;
 
-/// Called once, when nothing will use `user_data` any more, on any thread. It must not call this library.
+/// Called once, when `user_data` is not used any more, on any thread. It must not call this library.
 pub type onelock_destroy_fn = Option<unsafe extern "C" fn(user_data: *mut c_void)>;
 
-/// The function, for as long as options or connections may ask it.
+/// The callback, for as long as options or connections may call it.
 struct Provider {
     ask: Callback<onelock_credentials_fn>,
     destroy: onelock_destroy_fn,
@@ -58,17 +58,19 @@ impl Drop for Provider {
     }
 }
 
-/// Who gives user name and password of each new connection, for services whose passwords are tokens that end after a while.
-/// Default: what the address says; both at once are refused when a client is made.
+/// A callback that gives user name and password of each new connection, for passwords that expire. Default: what the
+/// address says; both at once are refused when a client is made.
 ///
-/// Asked anew for every connection to a server, and never for one that is open; Sentinels have
-/// `onelock_client_options_set_sentinel_password`. A connection waits for the answer within its time limit. When there is
-/// none, or the request is failed or freed, the call says `ONELOCK_ERR_UNAVAILABLE`, and the next connection asks again.
+/// It is called for every new connection to a server, not for open ones; Sentinels have
+/// `onelock_client_options_set_sentinel_password`. A connection waits for the answer within its time limit. Without an
+/// answer, or when the request is failed or freed, the call returns `ONELOCK_ERR_UNAVAILABLE`, and the next connection
+/// calls it again.
 ///
-/// `callback` may be called until the options, every client made with them, and their locks and leases are freed and the
-/// connections have ended. Then `destroy` is called with `user_data`, unless it is `NULL`; also when another callback takes
-/// its place. It is not called when this function fails, at the end of the program, or in a forked child for what its
-/// parent set. The callback must not use a client that it is to give credentials for: that call would wait for itself.
+/// `callback` may be called until the options, every client made with them, and their locks and leases are freed and
+/// the connections have ended. Then `destroy` is called with `user_data`, unless it is `NULL`; also when another
+/// callback replaces it. It is not called when this function fails, at the end of the program, or in a forked child for
+/// a callback of its parent. The callback must not use a client for which it gives credentials: that call would wait
+/// for itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_options_set_credentials(
     options: *mut onelock_client_options,
@@ -97,7 +99,7 @@ fn end(
     status(error, tried, || {
         let waiting = live::<RequestObject>(request, tried)?;
         let given = given()?;
-        TABLE.remove(request as usize, |object| RequestObject::of(object).is_some());
+        HANDLES.remove(request as usize, |object| RequestObject::of(object).is_some());
         // another thread may have ended it meanwhile
         let taken = waiting.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(taken) = taken else {
@@ -108,8 +110,8 @@ fn end(
     })
 }
 
-/// Answers with a user name, `NULL` or empty for the server's default user, and a password, and frees the request. An
-/// answer that comes too late is dropped. With an argument that is refused, the request is not ended.
+/// Answers with a user name, `NULL` or empty for the server's default user, and a password, and frees the request. A
+/// late answer is dropped. If an argument is refused, the request stays open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_credentials_request_answer(
     request: *mut onelock_credentials_request,
@@ -125,7 +127,7 @@ pub unsafe extern "C" fn onelock_credentials_request_answer(
     end(request, error, TRIED, get)
 }
 
-/// Says why there are no credentials, in words that stand in the error of the call, and frees the request.
+/// Fails the request with a reason, which becomes part of the error of the call, and frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_credentials_request_fail(
     request: *mut onelock_credentials_request,
@@ -137,7 +139,7 @@ pub unsafe extern "C" fn onelock_credentials_request_fail(
     end(request, error, TRIED, get)
 }
 
-/// How long the connection still waits, in milliseconds; 0 when it waits no more, and for a dead handle.
+/// How long the connection still waits, in milliseconds; 0 when it does not wait any more, and for a dead handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_credentials_request_time_left_ms(request: *const onelock_credentials_request) -> i64 {
     crate::boundary::value(0, || {
@@ -148,7 +150,7 @@ pub unsafe extern "C" fn onelock_credentials_request_time_left_ms(request: *cons
     })
 }
 
-/// Frees a request that was not answered: there is no connection. NULL and dead handles are left alone.
+/// Frees a request without an answer: the connection fails. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_credentials_request_free(request: *mut onelock_credentials_request) {
     free::<RequestObject>(request, |request| {

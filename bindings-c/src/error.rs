@@ -1,4 +1,4 @@
-//! Errors as objects: status, message, name of the lock, what each server said.
+//! Errors as objects: status, message, name of the lock, answers of servers.
 
 use std::ffi::{CStr, CString, c_char};
 use std::ptr::null;
@@ -10,12 +10,12 @@ use crate::object::exposed;
 use crate::status::{ONELOCK_OK, onelock_status, onelock_status_name};
 use crate::text::c_text;
 
-/// Why a call failed. Owned by whoever passed the `error` pointer; free it with `onelock_error_free`.
+/// An error. It belongs to the caller that passed the `error` pointer; free it with `onelock_error_free`.
 pub struct onelock_error {
     _private: [u8; 0],
 }
 
-/// What went wrong.
+/// The parts of an error.
 #[derive(Debug)]
 pub(crate) struct Failure {
     kind: ErrorKind,
@@ -29,7 +29,7 @@ pub(crate) struct Failure {
 exposed!(Failure, Error, onelock_error, "error");
 
 impl Failure {
-    /// A failure that the binding itself found; the message has the shape of the core's.
+    /// An error that the binding detects, worded like those of the core.
     pub(crate) fn new(kind: ErrorKind, tried: &str, detail: &str) -> Failure {
         Failure {
             kind,
@@ -90,50 +90,51 @@ pub unsafe extern "C" fn onelock_error_kind(error: *const onelock_error) -> *con
     value(null(), || Some(onelock_status_name(peek(error, Failure::status)?)))
 }
 
-/// The whole message: the lock, what was tried, what was found, and what to do. Never holds a password.
-/// Belongs to the error; `NULL` for a dead handle.
+/// The message: the lock, the call, what was found, and what to do. It never contains a password. It belongs to the
+/// error; `NULL` for a dead handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_message(error: *const onelock_error) -> *const c_char {
     borrowed(error, |failure| Some(&failure.message))
 }
 
-/// The name of the lock, bytes that are not printable escaped; `NULL` when no lock is concerned. Belongs to the error.
+/// The name of the lock, unprintable bytes escaped; `NULL` when the error concerns no lock. It belongs to the error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_lock_name(error: *const onelock_error) -> *const c_char {
     borrowed(error, |failure| failure.lock_name.as_deref())
 }
 
-/// What was tried, in a few words: `acquire`, `extend`, `connect` ... Belongs to the error; `NULL` for a dead handle.
+/// The call that failed, in a few words: `acquire`, `extend`, `connect` ... It belongs to the error; `NULL` for a dead
+/// handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_tried(error: *const onelock_error) -> *const c_char {
     borrowed(error, |failure| Some(&failure.tried))
 }
 
-/// What was found, without the lock's name and the hint. Belongs to the error; `NULL` for a dead handle.
+/// What was found, without the name of the lock and the hint. It belongs to the error; `NULL` for a dead handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_detail(error: *const onelock_error) -> *const c_char {
     borrowed(error, |failure| Some(&failure.detail))
 }
 
-/// How many servers had something to say.
+/// The number of answers of servers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_cause_count(error: *const onelock_error) -> usize {
     value(0, || peek(error, |failure: &Failure| failure.causes.len()))
 }
 
-/// What one server said; `NULL` when `index` is too high. Belongs to the error.
+/// The answer of one server; `NULL` when `index` is too high. It belongs to the error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_cause(error: *const onelock_error, index: usize) -> *const c_char {
     borrowed(error, |failure| failure.causes.get(index).map(CString::as_c_str))
 }
 
-/// Whether the same call may succeed later without anybody changing anything.
+/// Whether the same call may succeed later, without any change.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_is_retryable(error: *const onelock_error) -> bool {
     value(false, || peek(error, |failure: &Failure| failure.kind.is_retryable()))
 }
 
-/// Frees the error and its texts. NULL and dead handles are left alone.
+/// Frees the error and its texts. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_error_free(error: *mut onelock_error) {
     free::<Failure>(error, |_| ());

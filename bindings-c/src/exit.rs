@@ -8,8 +8,8 @@ use std::time::Duration;
 use onelock::blocking::Client;
 
 use crate::client::ClientShare;
+use crate::handles::HANDLES;
 use crate::object::Object;
-use crate::table::TABLE;
 
 /// How long the end of the process waits.
 const BOUND: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ extern "C" fn at_exit() {
 /// Every client that something is left of.
 fn clients() -> Vec<Client> {
     let mut shares: Vec<Arc<ClientShare>> = Vec::new();
-    for object in TABLE.all() {
+    for object in HANDLES.all() {
         let share = match &*object {
             Object::Client(client) => &client.0,
             Object::Lease(lease) => &lease.client,

@@ -1,14 +1,14 @@
-//! What a check of the server found.
+//! Facts about a server, from a check.
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
 
 use crate::boundary::{free, peek, value};
-use crate::names::grade_number;
+use crate::enums::grade_number;
 use crate::object::exposed;
 use crate::text::c_text;
 
-/// What `onelock_client_check` found out about the server.
+/// Facts about the server, from `onelock_client_check`.
 pub struct onelock_facts {
     _private: [u8; 0],
 }
@@ -31,31 +31,31 @@ impl FactsObject {
     }
 }
 
-/// How strong fencing tokens of this server are: an `ONELOCK_GRADE_`.
+/// The grade of fencing tokens of this server: an `ONELOCK_GRADE_`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_facts_grade(facts: *const onelock_facts) -> u32 {
     value(0, || peek(facts, |facts: &FactsObject| facts.grade))
 }
 
-/// The server's name and version for people, such as `valkey 9.1.0`. Belongs to the facts; `NULL` for a dead handle.
+/// The server's name and version, such as `valkey 9.1.0`. It belongs to the facts; `NULL` for a dead handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_facts_server(facts: *const onelock_facts) -> *const c_char {
     value(null(), || peek(facts, |facts: &FactsObject| facts.server.as_ptr()))
 }
 
-/// How many things break locks on this server.
+/// The number of settings of this server that can break locks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_facts_warning_count(facts: *const onelock_facts) -> usize {
     value(0, || peek(facts, |facts: &FactsObject| facts.warnings.len()))
 }
 
-/// One of them, a sentence for people; `NULL` when `index` is too high. Belongs to the facts.
+/// One of them, as a sentence; `NULL` when `index` is too high. It belongs to the facts.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_facts_warning(facts: *const onelock_facts, index: usize) -> *const c_char {
     value(null(), || peek(facts, |facts: &FactsObject| facts.warnings.get(index).map(|text| text.as_ptr()))?)
 }
 
-/// Frees the facts and their texts. NULL and dead handles are left alone.
+/// Frees the facts and their texts. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_facts_free(facts: *mut onelock_facts) {
     free::<FactsObject>(facts, |_| ());

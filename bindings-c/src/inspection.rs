@@ -1,4 +1,4 @@
-//! What stands under a name.
+//! The state of a lock on the server.
 
 use std::ffi::{CString, c_char};
 use std::ptr::null;
@@ -6,11 +6,11 @@ use std::ptr::null;
 use onelock::Inspection;
 
 use crate::boundary::{free, peek, value};
-use crate::names::{kind_number, ms};
+use crate::enums::{kind_number, ms};
 use crate::object::exposed;
 use crate::text::c_text;
 
-/// What `onelock_client_inspect` found.
+/// The state of a lock, from `onelock_client_inspect`.
 pub struct onelock_inspection {
     _private: [u8; 0],
 }
@@ -45,13 +45,13 @@ pub unsafe extern "C" fn onelock_inspection_kind(inspection: *const onelock_insp
     get(inspection, 0, |found| Some(kind_number(found.found.kind)))
 }
 
-/// How often the holder has entered.
+/// The hold count of the holder.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_hold_count(inspection: *const onelock_inspection) -> u64 {
     get(inspection, 0, |found| Some(found.found.hold_count))
 }
 
-/// What is left of the holder's time to live on the server, in milliseconds; -1 for a foreign key without one.
+/// Time to live of the key on the server, in milliseconds; -1 for a foreign key without one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_ttl_left_ms(inspection: *const onelock_inspection) -> i64 {
     get(inspection, -1, |found| found.found.ttl_left.map(ms))
@@ -63,37 +63,37 @@ pub unsafe extern "C" fn onelock_inspection_fencing_token(inspection: *const one
     get(inspection, 0, |found| found.found.fencing_token)
 }
 
-/// Whether the holder told who it is: it is a client of this library with `inspectable` set.
+/// Whether the holder is known: it is a client of this library with `inspectable` set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_has_owner(inspection: *const onelock_inspection) -> bool {
     get(inspection, false, |found| Some(found.texts.is_some()))
 }
 
-/// The label of the holder's client; `NULL` when it did not tell. Belongs to the inspection.
+/// The label of the holder's client; `NULL` when it is not known. It belongs to the inspection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_owner_label(inspection: *const onelock_inspection) -> *const c_char {
     get(inspection, null(), |found| Some(found.texts.as_ref()?.label.as_ptr()))
 }
 
-/// The name of the holder's host; `NULL` when it did not tell. Belongs to the inspection.
+/// The name of the holder's host; `NULL` when it is not known. It belongs to the inspection.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_owner_host(inspection: *const onelock_inspection) -> *const c_char {
     get(inspection, null(), |found| Some(found.texts.as_ref()?.host.as_ptr()))
 }
 
-/// The holder's process id; 0 when it did not tell.
+/// The holder's process id; 0 when it is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_owner_pid(inspection: *const onelock_inspection) -> u32 {
     get(inspection, 0, |found| Some(found.found.owner.as_ref()?.pid))
 }
 
-/// When it was granted: wall clock, milliseconds since 1970; 0 when the holder did not tell.
+/// When it was granted: wall clock, milliseconds since 1970; 0 when it is not known.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_owner_since_ms(inspection: *const onelock_inspection) -> u64 {
     get(inspection, 0, |found| Some(found.found.owner.as_ref()?.since_ms))
 }
 
-/// Frees the inspection and its texts. NULL and dead handles are left alone.
+/// Frees the inspection and its texts. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_free(inspection: *mut onelock_inspection) {
     free::<InspectionObject>(inspection, |_| ());

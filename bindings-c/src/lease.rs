@@ -9,32 +9,32 @@ use onelock::blocking::Lease;
 
 use crate::boundary::{expose, free, live, output, peek, put_if_wanted, status, value};
 use crate::client::ClientShare;
+use crate::enums::{duration, grade_number, kind_number, loss_number, ms, release_number};
 use crate::error::{Failure, onelock_error};
 use crate::listeners::{Callback, Listeners, onelock_jeopardy_fn, onelock_lost_fn};
 use crate::lock_options::Settings;
-use crate::names::{duration, grade_number, kind_number, loss_number, ms, release_number};
 use crate::object::exposed;
 use crate::proof::{Proof, onelock_proof};
 use crate::status::{ONELOCK_OK, onelock_status};
 use crate::text::c_text;
 
-/// One granted hold of a lock. Any thread may use it. `onelock_lease_is_held` is the truth about it.
+/// One granted hold of a lock. Any thread may use it. `onelock_lease_is_held` is always correct.
 pub struct onelock_lease {
     _private: [u8; 0],
 }
 
 pub(crate) struct LeaseObject {
     lease: Lease,
-    /// Made when somebody wants to hear of the loss: most leases end without.
+    /// Made with the first listener: most leases have none.
     listeners: OnceLock<Arc<Listeners>>,
-    // after the lease: what it owes is handed over before the client is let go
+    // after the lease: its release is handed over before the client is dropped
     pub(crate) client: Arc<ClientShare>,
 }
 
 exposed!(LeaseObject, Lease, onelock_lease, "lease");
 
 impl LeaseObject {
-    /// Gives a granted lease a handle, and the callbacks that its lock was made with.
+    /// Makes a handle for a granted lease, with the callbacks of its lock.
     pub(crate) fn expose(
         lease: Lease,
         client: Arc<ClientShare>,
@@ -56,30 +56,30 @@ impl LeaseObject {
     }
 }
 
-/// Whether this handle holds the lock right now: not released, not lost, same process, deadline ahead. False for NULL
+/// Whether this handle holds the lock now: not released, not lost, same process, before the deadline. False for NULL
 /// and dead handles.
 ///
-/// No lock, no I/O: a table look-up, an atomic load and a look at the clock. Callable from everywhere but signal
+/// Without locks and I/O: a table look-up, an atomic load and a clock reading. May be called everywhere but in signal
 /// handlers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_is_held(lease: *const onelock_lease) -> bool {
     value(false, || peek(lease, |object: &LeaseObject| object.lease.is_held()))
 }
 
-/// The fencing token of this hold: give it to the protected resource. 0 when fencing is off. Grows with every grant of
-/// the name; below 2^53.
+/// The fencing token of this hold, for the protected resource. 0 when fencing is off. It grows with every grant of the
+/// name; it is below 2^53.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_fencing_token(lease: *const onelock_lease) -> u64 {
     value(0, || peek(lease, |object: &LeaseObject| object.lease.fencing_token())?)
 }
 
-/// How strong the fencing token is, as far as the server's configuration tells: an `ONELOCK_GRADE_`.
+/// The grade of the fencing token, from the server's configuration: an `ONELOCK_GRADE_`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_fencing_grade(lease: *const onelock_lease) -> u32 {
     value(0, || peek(lease, |object: &LeaseObject| grade_number(object.lease.fencing_grade())))
 }
 
-/// What is left until the deadline if nothing is renewed, in milliseconds; 0 when it is not held.
+/// The time until the deadline, without further renewals, in milliseconds; 0 when it is not held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_remaining_ms(lease: *const onelock_lease) -> i64 {
     value(0, || peek(lease, |object: &LeaseObject| ms(object.lease.remaining())))
@@ -91,10 +91,10 @@ pub unsafe extern "C" fn onelock_lease_loss(lease: *const onelock_lease) -> u32 
     value(0, || peek(lease, |object: &LeaseObject| loss_number(object.lease.loss())))
 }
 
-/// `ONELOCK_ERR_LOST`, with an error that says why, if the lease was lost; `ONELOCK_OK` while it is held and when it was
-/// released. No I/O.
+/// `ONELOCK_ERR_LOST`, with an error that names the reason, if the lease was lost; `ONELOCK_OK` while it is held and
+/// after a release. No I/O.
 ///
-/// For the end of a piece of work: release, then ask this. A release that finds the hold gone before its deadline is a
+/// At the end of the work, release, then call this. A release that finds the hold gone before its deadline counts as a
 /// loss.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_check_loss(
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn onelock_lease_check_loss(
     })
 }
 
-/// How often the owner has entered; 1 for a lock that is not reentrant, 0 when it is not held.
+/// The hold count of the owner; 1 for a lock that is not reentrant, 0 when it is not held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_hold_count(lease: *const onelock_lease) -> u64 {
     value(0, || peek(lease, |object: &LeaseObject| object.lease.hold_count()))
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn onelock_lease_kind(lease: *const onelock_lease) -> u32 
     value(0, || peek(lease, |object: &LeaseObject| kind_number(object.lease.kind())))
 }
 
-/// The name that is locked, not NUL-terminated; it belongs to the lease.
+/// The name of the lock, not NUL-terminated; it belongs to the lease.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_name(
     lease: *const onelock_lease,
@@ -140,11 +140,11 @@ pub unsafe extern "C" fn onelock_lease_name(
     })
 }
 
-/// Sets the one loss callback of this lease, in place of the one before; `NULL` takes it away. It is called once, at
-/// once if the lease is lost already.
+/// Sets the loss callback of this lease, in place of the one before; `NULL` removes it. It is called once; at once if
+/// the lease is lost already.
 ///
-/// Runs on a thread kept for callbacks. Waits for a callback that is running, so that the old one is never called after
-/// this has returned, unless it is called from that callback itself.
+/// It runs on a thread for callbacks. This function waits for a running callback, so that the former one is never
+/// called after it has returned, unless it is called from that callback itself.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_on_lost(
     lease: *const onelock_lease,
@@ -159,8 +159,8 @@ pub unsafe extern "C" fn onelock_lease_on_lost(
     })
 }
 
-/// Sets the one callback for renewals that were missed while the lease is still valid; `NULL` takes it away. Otherwise
-/// as `onelock_lease_on_lost`.
+/// Sets the callback for renewals that were missed while the lease is still valid; `NULL` removes it. Otherwise as
+/// `onelock_lease_on_lost`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_on_jeopardy(
     lease: *const onelock_lease,
@@ -175,7 +175,8 @@ pub unsafe extern "C" fn onelock_lease_on_jeopardy(
     })
 }
 
-/// A file descriptor that becomes readable when the lease is lost, for `poll` and the like. Always the same one.
+/// A file descriptor that becomes readable when the lease is lost, for `poll` and similar functions. It is always the
+/// same one.
 ///
 /// It belongs to the lease: do not read, write or close it, and stop watching it before the lease is freed.
 #[unsafe(no_mangle)]
@@ -192,8 +193,8 @@ pub unsafe extern "C" fn onelock_lease_lost_fd(
     })
 }
 
-/// Waits for the loss of the lease, at most `wait_ms` (-1: as long as it takes, which is for ever if it is released).
-/// Writes `ONELOCK_LOSS_NONE` when it has not been lost by then.
+/// Waits for the loss of the lease, at most `wait_ms` (-1: without limit; then it never returns if the lease is
+/// released). Writes `ONELOCK_LOSS_NONE` when it has not been lost by then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_wait_lost(
     lease: *const onelock_lease,
@@ -205,16 +206,16 @@ pub unsafe extern "C" fn onelock_lease_wait_lost(
     status(error, TRIED, || {
         let object = live::<LeaseObject>(lease, TRIED)?;
         let reason = output(reason, "reason", TRIED)?;
-        let limit = crate::names::wait(wait_ms, TRIED)?.unwrap_or(Duration::from_secs(100 * 365 * 24 * 3600));
+        let limit = crate::enums::wait(wait_ms, TRIED)?.unwrap_or(Duration::from_secs(100 * 365 * 24 * 3600));
         reason.put(loss_number(object.lease.wait_lost(limit)?))
     })
 }
 
-/// Makes the lease last `ttl_ms` from now, unless it lasts longer already: sets, never adds, never shortens.
+/// Sets the end of the lease to `ttl_ms` from now, unless it ends later already. It never adds or shortens.
 ///
-/// From 10 ms to one year. With automatic renewal it goes on with the longer of both lengths. One round trip; returns
-/// within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when there is nothing
-/// to extend; `ONELOCK_ERR_UNAVAILABLE` when no server answered (the deadline stays where it was).
+/// From 10 ms to one year. Automatic renewal continues with the longer of the two lengths. One round trip; returns
+/// within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease is not
+/// held; `ONELOCK_ERR_UNAVAILABLE` when no server answered (the deadline is unchanged).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_extend(
     lease: *const onelock_lease,
@@ -229,10 +230,10 @@ pub unsafe extern "C" fn onelock_lease_extend(
     })
 }
 
-/// Gives the lock back and tells what the server found. Idempotent; one round trip, within `request_timeout`.
+/// Releases the lock, and reports what the server found. Idempotent; one round trip, within `request_timeout`.
 ///
-/// `outcome` may be `NULL`; it is written an `ONELOCK_RELEASED`, `ONELOCK_ALREADY_EXPIRED`, `ONELOCK_ALREADY_RELEASED` or
-/// `ONELOCK_UNCONFIRMED`, none of which is an error. The only error about a living lease is `ONELOCK_ERR_FORKED`.
+/// `outcome` may be `NULL`; it becomes `ONELOCK_RELEASED`, `ONELOCK_ALREADY_EXPIRED`, `ONELOCK_ALREADY_RELEASED` or
+/// `ONELOCK_UNCONFIRMED`, none of which is an error. The only error for a living lease is `ONELOCK_ERR_FORKED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_release(
     lease: *const onelock_lease,
@@ -246,9 +247,10 @@ pub unsafe extern "C" fn onelock_lease_release(
     })
 }
 
-/// Hands the lease to another process: this handle holds nothing from now on and sends nothing; the proof is for
-/// `onelock_lock_attach`. Attach within the ttl; nobody renews meanwhile. Whoever attaches first has the lock. A release of
-/// this handle sends nothing and finds `ONELOCK_ALREADY_RELEASED`. Free the proof with `onelock_proof_free`.
+/// Detaches the hold for another process: this handle holds nothing from now on; the proof is for
+/// `onelock_lock_attach`. Attach within the ttl; the hold is not renewed meanwhile. The first attach gets the lock. A
+/// release of this handle sends nothing and reports `ONELOCK_ALREADY_RELEASED`. Free the proof with
+/// `onelock_proof_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_detach(
     lease: *const onelock_lease,
@@ -263,9 +265,9 @@ pub unsafe extern "C" fn onelock_lease_detach(
     })
 }
 
-/// Frees the lease. What is still held is given back in the background; it does not wait for that. Waits for a callback
-/// of this lease that is running, so that none is called after this has returned; called from such a callback it takes
-/// effect when that returns. NULL and dead handles are left alone. In a forked child it sends nothing.
+/// Frees the lease. If it is still held it is released in the background, without waiting. Waits for a running callback
+/// of this lease, so that none is called after this has returned; called from such a callback it takes effect when that
+/// returns. Does nothing for NULL and dead handles. In a forked child it sends nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_free(lease: *mut onelock_lease) {
     free::<LeaseObject>(lease, |object| {

@@ -1,16 +1,15 @@
-//! libonelock: what C and C++ programs link against. No lock logic lives here: every function checks its arguments,
-//! calls the crate `onelock` and carries the result over.
+//! libonelock, the C library. It holds no lock logic: every function checks its arguments, calls the crate `onelock`
+//! and converts the result.
 //!
-//! The way through: `boundary` is the frame of every exported function (panics, NULL, outputs, errors), `table` knows
-//! which handles are alive, `object` says what a handle can stand for. The other files are one noun each, exported.
-//! `include/onelock.h` is generated from them; the conventions that C programmers rely on stand at its head
-//! (`cbindgen.toml`).
+//! `boundary` is the wrapper of every exported function (panics, NULL, outputs, errors), `handles` is the table of
+//! living handles, `object` lists the kinds of objects. Each other file exports the functions of one noun.
+//! `include/onelock.h` is generated from them; its head (`cbindgen.toml`) has the conventions for C programmers.
 
 // A C interface reads and writes memory of its caller. Each unsafe block says why it may.
 #![allow(unsafe_code)]
 // Exported types carry the names they have in C.
 #![allow(non_camel_case_types)]
-// What callers owe is the same for all functions and stands at the head of the header.
+// The obligations of callers are the same for all functions; the head of the header has them.
 #![allow(clippy::missing_safety_doc)]
 // Exported to C; no Rust code imports this crate.
 #![allow(unreachable_pub)]
@@ -23,10 +22,12 @@ mod client;
 mod client_options;
 mod client_setters;
 mod credentials;
+mod enums;
 mod error;
 mod exit;
 mod facts;
 mod gate;
+mod handles;
 mod inspection;
 mod lease;
 mod listeners;
@@ -34,14 +35,12 @@ mod lock;
 mod lock_options;
 mod lock_setters;
 mod log;
-mod names;
 mod object;
 mod owner;
 mod proof;
 mod signal;
 mod stats;
 mod status;
-mod table;
 mod text;
 mod uncancelled;
 mod version;

@@ -1,5 +1,5 @@
-//! Who wants to hear of one lease's loss: a callback, a file descriptor. Promises that no callback runs any more once
-//! the lease was freed or the callback was replaced.
+//! The listeners of one lease: callbacks and a file descriptor. No callback runs after the lease was freed or the
+//! callback was replaced.
 
 use std::ffi::c_void;
 use std::os::fd::RawFd;
@@ -8,25 +8,25 @@ use std::thread::{self, ThreadId};
 
 use onelock::{ErrorKind, LossReason};
 
+use crate::enums::loss_number;
 use crate::error::Failure;
 use crate::lease::onelock_lease;
-use crate::names::loss_number;
 use crate::signal::Signal;
 
-/// Called once when a lease is lost, with an `ONELOCK_LOSS_` reason, on a thread kept for callbacks.
+/// Called once when a lease is lost, with an `ONELOCK_LOSS_` reason, on a thread for callbacks.
 pub type onelock_lost_fn = Option<unsafe extern "C" fn(lease: *mut onelock_lease, reason: u32, user_data: *mut c_void)>;
 
-/// Called when a renewal was missed while the lease is still valid, on a thread kept for callbacks.
+/// Called when a renewal was missed while the lease is still valid, on a thread for callbacks.
 pub type onelock_jeopardy_fn = Option<unsafe extern "C" fn(lease: *mut onelock_lease, user_data: *mut c_void)>;
 
-/// A function of the program and what it wants to be called with.
+/// A function of the program and its user data.
 #[derive(Clone, Copy)]
 pub(crate) struct Callback<F> {
     pub(crate) function: F,
     pub(crate) user_data: *mut c_void,
 }
 
-// SAFETY: the pointer is only handed back to the program, which promises that its callbacks may run on any thread.
+// SAFETY: the pointer is only passed back to the program, which promises that its callbacks may run on any thread.
 unsafe impl<F: Send> Send for Callback<F> {}
 // SAFETY: as above.
 unsafe impl<F: Sync> Sync for Callback<F> {}
@@ -39,12 +39,12 @@ impl<F> Callback<Option<F>> {
 
 #[derive(Default)]
 struct State {
-    /// The loss callback, with the round in which it was set: an older round's event does not call it.
+    /// The loss callback, with its generation: events of an older generation do not call it.
     lost: Option<(u64, Callback<onelock_lost_fn>)>,
     jeopardy: Option<Callback<onelock_jeopardy_fn>>,
-    round: u64,
-    hears_jeopardy: bool,
-    /// The thread that runs a callback now.
+    generation: u64,
+    reports_jeopardy: bool,
+    /// The thread that runs a callback.
     running: Option<ThreadId>,
     signal: Option<Signal>,
     closed: bool,
@@ -58,7 +58,7 @@ pub(crate) struct Listeners {
 }
 
 impl Listeners {
-    /// For the lease behind this handle, which was granted to the process `pid`.
+    /// For the lease of this handle, which was granted to the process `pid`.
     pub(crate) fn new(handle: usize, pid: u32) -> Arc<Listeners> {
         Arc::new(Listeners { handle, pid, state: Mutex::default(), idle: Condvar::new() })
     }
@@ -72,7 +72,7 @@ impl Listeners {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it once no callback runs, except on this very thread.
+    /// Locks it when no callback runs, except on this thread.
     fn lock_idle(&self) -> MutexGuard<'_, State> {
         let me = thread::current().id();
         let mut state = self.lock();
@@ -82,7 +82,7 @@ impl Listeners {
         state
     }
 
-    /// In a forked child another thread of the parent may have had it locked; and nothing is ever called there.
+    /// In a forked child the mutex may be locked for ever by a thread of the parent.
     fn check_here(&self, tried: &str) -> Result<(), Failure> {
         if self.pid == std::process::id() {
             return Ok(());
@@ -102,12 +102,12 @@ impl Listeners {
         self.idle.notify_all();
     }
 
-    fn lost(&self, round: u64, reason: LossReason) {
+    fn lost(&self, generation: u64, reason: LossReason) {
         self.run(|state| {
-            let (_, callback) = state.lost.take_if(|(set_in, _)| *set_in == round)?;
+            let (_, callback) = state.lost.take_if(|(set_in, _)| *set_in == generation)?;
             let function = callback.function?;
             let callback = callback.user_data;
-            // SAFETY: the program gave this function for this call, and it was not taken back.
+            // SAFETY: the program set this function for this call, and has not removed it.
             Some(Box::new(move |lease| unsafe { function(lease, loss_number(Some(reason)), callback) }))
         });
     }
@@ -121,7 +121,7 @@ impl Listeners {
         });
     }
 
-    /// Sets the loss callback, or takes it away.
+    /// Sets or removes the loss callback.
     pub(crate) fn on_lost(
         self: &Arc<Self>,
         lease: &onelock::blocking::Lease,
@@ -129,23 +129,23 @@ impl Listeners {
         tried: &str,
     ) -> Result<(), Failure> {
         self.check_here(tried)?;
-        let round = {
+        let generation = {
             let mut state = self.lock_idle();
             if state.closed {
                 return Ok(());
             }
-            state.round += 1;
-            state.lost = callback.map(|callback| (state.round, callback));
-            state.round
+            state.generation += 1;
+            state.lost = callback.map(|callback| (state.generation, callback));
+            state.generation
         };
         if callback.is_some() {
             let listeners = self.clone();
-            lease.on_lost(move |reason| listeners.lost(round, reason));
+            lease.on_lost(move |reason| listeners.lost(generation, reason));
         }
         Ok(())
     }
 
-    /// Sets the jeopardy callback, or takes it away.
+    /// Sets or removes the jeopardy callback.
     pub(crate) fn on_jeopardy(
         self: &Arc<Self>,
         lease: &onelock::blocking::Lease,
@@ -159,7 +159,7 @@ impl Listeners {
                 return Ok(());
             }
             state.jeopardy = callback;
-            callback.is_some() && !std::mem::replace(&mut state.hears_jeopardy, true)
+            callback.is_some() && !std::mem::replace(&mut state.reports_jeopardy, true)
         };
         if first {
             let listeners = self.clone();
@@ -187,8 +187,8 @@ impl Listeners {
         Ok(fd)
     }
 
-    /// The lease was freed: nothing is called any more once this has returned (unless it is called from a callback:
-    /// then once that callback has).
+    /// The lease was freed: no callback is called after this has returned (or, called from a callback, after that has
+    /// returned).
     pub(crate) fn close(&self) {
         if self.check_here("free").is_err() {
             if let Ok(mut state) = self.state.try_lock() {

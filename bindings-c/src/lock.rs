@@ -1,4 +1,4 @@
-//! A lock by name: what is wanted. Holds nothing.
+//! A lock by name: the description of what to acquire.
 
 use std::ffi::c_char;
 use std::sync::Arc;
@@ -11,15 +11,15 @@ use crate::acquisition::{self, onelock_acquisition};
 use crate::boundary::{expose, free, live, output, peek, status, value};
 use crate::cancel::{flag, onelock_cancel};
 use crate::client::{ClientObject, ClientShare, onelock_client};
+use crate::enums::{kind, kind_number, wait};
 use crate::error::{Failure, onelock_error};
 use crate::lease::{LeaseObject, onelock_lease};
 use crate::lock_options::{LockOptions, Settings, onelock_lock_options};
-use crate::names::{kind, kind_number, wait};
 use crate::object::exposed;
 use crate::status::onelock_status;
 use crate::text::{bytes, terminated, text};
 
-/// A lock by name and with its options, for any number of threads. Holds nothing by itself.
+/// A lock by name, with its options, for any number of threads. It holds nothing by itself.
 pub struct onelock_lock {
     _private: [u8; 0],
 }
@@ -70,8 +70,8 @@ fn make<'a>(
 /// A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
 /// `onelock_lock_free`.
 ///
-/// A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock. A length that was counted wrong names another
-/// lock: for names without a NUL in them there is `onelock_lock_new_str`.
+/// A name has 1 to 512 bytes, any bytes. It belongs to one kind of lock. A wrong length names another lock: for names
+/// without a NUL there is `onelock_lock_new_str`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_new(
     client: *const onelock_client,
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn onelock_lock_new(
     make(client, lock_kind, |tried| bytes(name, name_length, "name", tried), options, lock, error)
 }
 
-/// As `onelock_lock_new`, for a name that ends with a NUL, which does not belong to it.
+/// As `onelock_lock_new`, for a NUL-terminated name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_new_str(
     client: *const onelock_client,
@@ -128,12 +128,12 @@ fn acquire(
 
 /// Waits until the lock is held. Release the lease with `onelock_lease_release`, free it with `onelock_lease_free`.
 ///
-/// `wait_ms`: -1 waits as long as it takes, 0 tries once (`ONELOCK_ERR_BUSY` when somebody holds it), a positive number
-/// waits that long (`ONELOCK_ERR_TIMEOUT`). `cancel` may be `NULL`; a used token ends the wait with
+/// `wait_ms`: -1 waits without limit, 0 tries once (`ONELOCK_ERR_BUSY` when it is held), a positive number waits that
+/// long (`ONELOCK_ERR_TIMEOUT`). `cancel` may be `NULL`; when the token is cancelled the wait ends with
 /// `ONELOCK_ERR_CANCELLED`, and nothing is left held.
 ///
-/// Returns within `wait_ms` + `connect_timeout` + 2 x `request_timeout` whatever the network does. Without a limit a
-/// server that cannot be reached is tried again for `unreachable_limit` (30 s).
+/// Returns within `wait_ms` + `connect_timeout` + 2 x `request_timeout`, whatever the network does. Without a limit an
+/// unreachable server is retried for `unreachable_limit` (30 s).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_acquire(
     lock: *const onelock_lock,
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn onelock_lock_acquire(
     acquire(lock, || wait(wait_ms, "acquire"), cancel, lease, error, "acquire")
 }
 
-/// One try, one round trip: `ONELOCK_ERR_BUSY` when somebody else holds it. Otherwise as `onelock_lock_acquire`.
+/// One try, one round trip: `ONELOCK_ERR_BUSY` when it is held. Otherwise as `onelock_lock_acquire`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_try_acquire(
     lock: *const onelock_lock,
@@ -155,10 +155,10 @@ pub unsafe extern "C" fn onelock_lock_try_acquire(
     acquire(lock, || Ok(Some(Duration::ZERO)), std::ptr::null(), lease, error, "try_acquire")
 }
 
-/// Begins to acquire and returns at once, for event loops. `wait_ms` as in `onelock_lock_acquire`.
+/// Starts an acquire and returns at once, for event loops. `wait_ms` as in `onelock_lock_acquire`.
 ///
 /// Wait with `onelock_acquisition_fd` or `onelock_acquisition_on_ready`, then call `onelock_acquisition_finish`. Free
-/// it with `onelock_acquisition_free`, which cancels what has not ended.
+/// it with `onelock_acquisition_free`, which cancels it if it has not ended.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_acquire_start(
     lock: *const onelock_lock,
@@ -182,12 +182,12 @@ pub unsafe extern "C" fn onelock_lock_acquire_start(
     })
 }
 
-/// Goes on with a hold that another process gave away with `onelock_lease_detach`. The lock's ttl counts from here.
+/// Takes over a hold that another process detached with `onelock_lease_detach`. The ttl begins now.
 ///
-/// `proof` is its text, NUL-terminated. The server exchanges the token of the hold for a new one, so a proof attaches once,
-/// however often it arrives; the fencing token stays the same (Redlock: it may be higher). `ONELOCK_ERR_LOST` when the hold
-/// has ended meanwhile, or somebody has attached with this proof before. After an error that leaves it open whether the
-/// server did it, such as `ONELOCK_ERR_UNAVAILABLE`, the hold is given back if it did.
+/// `proof` is its text, NUL-terminated. The server replaces the token of the hold, so a proof attaches only once; the
+/// fencing token stays the same (Redlock: it may be higher). `ONELOCK_ERR_LOST` when the hold has ended, or the proof
+/// was used before. After an error that does not tell whether the server attached, such as `ONELOCK_ERR_UNAVAILABLE`,
+/// the hold is released if it did.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_attach(
     lock: *const onelock_lock,
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn onelock_lock_attach(
     })
 }
 
-/// Whether anybody holds it, this client included. One round trip.
+/// Whether the lock is held, by this client or another. One round trip.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_is_locked(
     lock: *const onelock_lock,
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn onelock_lock_kind(lock: *const onelock_lock) -> u32 {
     value(0, || peek(lock, |object: &LockObject| kind_number(object.lock.kind())))
 }
 
-/// The name as it was given, not NUL-terminated; it belongs to the lock.
+/// The name of the lock, not NUL-terminated; it belongs to the lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_name(
     lock: *const onelock_lock,
@@ -243,7 +243,7 @@ pub unsafe extern "C" fn onelock_lock_name(
     })
 }
 
-/// Frees the lock. Leases go on. NULL and dead handles are left alone.
+/// Frees the lock. Its leases remain. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_free(lock: *mut onelock_lock) {
     free::<LockObject>(lock, |_| ());

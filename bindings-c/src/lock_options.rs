@@ -8,19 +8,19 @@ use arc_swap::ArcSwap;
 use onelock::Owner;
 
 use crate::boundary::{expose, free, live, status, value};
+use crate::enums::duration;
 use crate::error::{Failure, onelock_error};
 use crate::listeners::{Callback, onelock_jeopardy_fn, onelock_lost_fn};
-use crate::names::duration;
 use crate::object::exposed;
 use crate::owner::onelock_owner;
 use crate::status::{ONELOCK_OK, onelock_status};
 
-/// The options of a lock. What is not set has the client's value.
+/// The options of a lock. Those that are not set have the client's values.
 pub struct onelock_lock_options {
     _private: [u8; 0],
 }
 
-/// What was set.
+/// The options that are set.
 #[derive(Clone, Default)]
 pub(crate) struct Settings {
     // written by tools/options.py: fields
@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     pub(crate) on_jeopardy: Option<Callback<onelock_jeopardy_fn>>,
 }
 
-/// Sets them on a lock of either face.
+/// Sets them on a blocking or an async lock.
 macro_rules! apply {
     ($settings:expr, $lock:expr) => {{
         let (settings, mut lock) = ($settings, $lock);
@@ -85,7 +85,7 @@ impl Settings {
     }
 }
 
-/// Setters replace the whole, so that two threads (or a fork between) do no harm.
+/// Setters replace the whole value, so that two threads, or a fork in between, do no harm.
 pub(crate) struct LockOptions(ArcSwap<Settings>);
 
 exposed!(LockOptions, LockOptions, onelock_lock_options, "lock_options");
@@ -114,20 +114,20 @@ pub(crate) fn set(
     })
 }
 
-/// All options at the client's values. `NULL` when there is no room for another handle. Free them with
-/// `onelock_lock_options_free`; locks that were made with them keep them.
+/// Options that all have the client's values. `NULL` when there is no room for another handle. Free them with
+/// `onelock_lock_options_free`; locks that were made with them keep a copy.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_lock_options_new() -> *mut onelock_lock_options {
     value(std::ptr::null_mut(), || expose(LockOptions(ArcSwap::default()), "make options").ok())
 }
 
-/// Frees the options. NULL and dead handles are left alone.
+/// Frees the options. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_options_free(options: *mut onelock_lock_options) {
     free::<LockOptions>(options, |_| ());
 }
 
-/// The renewal period, a third of the ttl by itself. For tests only.
+/// The renewal period; by default a third of the ttl. For tests only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_options_set_renew_every(
     options: *mut onelock_lock_options,
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn onelock_lock_options_set_renew_every(
     })
 }
 
-/// Who re-enters; only for `ONELOCK_KIND_REENTRANT`. Without an owner every acquire is its own.
+/// The owner; only for `ONELOCK_KIND_REENTRANT`. Without it every acquire has an owner of its own.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_options_set_owner(
     options: *mut onelock_lock_options,
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn onelock_lock_options_set_owner(
     })
 }
 
-/// The loss callback that every lease of the lock begins with; see `onelock_lease_on_lost`. `NULL` takes it away.
+/// The loss callback of every lease of the lock; see `onelock_lease_on_lost`. `NULL` removes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_options_set_on_lost(
     options: *mut onelock_lock_options,
@@ -166,7 +166,7 @@ pub unsafe extern "C" fn onelock_lock_options_set_on_lost(
     })
 }
 
-/// The jeopardy callback that every lease of the lock begins with; see `onelock_lease_on_jeopardy`. `NULL` takes it away.
+/// The jeopardy callback of every lease of the lock; see `onelock_lease_on_jeopardy`. `NULL` removes it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_options_set_on_jeopardy(
     options: *mut onelock_lock_options,

@@ -1,8 +1,8 @@
 //! A setter for each option that a client has and a lock may set for itself.
 
+use crate::enums::duration;
 use crate::error::onelock_error;
 use crate::lock_options::{onelock_lock_options, set};
-use crate::names::duration;
 use crate::status::onelock_status;
 
 // written by tools/options.py: lock

@@ -1,4 +1,4 @@
-//! What the library has to say, given to a function of the program.
+//! Log lines of the library, passed to a callback of the program.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use crate::text::c_text;
 
 /// Nothing.
 pub const ONELOCK_LOG_OFF: u32 = 0;
-/// Defects.
+/// Defects of this library.
 pub const ONELOCK_LOG_ERROR: u32 = 1;
-/// What somebody should look at: losses, missed renewals, servers that break locks.
+/// Losses, missed renewals, settings of servers that can break locks.
 pub const ONELOCK_LOG_WARN: u32 = 2;
-/// What is worth a line in normal use.
+/// Events of normal use, such as a connection.
 pub const ONELOCK_LOG_INFO: u32 = 3;
 /// Connections, retries.
 pub const ONELOCK_LOG_DEBUG: u32 = 4;
 /// Everything.
 pub const ONELOCK_LOG_TRACE: u32 = 5;
 
-/// Called for every line that is logged, from any thread, the library's own and the caller's. `message` is
+/// Called for every log line, from any thread: those of the library and those of the program. `message` is
 /// NUL-terminated UTF-8 and valid during the call.
 ///
 /// It must be quick, and no function that returns an `onelock_status` can be called from it.
@@ -56,20 +56,20 @@ fn say(level: u32, line: &str) {
     }
     let Some(logger) = LOGGER.load_full() else { return };
     logger.running.fetch_add(1, Ordering::SeqCst);
-    // whoever replaced it meanwhile may not have seen that it runs
+    // a thread that replaced it meanwhile may not have seen that it runs
     let current = LOGGER.load_full().is_some_and(|current| Arc::ptr_eq(&current, &logger));
     if current && let Some(function) = logger.callback.function {
         let line = c_text(line);
-        // SAFETY: the program gave this function for this call, and it was not taken back.
+        // SAFETY: the program set this function for this call, and has not removed it.
         while_logging(|| unsafe { function(level, line.as_ptr(), logger.callback.user_data) });
     }
     logger.running.fetch_sub(1, Ordering::SeqCst);
 }
 
-/// Sets the one function of the process that is given what the library logs, up to this `ONELOCK_LOG_` level, in place
-/// of the one before; `NULL` takes it away.
+/// Sets the function of the process that takes log lines, up to this `ONELOCK_LOG_` level, in place of the one before;
+/// `NULL` removes it.
 ///
-/// Waits for a call that is running, so that the old function is never called after this has returned.
+/// Waits for a running call, so that the former function is never called after this has returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_log_set(
     level: u32,

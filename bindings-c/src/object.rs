@@ -1,4 +1,4 @@
-//! What a handle can stand for.
+//! The kinds of objects that have handles.
 
 use crate::acquisition::Acquisition;
 use crate::client::ClientObject;
@@ -13,10 +13,10 @@ use crate::lock_options::LockOptions;
 use crate::proof::Proof;
 use crate::stats::StatsObject;
 
-/// The object of one handle.
+/// The object of a handle.
 pub(crate) enum Object {
     Acquisition(Acquisition),
-    /// Everything about a cancel token is its flag in the table.
+    /// A cancel token is only a flag in the handle table.
     Cancel,
     Client(ClientObject),
     ClientOptions(ClientOptions),

@@ -1,4 +1,4 @@
-//! Owners: who re-enters a reentrant lock.
+//! Owners of reentrant locks.
 
 use std::ffi::c_char;
 
@@ -10,21 +10,21 @@ use crate::object::exposed;
 use crate::status::onelock_status;
 use crate::text::bytes;
 
-/// Who re-enters: acquires of a reentrant lock with equal owners share one hold.
+/// An owner: acquires of a reentrant lock with equal owners share one hold.
 pub struct onelock_owner {
     _private: [u8; 0],
 }
 
 exposed!(Owner, Owner, onelock_owner, "owner");
 
-/// An owner that equals nobody else. `NULL` when there is no room for another handle. Free it with
+/// An owner that is equal only to itself. `NULL` when there is no room for another handle. Free it with
 /// `onelock_owner_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_owner_new() -> *mut onelock_owner {
     value(std::ptr::null_mut(), || expose(Owner::new(), "make an owner").ok())
 }
 
-/// The owner of this name: equal wherever the same bytes are given in one client. Free it with `onelock_owner_free`.
+/// The owner of this name: equal to every owner with the same name in one client. Free it with `onelock_owner_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_owner_named(
     name: *const c_char,
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn onelock_owner_named(
     })
 }
 
-/// Frees the owner. Locks and options that it was set on keep it. NULL and dead handles are left alone.
+/// Frees the owner. Locks and options keep it. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_owner_free(owner: *mut onelock_owner) {
     free::<Owner>(owner, |_| ());

@@ -1,4 +1,4 @@
-//! A file descriptor that becomes readable once, for event loops. The only file that knows what Linux has for it.
+//! A file descriptor that becomes readable once, for event loops.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

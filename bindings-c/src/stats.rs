@@ -1,16 +1,16 @@
-//! What a client has done so far, by number.
+//! Counters and histograms of a client.
 
 use onelock::{Histogram, Stats};
 
 use crate::boundary::{free, peek, value};
 use crate::object::exposed;
 
-/// A snapshot of what a client has done since it was made.
+/// Counters and histograms of a client since it was made.
 pub struct onelock_stats {
     _private: [u8; 0],
 }
 
-/// Boxed: it is much larger than everything else that a handle can stand for.
+/// Boxed, because it is much larger than other objects.
 pub(crate) struct StatsObject(pub(crate) Box<Stats>);
 
 exposed!(StatsObject, Stats, onelock_stats, "stats");
@@ -23,13 +23,13 @@ pub const ONELOCK_STATS_WAITING: u32 = 2;
 pub const ONELOCK_STATS_ACQUIRED: u32 = 3;
 /// Tries that found the lock busy.
 pub const ONELOCK_STATS_BUSY: u32 = 4;
-/// Acquires whose wait was used up.
+/// Acquires that timed out.
 pub const ONELOCK_STATS_TIMEOUTS: u32 = 5;
-/// Acquires that were abandoned by their caller.
+/// Acquires that their caller cancelled.
 pub const ONELOCK_STATS_CANCELLED: u32 = 6;
 /// Acquires that failed for another reason.
 pub const ONELOCK_STATS_FAILED: u32 = 7;
-/// Leases given back by their holder.
+/// Leases that their holder released.
 pub const ONELOCK_STATS_RELEASED: u32 = 8;
 /// Leases lost.
 pub const ONELOCK_STATS_LOST: u32 = 9;
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn onelock_stats_counter(stats: *const onelock_stats, coun
     value(0, || peek(stats, |stats: &StatsObject| stats.counter(counter))?)
 }
 
-/// How many times were recorded in a histogram, `ONELOCK_HISTOGRAM_WAIT` or `ONELOCK_HISTOGRAM_HOLD`.
+/// The number of times in a histogram, `ONELOCK_HISTOGRAM_WAIT` or `ONELOCK_HISTOGRAM_HOLD`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_stats_histogram_count(stats: *const onelock_stats, histogram: u32) -> u64 {
     value(0, || peek(stats, |stats: &StatsObject| Some(stats.histogram(histogram)?.count))?)
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn onelock_stats_histogram_sum_us(stats: *const onelock_st
 }
 
 /// One count of a histogram: bucket `i` counts times below `2^i` microseconds and not below `2^(i-1)`; there are 32,
-/// and the last takes everything longer.
+/// and the last one counts all longer times.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_stats_histogram_bucket(
     stats: *const onelock_stats,
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn onelock_stats_histogram_quantile_us(
     })
 }
 
-/// Frees the snapshot. NULL and dead handles are left alone.
+/// Frees the snapshot. Does nothing for NULL and dead handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_stats_free(stats: *mut onelock_stats) {
     free::<StatsObject>(stats, |_| ());

@@ -10,26 +10,26 @@ use onelock::ErrorKind;
 
 use crate::boundary::value;
 
-/// What became of a call: `ONELOCK_OK`, or why it failed. Numbers are never reused.
+/// The status of a call: `ONELOCK_OK`, or the kind of error. Numbers are never reused.
 pub type onelock_status = u32;
 
-/// It worked.
+/// Success.
 pub const ONELOCK_OK: onelock_status = 0;
 
-// Not acquired, because of waiting and not of a fault.
+// The lock was not acquired, but nothing failed.
 
-/// A single try was refused: somebody else holds the lock.
+/// A single try was refused: the lock is held.
 pub const ONELOCK_ERR_BUSY: onelock_status = 1;
-/// The wait was used up while somebody else held the lock.
+/// The time-out passed while the lock was held.
 pub const ONELOCK_ERR_TIMEOUT: onelock_status = 2;
-/// The caller stopped waiting; nothing is held.
+/// The wait was cancelled; nothing is held.
 pub const ONELOCK_ERR_CANCELLED: onelock_status = 3;
 
 // About a lease.
 
-/// The lease ended without being released.
+/// The lease ended without a release.
 pub const ONELOCK_ERR_LOST: onelock_status = 10;
-/// The lease was released or handed away before.
+/// The lease was released or detached before.
 pub const ONELOCK_ERR_NOT_HELD: onelock_status = 11;
 
 // About servers.
@@ -40,7 +40,7 @@ pub const ONELOCK_ERR_UNAVAILABLE: onelock_status = 20;
 pub const ONELOCK_ERR_NO_QUORUM: onelock_status = 21;
 /// User name or password were refused.
 pub const ONELOCK_ERR_AUTH_FAILED: onelock_status = 22;
-/// The user may not run a command or touch a key.
+/// The user lacks the permission for a command or a key.
 pub const ONELOCK_ERR_NOT_PERMITTED: onelock_status = 23;
 /// The server is a replica.
 pub const ONELOCK_ERR_READ_ONLY: onelock_status = 24;
@@ -49,7 +49,7 @@ pub const ONELOCK_ERR_SERVER_REFUSED: onelock_status = 25;
 
 // About the call.
 
-/// Another kind of lock, or something else, stands under the name.
+/// The key is another kind of lock, or not a lock.
 pub const ONELOCK_ERR_WRONG_KIND: onelock_status = 30;
 /// An argument was refused before any I/O: NULL, a dead handle, a value out of its limits.
 pub const ONELOCK_ERR_INVALID_ARGUMENT: onelock_status = 31;
@@ -63,7 +63,7 @@ pub const ONELOCK_ERR_CLOSED: onelock_status = 40;
 /// The lease belongs to the parent process.
 pub const ONELOCK_ERR_FORKED: onelock_status = 41;
 
-/// The machine gave no thread, file descriptor or memory; the same call works when it does again.
+/// The machine has no thread, file descriptor or memory left; the same call may succeed later.
 pub const ONELOCK_ERR_SYSTEM_LIMIT: onelock_status = 42;
 
 // Defects.
@@ -73,7 +73,7 @@ pub const ONELOCK_ERR_INTERNAL: onelock_status = 50;
 
 // Of C alone, from 1000 on.
 
-/// Not an error: a non-blocking acquire goes on. No error object is made for it.
+/// Not an error: a background acquire has not ended. No error object is made for it.
 pub const ONELOCK_PENDING: onelock_status = 1000;
 
 struct Row {
@@ -82,7 +82,7 @@ struct Row {
     hint: CString,
 }
 
-/// Not behind a lock, which a forked child may find closed.
+/// Without a mutex, which a forked child may find locked.
 static ROWS: OnceBox<Vec<Row>> = OnceBox::new();
 
 fn rows() -> Vec<Row> {
@@ -94,7 +94,7 @@ fn row(status: onelock_status) -> Option<&'static Row> {
     ROWS.get_or_init(|| Box::new(rows())).iter().find(|row| row.kind.number() == status)
 }
 
-/// The name of a status, such as `Busy` or `Ok`; `NULL` for a number that is no status. Static text.
+/// The name of a status, such as `Busy` or `Ok`; `NULL` for another number. Static text.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_status_name(status: onelock_status) -> *const c_char {
     value(null(), || {
@@ -106,19 +106,19 @@ pub extern "C" fn onelock_status_name(status: onelock_status) -> *const c_char {
     })
 }
 
-/// What to do about an error, one sentence; `NULL` for what is no error. Static text.
+/// What to do about an error, as one sentence; `NULL` for a status that is not an error. Static text.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_status_hint(status: onelock_status) -> *const c_char {
     value(null(), || Some(row(status)?.hint.as_ptr()))
 }
 
-/// Whether the same call may succeed later without anybody changing anything.
+/// Whether the same call may succeed later, without any change.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_status_is_retryable(status: onelock_status) -> bool {
     value(false, || Some(row(status)?.kind.is_retryable()))
 }
 
-/// Whether it ended an acquire because of waiting and not of a fault: busy, timeout, cancelled.
+/// Whether the lock was not acquired, but nothing failed: busy, timeout, cancelled.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_status_is_not_acquired(status: onelock_status) -> bool {
     value(false, || Some(row(status)?.kind.is_not_acquired()))

@@ -1,4 +1,4 @@
-//! Text and bytes that come in from C, checked before they are looked at, and text that goes out.
+//! Checks and converts text and bytes from C, and text for C.
 
 use std::ffi::{CString, c_char};
 

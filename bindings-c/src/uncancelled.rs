@@ -1,8 +1,6 @@
-//! `pthread_cancel` does not reach a thread inside the library: it would unwind, by force, through code that is not made
-//! for it, and end the program.
+//! Disables `pthread_cancel` for threads inside the library, whose code cannot be unwound by it.
 
-/// As long as it lives this thread is not cancelled; a request that came meanwhile counts when the thread is back in the
-/// program.
+/// While it exists this thread is not cancelled; a request takes effect when the thread is back in the program.
 pub(crate) struct Uncancelled(Option<i32>);
 
 #[cfg(any(target_os = "linux", target_os = "freebsd", target_vendor = "apple"))]

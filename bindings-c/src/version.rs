@@ -1,10 +1,10 @@
-//! Which library this is.
+//! The version of the library.
 
 use std::ffi::{CStr, c_char};
 
 use crate::boundary::value;
 
-/// Counts the incompatible changes of this interface. A program compiled for another number must not go on.
+/// Counts the incompatible changes of this interface. A program compiled for another number must not use the library.
 pub const ONELOCK_ABI_VERSION: u32 = 1;
 
 const VERSION: &CStr = match CStr::from_bytes_with_nul(concat!(env!("CARGO_PKG_VERSION"), "\0").as_bytes()) {

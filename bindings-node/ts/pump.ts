@@ -2,10 +2,10 @@
 // after a wake-up by the native module.
 
 import { forget, onAbort } from './abort'
-import { CREDENTIALS_WANTED, FAILED, GRANTED, JEOPARDY, LOST, RECORD, LOG_LINE, PROVIDER_DROPPED } from './codes'
+import { CREDENTIALS_WANTED, FAILED, GRANTED, JEOPARDY, LOG_LINE, LOST, PROVIDER_DROPPED, RECORD } from './codes'
 import { Providers, reasonOf } from './credentials'
 import { type OnelockError, toError } from './errors'
-import { type Failure, hasLibuv, native, type Bridge } from './native'
+import { type Bridge, type Failure, hasLibuv, native } from './native'
 
 /** A call that failed. It is made into an error where the caller's own stack is known. */
 export class Refusal {

@@ -304,7 +304,7 @@ def test_a_client_whose_loop_has_ended_asks_in_another(guarded: Server, name: st
 
 def test_the_example_in_the_documentation() -> None:
     assert Client.__doc__
-    example = Client.__doc__.split("default user:\n\n")[1].split("    It is called anew")[0]
+    example = Client.__doc__.split("default user:\n\n")[1].split("    It is called for every")[0]
     found: dict[str, Any] = {}
     exec(textwrap.dedent(example), found)
     # nothing listens there

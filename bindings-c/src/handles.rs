@@ -1,8 +1,7 @@
-//! Which handles are alive. A handle is a number dressed as a pointer, and no number is given out twice: so a handle
-//! that was freed, or that is of another kind, is found out instead of followed.
+//! The table of living handles. A handle is a number in the form of a pointer, and no number is used twice: so a freed
+//! handle, or one of another kind, is detected instead of followed.
 //!
-//! Nothing here blocks: lookups are what `onelock_lease_is_held` does most, and a child forked at any moment goes on
-//! with the same table.
+//! It never blocks: `onelock_lease_is_held` is mostly a look-up, and a child forked at any moment uses the same table.
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -11,7 +10,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use crate::object::Object;
 
-/// The top bits of every handle on 64-bit machines: no valid address has them, so following a handle faults at once.
+/// The top bits of every handle on 64-bit machines: no valid address has them, so dereferencing a handle faults at
+/// once.
 #[cfg(target_pointer_width = "64")]
 const MARK: usize = 0x4F4C << 48;
 #[cfg(not(target_pointer_width = "64"))]
@@ -20,71 +20,71 @@ const INDEX_BITS: u32 = if usize::BITS == 64 { 24 } else { 16 };
 const GENERATION_BITS: u32 = if usize::BITS == 64 { 24 } else { 16 };
 const INDEX_MASK: usize = (1 << INDEX_BITS) - 1;
 const GENERATION_MAX: u32 = (1 << GENERATION_BITS) - 1;
-/// Segments of 64, 128, 256 ... slots; they are made when needed and never freed.
+/// Segments have 64, 128, 256 ... slots; they are allocated when needed and never freed.
 const FIRST: usize = 64;
 const SEGMENTS: usize = INDEX_BITS as usize - 5;
 const NONE: u32 = u32::MAX;
 
 /// The bit of a slot's state that says that its handle is alive.
 const ALIVE: u64 = 1 << 31;
-/// The bits below it count the shares in the object.
-const SHARES: u64 = ALIVE - 1;
-/// The bits above it count the handles that the slot has been; the next one gets this number.
+/// The bits below it count the references to the object.
+const REFS: u64 = ALIVE - 1;
+/// The bits above it are the generation: how many handles the slot has had.
 const GENERATION_AT: u32 = 32;
 
-/// A place for one object, which is there while its handle is alive or anybody has a share in it.
+/// A place for one object, which is present while its handle is alive or referenced.
 struct Slot {
-    /// Generation, [`ALIVE`], shares.
+    /// Generation, [`ALIVE`], references.
     state: AtomicU64,
     object: UnsafeCell<Option<Box<Object>>>,
     next_free: AtomicU32,
-    /// A cancel token's handle and whether it was used: see [`Flag`].
+    /// The handle of a cancel token and whether it was cancelled: see [`Flag`].
     flag: AtomicU64,
 }
 
 // SAFETY: `object` is written in two places only: by the thread that took the slot from the list of free ones, before
 // `state` says that it is alive (Release), and by the one whose decrement left a dead slot without shares (AcqRel), before
-// the slot goes back to that list. It is read under a share, taken by a compare-and-swap that saw it alive (Acquire).
+// the slot goes back to that list. It is read under a reference, taken by a compare-and-swap that saw it alive (Acquire).
 unsafe impl Sync for Slot where Object: Send + Sync {}
 
-/// A share in the object of a handle that was alive when this was taken.
-pub(crate) struct Share {
+/// A reference to the object of a handle that was alive when it was taken.
+pub(crate) struct HandleRef {
     table: &'static Table,
     slot: &'static Slot,
     index: usize,
 }
 
-impl Deref for Share {
+impl Deref for HandleRef {
     type Target = Object;
     fn deref(&self) -> &Object {
-        // SAFETY: nobody writes while there is a share.
+        // SAFETY: there are no writes while there is a reference.
         match unsafe { &*self.slot.object.get() } {
             Some(object) => object,
-            None => unreachable!("an object stays as long as there is a share in it"),
+            None => unreachable!("an object stays as long as there is a reference in it"),
         }
     }
 }
 
-impl Drop for Share {
+impl Drop for HandleRef {
     fn drop(&mut self) {
         let before = self.slot.state.fetch_sub(1, Ordering::AcqRel);
-        if before & (ALIVE | SHARES) != 1 {
+        if before & (ALIVE | REFS) != 1 {
             return;
         }
-        // SAFETY: the handle is dead and this was the last share, so nobody else reads or writes.
+        // SAFETY: the handle is dead and this was the last reference, so no other thread reads or writes.
         let object = unsafe { (*self.slot.object.get()).take() };
         let generation = before >> GENERATION_AT;
-        // a slot that has been everything it can be is never used again
+        // a slot whose generations are used up is never used again
         if generation < u64::from(GENERATION_MAX) {
             self.slot.state.store((generation + 1) << GENERATION_AT, Ordering::Release);
             self.table.push_free(self.index, self.slot);
         }
-        // last: it may take its time, and use the table
+        // last: it may take long, and use the table
         drop(object);
     }
 }
 
-/// The slots and the list of those that are free.
+/// The slots and the list of free ones.
 pub(crate) struct Table {
     segments: [AtomicPtr<Slot>; SEGMENTS],
     fresh: AtomicU32,
@@ -93,7 +93,7 @@ pub(crate) struct Table {
 }
 
 /// The one table of the process.
-pub(crate) static TABLE: Table = Table::new();
+pub(crate) static HANDLES: Table = Table::new();
 
 fn segment_of(index: usize) -> (usize, usize) {
     let position = index + FIRST;
@@ -162,7 +162,7 @@ impl Table {
         }
     }
 
-    /// Gives the object a handle. `None` when there are millions already.
+    /// Makes a handle for an object. `None` when the table is full.
     pub(crate) fn insert(&'static self, object: Object) -> Option<usize> {
         let index = if let Some(index) = self.pop_free() {
             index
@@ -181,7 +181,7 @@ impl Table {
         if matches!(object, Object::Cancel) {
             slot.flag.store((handle as u64) << 1, Ordering::Release);
         }
-        // SAFETY: a free slot is nobody's, and this thread took it from the list.
+        // SAFETY: this thread took the free slot from the list, so no other uses it.
         unsafe { *slot.object.get() = Some(Box::new(object)) };
         slot.state.store(dead | ALIVE, Ordering::Release);
         Some(handle)
@@ -192,45 +192,51 @@ impl Table {
         if marked && handle != 0 { self.slot(handle & INDEX_MASK) } else { None }
     }
 
-    /// A share in a living slot, if it is the one that `wanted` means.
-    fn share(&'static self, slot: &'static Slot, index: usize, wanted: impl Fn(usize) -> bool) -> Option<Share> {
+    /// A reference to a living slot, if `wanted` accepts its generation.
+    fn reference(
+        &'static self,
+        slot: &'static Slot,
+        index: usize,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Option<HandleRef> {
         let mut seen = slot.state.load(Ordering::Acquire);
         loop {
-            if seen & ALIVE == 0 || seen & SHARES == SHARES || !wanted((seen >> GENERATION_AT) as usize) {
+            if seen & ALIVE == 0 || seen & REFS == REFS || !wanted((seen >> GENERATION_AT) as usize) {
                 return None;
             }
             match slot.state.compare_exchange_weak(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(Share { table: self, slot, index }),
+                Ok(_) => return Some(HandleRef { table: self, slot, index }),
                 Err(other) => seen = other,
             }
         }
     }
 
     /// The object of this handle, if it is alive.
-    pub(crate) fn get(&'static self, handle: usize) -> Option<Share> {
+    pub(crate) fn get(&'static self, handle: usize) -> Option<HandleRef> {
         let slot = self.slot_of(handle)?;
         let generation = handle >> INDEX_BITS & GENERATION_MAX as usize;
-        self.share(slot, handle & INDEX_MASK, |alive| alive == generation)
+        self.reference(slot, handle & INDEX_MASK, |alive| alive == generation)
     }
 
-    /// Ends the handle. `None` when it was not alive, or `wanted` refuses it. The object goes with its last share.
-    pub(crate) fn remove(&'static self, handle: usize, wanted: impl Fn(&Object) -> bool) -> Option<Share> {
-        let share = self.get(handle)?;
-        if !wanted(&share) || share.slot.state.fetch_and(!ALIVE, Ordering::AcqRel) & ALIVE == 0 {
+    /// Ends the handle. `None` when it was not alive, or `wanted` refuses it. The object is dropped with its last
+    /// reference.
+    pub(crate) fn remove(&'static self, handle: usize, wanted: impl Fn(&Object) -> bool) -> Option<HandleRef> {
+        let reference = self.get(handle)?;
+        if !wanted(&reference) || reference.slot.state.fetch_and(!ALIVE, Ordering::AcqRel) & ALIVE == 0 {
             return None;
         }
-        // before the slot can be another handle: there is a share
-        share.slot.flag.store(0, Ordering::Release);
-        Some(share)
+        // before the slot can be another handle: there is a reference
+        reference.slot.flag.store(0, Ordering::Release);
+        Some(reference)
     }
 
     /// Every living object.
-    pub(crate) fn all(&'static self) -> Vec<Share> {
+    pub(crate) fn all(&'static self) -> Vec<HandleRef> {
         let count = self.fresh.load(Ordering::Acquire) as usize;
-        (0..count).filter_map(|index| self.share(self.slot(index)?, index, |_| true)).collect()
+        (0..count).filter_map(|index| self.reference(self.slot(index)?, index, |_| true)).collect()
     }
 
-    /// The flag of this cancel token; another handle's flag can't be set. Async-signal-safe, as all that [`Flag`] does.
+    /// The flag of this cancel token; it cannot set the flag of another handle. Async-signal-safe, as all of [`Flag`].
     pub(crate) fn flag(&'static self, handle: usize) -> Option<Flag> {
         let word = &self.slot_of(handle)?.flag;
         Some(Flag { word, unset: (handle as u64) << 1 })
@@ -248,8 +254,8 @@ impl Slot {
     }
 }
 
-/// One bit that belongs to a handle and ends with it. It lives in the table, which is never freed, so that a signal
-/// handler can set it with nothing but atomic operations.
+/// One bit that belongs to a handle and ends with it. It is in the table, which is never freed, so that a signal
+/// handler can set it with atomic operations alone.
 #[derive(Clone, Copy)]
 pub(crate) struct Flag {
     word: &'static AtomicU64,

@@ -1,4 +1,4 @@
-//! The numbers of small sets (kinds, outcomes, reasons, grades) and their names.
+//! The enumerations of the C interface (kinds, outcomes, reasons, grades): numbers and names.
 
 use std::ffi::{CStr, c_char};
 use std::ptr::null;
@@ -14,33 +14,33 @@ pub const ONELOCK_KIND_MUTEX: u32 = 1;
 /// The reentrant lock: a hash that Redisson's `RLock` shares. Give it an owner to re-enter.
 pub const ONELOCK_KIND_REENTRANT: u32 = 2;
 
-/// It was held until now, and the server has taken it back.
+/// It was held, and the server has deleted the hold.
 pub const ONELOCK_RELEASED: u32 = 1;
-/// It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile.
+/// It had ended before: expired, deleted, or force-released. There may have been another holder since.
 pub const ONELOCK_ALREADY_EXPIRED: u32 = 2;
 /// This handle was released, detached or closed before. Nothing was sent.
 pub const ONELOCK_ALREADY_RELEASED: u32 = 3;
-/// It is not held any more, but no server confirmed it in time; clean-up goes on in the background.
+/// It is not held any more, but no server confirmed it in time; the release is retried in the background.
 pub const ONELOCK_UNCONFIRMED: u32 = 4;
 
 /// Not lost.
 pub const ONELOCK_LOSS_NONE: u32 = 0;
 /// The deadline passed without a confirmed renewal.
 pub const ONELOCK_LOSS_EXPIRED: u32 = 1;
-/// The server no longer knows it: deleted, evicted, forced, or lost in a restart.
+/// The key is gone or has another holder: deleted, evicted, force-released, or lost in a restart.
 pub const ONELOCK_LOSS_TAKEN: u32 = 2;
 /// `max_hold` was reached.
 pub const ONELOCK_LOSS_MAX_HOLD: u32 = 3;
 /// The server's clock jumped, so that the key may have expired early.
 pub const ONELOCK_LOSS_CLOCK_ANOMALY: u32 = 4;
-/// The client was closed while the lease was held, and gave it back.
+/// The client was closed while the lease was held, and released it.
 pub const ONELOCK_LOSS_CLOSED: u32 = 5;
 
 /// No fencing tokens.
 pub const ONELOCK_GRADE_NONE: u32 = 0;
 /// The store may forget acknowledged writes without notice (evicting policy, asynchronous replicas).
 pub const ONELOCK_GRADE_BEST_EFFORT: u32 = 1;
-/// Tokens grow even if the counter is lost, as long as the server's clock goes on.
+/// Tokens grow even if the counter is lost, as long as the clock of the server does not run back.
 pub const ONELOCK_GRADE_CLOCK_BOUNDED: u32 = 2;
 /// The store keeps every acknowledged write.
 pub const ONELOCK_GRADE_STRICT: u32 = 3;
@@ -49,11 +49,11 @@ const KINDS: [(u32, Kind, &CStr); 2] =
     [(ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"), (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock")];
 /// Sharded channels where a cluster has them (7.0 and newer), else classic ones.
 pub const ONELOCK_NOTIFY_AUTO: u32 = 0;
-/// Classic channels, which every node of a cluster repeats to every other.
+/// Classic channels, which every node of a cluster forwards to all others.
 pub const ONELOCK_NOTIFY_CLASSIC: u32 = 1;
 /// Sharded channels, which stay on the nodes of their slot.
 pub const ONELOCK_NOTIFY_SHARDED: u32 = 2;
-/// Both at once.
+/// Both.
 pub const ONELOCK_NOTIFY_BOTH: u32 = 3;
 
 const NOTIFIES: [(u32, Notify); 4] = [
@@ -84,7 +84,7 @@ const RELEASES: [(u32, Release, &CStr); 4] = [
 ];
 
 fn number_of<T: PartialEq + Copy>(rows: &[(u32, T, &CStr)], value: T) -> u32 {
-    // a value that a later core adds has no number yet; none of these sets uses this one
+    // a value that a later core adds has no number yet; no set uses this one
     rows.iter().find(|row| row.1 == value).map_or(u32::MAX, |row| row.0)
 }
 
@@ -112,7 +112,7 @@ fn refuse(tried: &str, detail: &str) -> Failure {
     Failure::new(ErrorKind::InvalidArgument, tried, detail)
 }
 
-/// Numbers come from C as integers: any value can come.
+/// C passes integers, so any value is possible.
 pub(crate) fn kind(number: u32, tried: &str) -> Result<Kind, Failure> {
     let found = KINDS.iter().find(|row| row.0 == number).map(|row| row.1);
     found.ok_or_else(|| refuse(tried, &format!("{number} is no kind of lock; use an ONELOCK_KIND_ constant")))
@@ -135,7 +135,7 @@ pub(crate) fn duration(ms: i64, what: &str, tried: &str) -> Result<Duration, Fai
         .map_err(|_| refuse(tried, &format!("{what} is {ms} ms; it cannot be negative")))
 }
 
-/// A limit of waiting: -1 is none.
+/// A limit of waiting; -1 is none.
 pub(crate) fn wait(ms: i64, tried: &str) -> Result<Option<Duration>, Failure> {
     match ms {
         -1 => Ok(None),
