@@ -23,15 +23,15 @@
  * Names. onelock_<noun>_<verb>. The noun is the type of the first argument; `const` there means that the call leaves
  * the object's own settings alone. Inputs come first, then outputs, then `error`.
  *
- * Handles. Objects are opaque. A handle is a number dressed as a pointer and is never given out twice, so a handle that
- * was freed, is of another kind or was made up is refused with ONELOCK_ERR_INVALID_ARGUMENT; never look behind it. NULL
- * is refused in the same way, except where a function says that it may be NULL. Other pointers are real: what they
- * point at must be there during the call.
+ * Handles. Objects are opaque. A handle is a number in the form of a pointer and is never used twice, so a freed
+ * handle, one of another kind or an invalid one is refused with ONELOCK_ERR_INVALID_ARGUMENT; never dereference it.
+ * NULL is refused in the same way, except where a function says that it may be NULL. Other pointers are real: what
+ * they point at must be there during the call.
  *
- * Ownership. What a *_new, *_connect, *_acquire, *_start, *_finish, *_attach, *_inspect, *_stats, *_check, *_detach or
- * *_named function gives is yours: free it with the *_free of its type. *_free(NULL) and a second *_free do nothing.
- * Inputs are copied. Text that is returned belongs to the object that it was asked of and is gone when that is freed;
- * "static text" stays. The order of freeing does not matter: a client lives on until its last lock and lease are freed.
+ * Ownership. What a *_new, *_connect, *_acquire, *_start, *_finish, *_attach, *_inspect, *_stats, *_check, *_detach
+ * or *_named function gives is yours: free it with the *_free of its type. *_free(NULL) and a second *_free do
+ * nothing. Inputs are copied. Returned text belongs to the object of the call and is freed with it; "static text"
+ * stays. The order of freeing does not matter: a client stays until its last lock and lease are freed.
  *
  * Outputs are written only on success (`error` only on failure), so begin with NULL.
  *
@@ -45,32 +45,34 @@
  * numbers (ONELOCK_KIND_ ...) are uint32_t, and a number outside the set is refused.
  *
  * Threads. Every function may be called from any thread at any time, on the same objects too. A lease may be released
- * by another thread than the one that acquired it. Freeing an object in one thread while another uses it is no crash:
- * the call that has begun ends as if it had not been freed. Only texts that were borrowed must not outlive their object.
+ * by another thread than the one that acquired it. An object may be freed in one thread while another uses it: the
+ * running call ends as if it had not been freed. Only borrowed text must not outlive its object.
  *
  * Signals. onelock_cancel_cancel and onelock_cancel_is_cancelled may be called from a signal handler. Nothing else may.
  *
- * Cancellation of threads. pthread_cancel does not reach a thread inside a call: cancellation is disabled meanwhile, and
- * a request counts at the thread's next cancellation point after it. To end a wait use an onelock_cancel token. A thread
- * of PTHREAD_CANCEL_ASYNCHRONOUS may not call the library.
+ * Cancellation of threads. pthread_cancel does not reach a thread inside a call: cancellation is disabled meanwhile,
+ * and a request counts at the thread's next cancellation point after it. To end a wait use an onelock_cancel token. A
+ * thread with PTHREAD_CANCEL_ASYNCHRONOUS may not call the library.
  *
- * Limits of the machine. Where no thread or file descriptor can be had a call says ONELOCK_ERR_SYSTEM_LIMIT; it works
- * again when there are some. Nothing that is held is harmed.
+ * Limits of the machine. When no thread or file descriptor is available, a call returns ONELOCK_ERR_SYSTEM_LIMIT; it
+ * works again when there are some. Held leases are not affected.
  *
- * Callbacks run on one thread per client that is kept for them, one after the other, never on the thread that renews.
+ * Callbacks run on one thread of their own for each client, one after the other, never on the thread that renews.
  * They may call every function, blocking ones included (other callbacks of that client wait meanwhile), and may free
- * their own object. `user_data` comes last and is only handed through. After *_free of the object, or after the callback
- * was replaced, it is not called any more: these functions wait for a call that is running (so do not hold a lock that
- * the callback takes). Do not throw, longjmp or pthread_exit out of one. The log callback is another matter: it runs
- * anywhere, also on the library's own threads, and may call no function that returns an onelock_status. The callback for
- * credentials runs on threads of its own, several at a time, for as long as connections may be made.
+ * their own object. `user_data` comes last and is only passed through. After *_free of the object, or after the
+ * callback was replaced, it is not called any more: these functions wait for a call that is running (so do not hold a
+ * lock that the callback takes). Do not throw, longjmp or pthread_exit out of one. The log callback is different: it
+ * runs on any thread, also those of the library, and may not call functions that return an onelock_status. The
+ * callback for credentials runs on threads of its own, several at a time, for as long as connections may be made.
  *
- * Fork. A client made before a fork connects anew in the child and is another client there. Leases stay with the parent:
- * in the child onelock_lease_is_held is false, releasing says ONELOCK_ERR_FORKED, freeing sends nothing, and nothing is
- * renewed. No thread and no socket of the parent is touched. Between vfork and exec call nothing.
+ * Fork. A client made before a fork makes new connections in the child and is another client there. Leases stay with
+ * the parent: in the child onelock_lease_is_held is false, releasing returns ONELOCK_ERR_FORKED, freeing sends
+ * nothing, and nothing is renewed. Threads and sockets of the parent are not used. Call no function between vfork and
+ * exec.
  *
- * Exit. At exit() (return from main) held leases are given back, for at most one second. _exit, abort and signals leave
- * them to their ttl. dlclose does not unmap the library (it is linked with -z nodelete): its threads run on.
+ * Exit. At exit() (return from main) held leases are released, within at most one second. After _exit, abort and
+ * signals they end with their ttl. dlclose does not unmap the library (it is linked with -z nodelete): its threads
+ * run on.
  *
  * Panics. A defect of the library never unwinds into the program: it becomes ONELOCK_ERR_INTERNAL.
  *

@@ -177,7 +177,7 @@ inline std::string copy(const char *text) { return text ? text : ""; }
 
 }  // namespace detail
 
-/// Ends waiting acquires from another thread, or from a signal handler.
+/// Cancels waiting acquires, from another thread or a signal handler.
 class cancel : public detail::handle<onelock_cancel, onelock_cancel_free> {
 public:
     cancel() : handle(onelock_cancel_new()) {}
@@ -186,7 +186,7 @@ public:
     bool is_cancelled() const noexcept { return onelock_cancel_is_cancelled(get()); }
 };
 
-/// Who re-enters a reentrant lock.
+/// An owner of reentrant locks.
 class owner : public detail::handle<onelock_owner, onelock_owner_free> {
 public:
     owner() : handle(onelock_owner_new()) {}
@@ -347,7 +347,7 @@ private:
     }
 };
 
-/// A lock by name. Holds nothing by itself.
+/// A lock by name. It holds nothing by itself.
 class lock : public detail::handle<onelock_lock, onelock_lock_free> {
 public:
     using handle::handle;
@@ -448,7 +448,7 @@ public:
     }
 };
 
-/// Who logs in on a connection. An empty name means the server's default user.
+/// User name and password of a connection. An empty name means the server's default user.
 struct credentials {
     std::string username;
     std::string password;
@@ -526,9 +526,9 @@ public:
         return set(onelock_client_options_set_quarantine, detail::ms(value));
     }
     // end of client
-    /// The function that gives the credentials of each new connection; see onelock_client_options_set_credentials. It is
-    /// called on other threads, several at a time, may block, and is destroyed when no connection can ask it any more. What
-    /// it throws is why there are no credentials: the call says so, and the next connection asks again.
+    /// The function that gives the credentials of each new connection; see onelock_client_options_set_credentials. It
+    /// is called on other threads, several at a time, may block, and is destroyed when no connection can call it any
+    /// more. When it throws, the call fails with the text of the exception, and the next connection calls it again.
     client_options &credentials(std::function<onelock::credentials()> function) {
         using provider = std::function<onelock::credentials()>;
         auto kept = std::make_unique<provider>(std::move(function));
