@@ -58,12 +58,6 @@ pub(crate) struct Acquisition {
 
 exposed!(Acquisition, Acquisition, onelock_acquisition, "acquisition");
 
-impl Acquisition {
-    pub(crate) fn client(&self) -> &Arc<ClientShare> {
-        &self.shared.client
-    }
-}
-
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if self.shared.pid == std::process::id() {

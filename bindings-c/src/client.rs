@@ -8,7 +8,6 @@ use onelock::blocking::Client;
 use crate::boundary::{expose, free, live, output, put_if_wanted, status};
 use crate::client_options::{ClientOptions, onelock_client_options};
 use crate::error::{Failure, onelock_error};
-use crate::exit;
 use crate::facts::{FactsObject, onelock_facts};
 use crate::inspection::{InspectionObject, onelock_inspection};
 use crate::object::exposed;
@@ -24,12 +23,6 @@ pub struct onelock_client {
 /// Shared by the handle and everything made from it: a freed client stays until its locks and leases are freed.
 pub(crate) struct ClientShare {
     pub(crate) client: Client,
-}
-
-impl Drop for ClientShare {
-    fn drop(&mut self) {
-        exit::let_linger(&self.client);
-    }
 }
 
 pub(crate) struct ClientObject(pub(crate) Arc<ClientShare>);
@@ -49,7 +42,7 @@ fn make(
         let url = optional_text(url, "url", tried)?.unwrap_or_default();
         let builder =
             if options.is_null() { Client::builder() } else { live::<ClientOptions>(options, tried)?.builder() };
-        exit::watch();
+        onelock::runtime::release_at_exit();
         let made = if connect { builder.connect_blocking(url)? } else { builder.build_blocking(url)? };
         client.put(expose(ClientObject(Arc::new(ClientShare { client: made })), tried)?)
     })

@@ -231,6 +231,7 @@ impl Table {
     }
 
     /// Every living object.
+    #[cfg(test)]
     pub(crate) fn all(&'static self) -> Vec<HandleRef> {
         let count = self.fresh.load(Ordering::Acquire) as usize;
         (0..count).filter_map(|index| self.reference(self.slot(index)?, index, |_| true)).collect()

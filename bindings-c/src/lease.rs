@@ -28,7 +28,7 @@ pub(crate) struct LeaseObject {
     /// Made with the first listener: most leases have none.
     listeners: OnceLock<Arc<Listeners>>,
     // after the lease: its release is handed over before the client is dropped
-    pub(crate) client: Arc<ClientShare>,
+    _client: Arc<ClientShare>,
 }
 
 exposed!(LeaseObject, Lease, onelock_lease, "lease");
@@ -41,7 +41,7 @@ impl LeaseObject {
         settings: &Settings,
         tried: &str,
     ) -> Result<*mut onelock_lease, Failure> {
-        let handle = expose(LeaseObject { lease, listeners: OnceLock::new(), client }, tried)?;
+        let handle = expose(LeaseObject { lease, listeners: OnceLock::new(), _client: client }, tried)?;
         if settings.on_lost.is_some() || settings.on_jeopardy.is_some() {
             let object = live::<LeaseObject>(handle, tried)?;
             let listeners = object.listeners(handle);

@@ -24,7 +24,6 @@ mod client_setters;
 mod credentials;
 mod enums;
 mod error;
-mod exit;
 mod facts;
 mod gate;
 mod handles;

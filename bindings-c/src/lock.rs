@@ -32,12 +32,6 @@ pub(crate) struct LockObject {
 
 exposed!(LockObject, Lock, onelock_lock, "lock");
 
-impl LockObject {
-    pub(crate) fn client(&self) -> &Arc<ClientShare> {
-        &self.client
-    }
-}
-
 fn make<'a>(
     client: *const onelock_client,
     lock_kind: u32,

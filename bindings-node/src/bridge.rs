@@ -8,23 +8,26 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use napi::Env;
 use napi::bindgen_prelude::Float64ArraySlice;
 use napi_derive::napi;
+use onelock::runtime::ClientGroup;
 use onelock::{Credentials, ErrorKind, Lease, Release, event_loop};
 
 use crate::client::{Name, NativeClient, bytes};
 use crate::credentials::Provider;
 use crate::data::{Failure, Inspected, ServerFacts, loss_code};
-use crate::exit::Clients;
 use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
 use crate::pump::{Message, Outcome, Pump, WakeupFunction};
 use crate::records::{Call, Payload, RECORD, State};
 use crate::uv_poll::UvPoller;
 
+/// How long the end of a thread waits.
+const EXIT_LIMIT: Duration = Duration::from_secs(1);
 /// `wait` of an acquire: for ever.
 const FOR_EVER: f64 = -1.0;
 /// `wait` of an acquire: one try.
@@ -33,7 +36,7 @@ const ONE_TRY: f64 = -2.0;
 #[napi]
 pub struct Bridge {
     pump: Arc<Pump>,
-    clients: Arc<Clients>,
+    clients: ClientGroup,
     /// `None` where the event loop cannot poll sockets.
     poller: Option<UvPoller>,
     state: Rc<RefCell<State>>,
@@ -47,8 +50,9 @@ impl Bridge {
     pub fn new(env: Env, wakeup: WakeupFunction<'_>, libuv: bool) -> napi::Result<Bridge> {
         let pump = Arc::new(Pump::new(wakeup.build_threadsafe_function::<()>().weak::<true>().build()?));
         let state = Rc::default();
-        let clients = Arc::new(Clients::new(pump.clone()));
-        env.add_env_cleanup_hook(clients.clone(), |clients| clients.close())?;
+        onelock::runtime::leave_exit_to_caller();
+        let clients = ClientGroup::new();
+        env.add_env_cleanup_hook((pump.clone(), clients.clone()), |(pump, clients)| release_all(&pump, &clients))?;
         let poller = if libuv { UvPoller::new(env, &wakeup, &pump, &state) } else { None };
         Ok(Bridge { pump, clients, poller, state })
     }
@@ -56,7 +60,7 @@ impl Bridge {
     /// Releases what is held and waits for it, at most one second: the process ends.
     #[napi]
     pub fn close(&self) {
-        self.clients.close();
+        release_all(&self.pump, &self.clients);
     }
 
     /// Writes records until the array is full or there are no more messages. Returns how many.
@@ -99,8 +103,8 @@ impl Bridge {
             Some(provider) => builder.credentials(provider),
             None => builder,
         };
-        match builder.build(&url) {
-            Ok(client) => Some(NativeClient::new(client, self.clients.clone())),
+        match self.clients.build(builder, &url) {
+            Ok(client) => Some(NativeClient { client }),
             Err(error) => self.refused(error.into()),
         }
     }
@@ -262,9 +266,7 @@ impl Bridge {
     #[napi]
     pub fn forget(&self, lease: f64) -> bool {
         let lease = self.state.borrow_mut().leases.remove(&(lease as u64));
-        let was_held = lease.is_some_and(|lease| lease.is_held());
-        self.clients.sweep();
-        was_held
+        lease.is_some_and(|lease| lease.is_held())
     }
 
     #[napi]
@@ -415,6 +417,12 @@ impl Bridge {
         self.state.borrow_mut().payloads.insert(0, Payload::Failure(Box::new(failure)));
         None
     }
+}
+
+/// Releases what the clients of this thread hold, and waits for it. It may be called again.
+fn release_all(pump: &Pump, clients: &ClientGroup) {
+    pump.close();
+    clients.close(EXIT_LIMIT);
 }
 
 fn not_held(tried: &str) -> Failure {

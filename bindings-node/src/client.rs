@@ -1,14 +1,11 @@
 //! The client as a JavaScript object.
 
-use std::sync::Arc;
-
 use napi::Either;
 use napi::bindgen_prelude::Uint8ArraySlice;
 use napi_derive::napi;
 use onelock::{Client, Lock};
 
 use crate::data::Counters;
-use crate::exit::Clients;
 use crate::options::LockOptions;
 
 /// A name as it comes from JavaScript.
@@ -21,28 +18,10 @@ pub(crate) fn bytes<'a>(name: &'a Name<'_>) -> &'a [u8] {
     }
 }
 
-/// A client. The bridge also keeps it until nothing is left to be released.
+/// A client.
 #[napi]
 pub struct NativeClient {
     pub(crate) client: Client,
-    clients: Arc<Clients>,
-    /// Dropped with the JavaScript object.
-    alive: Option<Arc<()>>,
-}
-
-impl NativeClient {
-    pub(crate) fn new(client: Client, clients: Arc<Clients>) -> NativeClient {
-        let alive = Arc::new(());
-        clients.remember(&client, &alive);
-        NativeClient { client, clients, alive: Some(alive) }
-    }
-}
-
-impl Drop for NativeClient {
-    fn drop(&mut self) {
-        self.alive = None;
-        self.clients.sweep();
-    }
 }
 
 #[napi]

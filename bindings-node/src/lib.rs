@@ -16,7 +16,6 @@ mod bridge;
 mod client;
 mod credentials;
 mod data;
-mod exit;
 mod fence;
 mod log;
 mod options;

@@ -1,6 +1,4 @@
-//! The client: where the locks are kept.
-
-use std::sync::Arc;
+//! The client.
 
 use onelock::{Kind, blocking};
 use pyo3::prelude::*;
@@ -9,31 +7,19 @@ use pyo3::types::PyDict;
 use crate::argument::bytes;
 use crate::client_options::{async_lock, blocking_lock, builder};
 use crate::error::raise;
-use crate::exit;
 use crate::lock::{self, Api, Lock};
 use crate::pump::{Pump, Started};
 use crate::queue::Finish;
 use crate::report::{Facts, Inspection, Stats};
 use crate::waiting::{Signals, detached, interruptible};
 
-/// Shared with the end of the interpreter, which gives back what is held.
-pub(crate) struct ClientShare {
-    pub(crate) client: blocking::Client,
-}
-
-impl Drop for ClientShare {
-    fn drop(&mut self) {
-        exit::let_linger(&self.client);
-    }
-}
-
-/// A client of one lock server, for threads and for event loops.
+/// A client of a lock store, for threads and for event loops.
 #[pyclass(frozen, module = "onelock._onelock")]
-pub(crate) struct Client(Arc<ClientShare>);
+pub(crate) struct Client(blocking::Client);
 
 impl Client {
     fn client(&self) -> &blocking::Client {
-        &self.0.client
+        &self.0
     }
 }
 
@@ -50,9 +36,7 @@ impl Client {
     #[new]
     fn new(url: &str, options: &Bound<'_, PyDict>) -> PyResult<Client> {
         let client = builder(options)?.build_blocking(url).map_err(|error| raise(options.py(), &error))?;
-        let share = Arc::new(ClientShare { client });
-        exit::watch(&share);
-        Ok(Client(share))
+        Ok(Client(client))
     }
 
     /// A lock, for threads or (`asynchronous`) for event loops.

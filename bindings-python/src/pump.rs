@@ -123,9 +123,9 @@ impl Pump {
 
     /// Reads from a socket. Returns whether to keep watching it, and what to deliver.
     pub(crate) fn ready(&self, py: Python<'_>, socket: &Socket) -> (bool, Vec<Delivery>) {
-        self.queue.attend();
+        self.queue.begin_batch();
         let keep_watching = self.event_loop.ready(socket);
-        (keep_watching, self.deliveries(py, self.queue.take_attended()))
+        (keep_watching, self.deliveries(py, self.queue.take_batch()))
     }
 
     /// Matches results with their futures and listeners. Python delivers them: no Python code runs in here, because a
@@ -165,9 +165,9 @@ impl Pump {
     /// Sends the batched requests, and returns what to deliver. The loop calls it in its next iteration.
     fn flush(&self, py: Python<'_>) -> Vec<Delivery> {
         self.called.store(false, Ordering::Relaxed);
-        self.queue.attend();
+        self.queue.begin_batch();
         self.event_loop.flush();
-        self.deliveries(py, self.queue.take_attended())
+        self.deliveries(py, self.queue.take_batch())
     }
 
     /// What to deliver.

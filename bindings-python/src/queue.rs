@@ -1,5 +1,4 @@
-//! What background work has to tell one event loop: results and events in order, with a wake-up only when the loop would
-//! not look by itself.
+//! The queue of results and events for one event loop, with a wake-up only when the loop would not look by itself.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, mem};
@@ -9,19 +8,19 @@ use pyo3::prelude::*;
 
 use crate::wake::Wake;
 
-/// Makes the Python value of a result, on the loop's thread, and runs nothing of Python. Dropping it undoes what it stands
-/// for: an undelivered lease is given back.
+/// Makes the Python value of a result, on the loop's thread, without running Python code. Dropping it releases a lease
+/// in it.
 pub(crate) type Finish = Box<dyn FnOnce(Python<'_>) -> PyResult<Py<PyAny>> + Send>;
 
-/// To whom, and what.
+/// The number of a call or callback, and its result.
 pub(crate) type Item = (u64, Finish);
 
 #[derive(Default)]
 struct State {
     items: Vec<Item>,
-    /// The loop looks soon by itself.
-    attended: bool,
-    /// Nobody takes anything out any more.
+    /// The loop is going to look by itself.
+    in_batch: bool,
+    /// The loop has ended.
     closed: bool,
 }
 
@@ -44,7 +43,8 @@ impl Queue {
         self.wake.fd()
     }
 
-    /// Adds a result; from any thread. What nobody will take is dropped at once, however long the loop stays away.
+    /// Adds a result, from any thread. A result that is not wanted any more is dropped at once, even if the loop is
+    /// blocked.
     pub(crate) fn push(&self, id: u64, finish: Finish) {
         let mut state = self.lock();
         if state.closed || is_cancelled() {
@@ -52,7 +52,7 @@ impl Queue {
             drop(finish);
             return;
         }
-        let unnoticed = state.items.is_empty() && !state.attended;
+        let unnoticed = state.items.is_empty() && !state.in_batch;
         state.items.push((id, finish));
         drop(state);
         if unnoticed {
@@ -60,7 +60,7 @@ impl Queue {
         }
     }
 
-    /// Nobody will take this any more: it is dropped. The work that may still come to a result was ended before.
+    /// Drops a result that is not wanted any more. Its work was ended before.
     pub(crate) fn withdraw(&self, id: u64) {
         let mut state = self.lock();
         let at = state.items.iter().position(|(known, _)| *known == id);
@@ -69,26 +69,26 @@ impl Queue {
         drop(withdrawn);
     }
 
-    /// Takes out everything that has come.
+    /// Takes all results.
     pub(crate) fn take(&self) -> Vec<Item> {
-        // in this order: what comes in between wakes the loop once more
+        // in this order: a result in between wakes the loop once more
         self.wake.take();
         mem::take(&mut self.lock().items)
     }
 
-    /// The loop is about to take everything out: nothing has to wake it until then.
-    pub(crate) fn attend(&self) {
-        self.lock().attended = true;
+    /// The loop is about to take all results: until then it needs no wake-up.
+    pub(crate) fn begin_batch(&self) {
+        self.lock().in_batch = true;
     }
 
-    /// Takes out everything that has come, after `attend`.
-    pub(crate) fn take_attended(&self) -> Vec<Item> {
+    /// Takes all results, after `begin_batch`.
+    pub(crate) fn take_batch(&self) -> Vec<Item> {
         let mut state = self.lock();
-        state.attended = false;
+        state.in_batch = false;
         mem::take(&mut state.items)
     }
 
-    /// The loop has ended. What it did not take is undone.
+    /// The loop has ended: drops its results, and those that come later.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;

@@ -1,12 +1,11 @@
-//! What wakes an event loop: a file descriptor that is readable from the first call until it is taken in. The only file
-//! that knows what Linux has for it.
+//! Wakes an event loop: a file descriptor that is readable from `raise` until `take`.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// Readable or not, however often it was raised.
+/// Readable or not; raising it again has no effect.
 pub(crate) struct Wake {
     read: OwnedFd,
-    /// The other end where there is no eventfd.
+    /// The other end, on systems without eventfd.
     #[cfg(not(target_os = "linux"))]
     write: OwnedFd,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Client, ClientState};
+use crate::exit::EngineSet;
 use crate::machine::Grade;
 use crate::options::{Options, TlsOptions};
 use crate::store::credentials::{CredentialsProvider, Provider};
@@ -290,6 +291,11 @@ impl ClientBuilder {
     /// `InvalidArgument` names the option or the part of the address that is wrong.
     pub fn build(self, url: &str) -> Result<Client, Error> {
         Ok(Client::from_shared(Arc::new(ClientState::new(url, self.options, false)?)))
+    }
+
+    /// Makes a client whose engine is added to a set; see [`runtime::ClientGroup`](crate::runtime::ClientGroup).
+    pub(crate) fn build_in(self, group: Arc<EngineSet>, url: &str) -> Result<Client, Error> {
+        Ok(Client::from_shared(Arc::new(ClientState::new(url, self.options, false)?.in_group(group))))
     }
 
     /// Makes a client that is connected and checked; see [`Client::connect`].

@@ -14,7 +14,7 @@ use crate::driver::engine::Engine;
 use crate::driver::failures::cause;
 use crate::driver::tally::Stats;
 use crate::error::{Error, ErrorKind};
-use crate::exit;
+use crate::exit::{self, EngineSet};
 use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
 use crate::options::Options;
@@ -32,6 +32,8 @@ pub(crate) struct ClientState {
     closed: AtomicBool,
     /// Whether background work runs on the library's own runtime instead of the caller's.
     background: bool,
+    /// The set that its engine is added to, beside that of the process.
+    group: Option<Arc<EngineSet>>,
 }
 
 impl ClientState {
@@ -59,7 +61,14 @@ impl ClientState {
             engine: ArcSwapOption::empty(),
             closed: AtomicBool::new(false),
             background,
+            group: None,
         }
+    }
+
+    /// Adds its engine to a set.
+    pub(crate) fn in_group(mut self, group: Arc<EngineSet>) -> ClientState {
+        self.group = Some(group);
+        self
     }
 
     /// The engine of this process, made on first use, and anew when the runtime of its background work has ended. Lock-free.
@@ -81,6 +90,9 @@ impl ClientState {
             let store = self.address.open(&self.options);
             let fresh = Engine::start(self.options.clone(), store, self.runtime()?)?;
             exit::watch(&fresh, self.background);
+            if let Some(group) = &self.group {
+                group.add(&fresh);
+            }
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
             leak_inherited(present);
             leak_inherited(arc_swap::Guard::into_inner(seen));
@@ -356,13 +368,6 @@ impl Client {
     pub async fn close(&self) {
         if let Some(engine) = self.shared.begin_close() {
             closing::close(&engine, Telling::All).await;
-        }
-    }
-
-    /// The same at the end of the program.
-    pub(crate) async fn close_at_exit(&self) {
-        if let Some(engine) = self.shared.begin_close() {
-            closing::close(&engine, Telling::NoCallbacks).await;
         }
     }
 }

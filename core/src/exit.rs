@@ -1,5 +1,5 @@
-//! The end of the program: what clients on the library's own runtime still have to release, they release then, within
-//! a second. For programs in Rust; bindings do so by the means of their language.
+//! The registry of engines that have to be closed when the program, or a part of it, ends: what they still hold is
+//! released then, within a second.
 
 #![allow(unsafe_code)]
 
@@ -21,15 +21,51 @@ const BOUND: Duration = Duration::from_secs(1);
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 static ASKED: AtomicBool = AtomicBool::new(false);
 
-/// The engines of one process. A forked child makes its own: another thread may have had its parent's locked.
-struct ExitEntry {
+/// The engines that end together, each until it has ended. An engine that holds or cleans up something is kept by its
+/// leases and by its clean-up, so no client has to be kept here.
+pub(crate) struct EngineSet {
     stamp: Stamp,
     engines: Mutex<Vec<Weak<Engine>>>,
 }
 
-static KNOWN: ArcSwapOption<ExitEntry> = ArcSwapOption::const_empty();
+impl EngineSet {
+    pub(crate) fn new() -> EngineSet {
+        EngineSet { stamp: Stamp::here(), engines: Mutex::default() }
+    }
 
-fn known() -> Arc<ExitEntry> {
+    /// Remembers an engine until it has ended. Does nothing in a forked child: another thread of the parent may have had
+    /// the list locked.
+    pub(crate) fn add(&self, engine: &Arc<Engine>) {
+        if !self.stamp.is_here() {
+            return;
+        }
+        let mut engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+        engines.retain(|engine| engine.strong_count() > 0);
+        engines.push(Arc::downgrade(engine));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.engines.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The engines that hold, wait for or clean up something.
+    pub(crate) fn busy(&self) -> Vec<Arc<Engine>> {
+        if !self.stamp.is_here() {
+            return Vec::new();
+        }
+        let engines: Vec<_> = {
+            let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
+            engines.iter().filter_map(Weak::upgrade).collect()
+        };
+        engines.into_iter().filter(|engine| engine.stats().is_busy()).collect()
+    }
+}
+
+/// The engines of the process on the library's own runtime. A forked child makes its own set.
+static KNOWN: ArcSwapOption<EngineSet> = ArcSwapOption::const_empty();
+
+fn known() -> Arc<EngineSet> {
     loop {
         let present = KNOWN.load_full();
         if let Some(known) = &present
@@ -37,41 +73,36 @@ fn known() -> Arc<ExitEntry> {
         {
             return known.clone();
         }
-        let fresh = Arc::new(ExitEntry { stamp: Stamp::here(), engines: Mutex::default() });
+        let fresh = Arc::new(EngineSet::new());
         let _ = KNOWN.compare_and_swap(&present, Some(fresh));
         // what was inherited is never dropped here
         mem::forget(present);
     }
 }
 
-/// The caller looks after the end of the program itself.
+/// The caller handles the end of the program itself.
 pub(crate) fn leave_to_caller() {
     ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
-/// Remembers an engine until it has ended, if it runs on the library's own runtime.
-pub(crate) fn watch(engine: &Arc<Engine>, is_ours: bool) {
-    if !is_ours {
-        return;
-    }
-    let known = known();
-    let mut engines = known.engines.lock().unwrap_or_else(PoisonError::into_inner);
-    engines.retain(|engine| engine.strong_count() > 0);
-    engines.push(Arc::downgrade(engine));
-    drop(engines);
+/// Registers the exit handler of the process, once, unless the caller handles the end itself.
+pub(crate) fn prepare() {
     if !ELSEWHERE.load(Ordering::Relaxed) && !ASKED.swap(true, Ordering::Relaxed) {
         ask();
     }
 }
 
+/// Remembers an engine until it has ended, if it runs on the library's own runtime.
+pub(crate) fn watch(engine: &Arc<Engine>, is_ours: bool) {
+    if is_ours {
+        known().add(engine);
+        prepare();
+    }
+}
+
 /// The engines of this process on the library's own runtime that hold, wait for or clean up something.
 pub(crate) fn busy() -> Vec<Arc<Engine>> {
-    let known = known();
-    let engines: Vec<_> = {
-        let engines = known.engines.lock().unwrap_or_else(PoisonError::into_inner);
-        engines.iter().filter_map(Weak::upgrade).collect()
-    };
-    engines.into_iter().filter(|engine| engine.stats().is_busy()).collect()
+    known().busy()
 }
 
 #[cfg(unix)]
@@ -97,12 +128,16 @@ extern "C" fn at_exit() {
         }
         // the thread that ends the process may have lost its thread-local values already: another one does the work
         let (sender, done) = sync_channel(1);
+        let engines = busy.clone();
         let work = move || {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| close_all(&busy)));
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| close_all(&engines)));
             let _ = sender.send(());
         };
         if thread::Builder::new().name("onelock-exit".to_owned()).spawn(work).is_ok() {
             let _ = done.recv_timeout(BOUND);
+        } else {
+            // no thread is available
+            close_all(&busy);
         }
     });
 }
