@@ -28,10 +28,10 @@
  * NULL is refused in the same way, except where a function says that it may be NULL. Other pointers are real: what
  * they point at must be there during the call.
  *
- * Ownership. What a *_new, *_connect, *_acquire, *_start, *_finish, *_attach, *_inspect, *_stats, *_check, *_detach
- * or *_named function gives is yours: free it with the *_free of its type. *_free(NULL) and a second *_free do
- * nothing. Inputs are copied. Returned text belongs to the object of the call and is freed with it; "static text"
- * stays. The order of freeing does not matter: a client stays until its last lock and lease are freed.
+ * Ownership. What a *_new, *_connect, *_acquire, *_start, *_finish, *_attach, *_inspect, *_inspection, *_list, *_stats,
+ * *_check, *_detach or *_named function gives is yours: free it with the *_free of its type. *_free(NULL) and a second
+ * *_free do nothing. Inputs are copied. Returned text belongs to the object of the call and is freed with it; "static
+ * text" stays. The order of freeing does not matter: a client stays until its last lock and lease are freed.
  *
  * Outputs are written only on success (`error` only on failure), so begin with NULL.
  *
@@ -173,6 +173,21 @@
  * The store keeps every acknowledged write.
  */
 #define ONELOCK_GRADE_STRICT 3
+
+/**
+ * A client of this library.
+ */
+#define ONELOCK_ORIGIN_ONELOCK 1
+
+/**
+ * Redisson, or another client that shares its layout.
+ */
+#define ONELOCK_ORIGIN_REDISSON 2
+
+/**
+ * Any other client: a string that `SET NX` may have written.
+ */
+#define ONELOCK_ORIGIN_OTHER 3
 
 /**
  * Sharded channels where a cluster has them (7.0 and newer), else classic ones.
@@ -350,7 +365,7 @@ typedef struct onelock_facts onelock_facts;
 typedef struct onelock_gate onelock_gate;
 
 /**
- * The state of a lock, from `onelock_client_inspect`.
+ * The state of a lock, from `onelock_client_inspect` or `onelock_client_list`.
  */
 typedef struct onelock_inspection onelock_inspection;
 
@@ -373,6 +388,11 @@ typedef struct onelock_lock_options onelock_lock_options;
  * An owner: acquires of a reentrant lock with equal owners share one hold.
  */
 typedef struct onelock_owner onelock_owner;
+
+/**
+ * What `onelock_client_list` found: locks, numbered from 0, and where to go on.
+ */
+typedef struct onelock_page onelock_page;
 
 /**
  * The proof of a detached hold, for `onelock_lock_attach`. The first attach with it gets the hold.
@@ -632,6 +652,26 @@ onelock_status onelock_client_inspect(const onelock_client *client,
                                       size_t name_length,
                                       onelock_inspection **inspection,
                                       onelock_error **error);
+
+/**
+ * The locks whose names match a pattern, about `limit` of them, whoever holds them. Free the page with
+ * `onelock_page_free`.
+ *
+ * The pattern is the server's own: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a character that stands for itself. `cursor`
+ * is `NULL` for the first page and `onelock_page_next` of the one before for each further one, as long as that is not
+ * `NULL`. `limit` is 1 to 10,000; a page may have some more or fewer, and none though more follow.
+ *
+ * What counts as a lock: one of this library, one of Redisson, and a string of at most 128 bytes with a time to live;
+ * `onelock_inspection_origin` says which. A lock that stands from the first page to the last is listed, perhaps twice; one
+ * that comes or goes meanwhile may be missed. The server looks at 100 keys at most in one step.
+ */
+onelock_status onelock_client_list(const onelock_client *client,
+                                   const char *pattern,
+                                   size_t pattern_length,
+                                   uint32_t limit,
+                                   const char *cursor,
+                                   onelock_page **page,
+                                   onelock_error **error);
 
 /**
  * Releases the lock of this name without its holder, and wakes a waiter.
@@ -972,6 +1012,11 @@ void onelock_credentials_request_free(onelock_credentials_request *request);
 const char *onelock_kind_name(uint32_t kind);
 
 /**
+ * The name of an origin: `onelock`, `redisson`, `other`; `NULL` for another number. Static text.
+ */
+const char *onelock_origin_name(uint32_t origin);
+
+/**
  * The name of a grade: `None`, `BestEffort`, `ClockBounded`, `Strict`; `NULL` for another number. Static text.
  */
 const char *onelock_grade_name(uint32_t grade);
@@ -1090,6 +1135,11 @@ void onelock_gate_free(onelock_gate *gate);
  * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
  */
 uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
+
+/**
+ * Which client's lock it is, as far as can be told: an `ONELOCK_ORIGIN_`; 0 for a dead handle.
+ */
+uint32_t onelock_inspection_origin(const onelock_inspection *inspection);
 
 /**
  * The hold count of the holder.
@@ -1465,6 +1515,41 @@ onelock_status onelock_owner_named(const char *name, size_t name_length, onelock
  * Frees the owner. Locks and options keep it. Does nothing for NULL and dead handles.
  */
 void onelock_owner_free(onelock_owner *owner);
+
+/**
+ * How many locks the page has.
+ */
+size_t onelock_page_count(const onelock_page *page);
+
+/**
+ * The name of one of them, any bytes, without the client's prefix and without a NUL at its end. Belongs to the page.
+ *
+ * `length` may be `NULL`. `NULL` and length 0 when `index` is too high.
+ */
+const char *onelock_page_name(const onelock_page *page, size_t index, size_t *length);
+
+/**
+ * What stands under the name of one of them. Free the result with `onelock_inspection_free`.
+ */
+onelock_status onelock_page_inspection(const onelock_page *page,
+                                       size_t index,
+                                       onelock_inspection **inspection,
+                                       onelock_error **error);
+
+/**
+ * How many processes wait for one of them; -1 when that cannot be told, or `index` is too high.
+ */
+int64_t onelock_page_waiting(const onelock_page *page, size_t index);
+
+/**
+ * What to give as `cursor` for the next page; `NULL` on the last one. Belongs to the page.
+ */
+const char *onelock_page_next(const onelock_page *page);
+
+/**
+ * Frees the page, its names and its cursor. NULL and dead handles are left alone.
+ */
+void onelock_page_free(onelock_page *page);
 
 /**
  * The proof as text. It belongs to the proof; `NULL` for a dead handle.

@@ -32,6 +32,11 @@ namespace onelock {
 using std::chrono::milliseconds;
 
 enum class kind : std::uint32_t { mutex = ONELOCK_KIND_MUTEX, reentrant = ONELOCK_KIND_REENTRANT };
+enum class origin : std::uint32_t {
+    onelock = ONELOCK_ORIGIN_ONELOCK,
+    redisson = ONELOCK_ORIGIN_REDISSON,
+    other = ONELOCK_ORIGIN_OTHER
+};
 enum class outcome : std::uint32_t {
     released = ONELOCK_RELEASED,
     already_expired = ONELOCK_ALREADY_EXPIRED,
@@ -425,6 +430,7 @@ class inspection : public detail::handle<onelock_inspection, onelock_inspection_
 public:
     using handle::handle;
     onelock::kind kind() const noexcept { return onelock::kind(onelock_inspection_kind(get())); }
+    onelock::origin origin() const noexcept { return onelock::origin(onelock_inspection_origin(get())); }
     std::uint64_t hold_count() const noexcept { return onelock_inspection_hold_count(get()); }
     /// Negative for a foreign key without a time to live.
     milliseconds ttl_left() const noexcept { return milliseconds(onelock_inspection_ttl_left_ms(get())); }
@@ -434,6 +440,21 @@ public:
     std::string owner_host() const { return detail::copy(onelock_inspection_owner_host(get())); }
     std::uint32_t owner_pid() const noexcept { return onelock_inspection_owner_pid(get()); }
     std::uint64_t owner_since_ms() const noexcept { return onelock_inspection_owner_since_ms(get()); }
+};
+
+/// A lock that stands on the server.
+struct lock_entry {
+    std::string name;
+    onelock::inspection inspection;
+    /// How many processes wait for it; nothing where that cannot be told.
+    std::optional<std::uint64_t> waiting;
+};
+
+/// Some of the locks of a server, and where to go on.
+struct lock_page {
+    std::vector<lock_entry> entries;
+    /// What to give as `cursor` for the next page; nothing on the last one.
+    std::optional<std::string> next;
 };
 
 /// What a client has done so far.
@@ -585,6 +606,38 @@ public:
         });
         if (found == nullptr) return std::nullopt;
         return inspection(found);
+    }
+    /// The locks whose names match `pattern`, about `limit` of them; with `cursor`, those behind the page that told it.
+    lock_page list(std::string_view pattern = "*", std::uint32_t limit = 100,
+                   const std::optional<std::string> &cursor = std::nullopt) const {
+        onelock_page *found = nullptr;
+        detail::check([&](auto error) {
+            return onelock_client_list(get(), pattern.data(), pattern.size(), limit,
+                                       cursor ? cursor->c_str() : nullptr, &found, error);
+        });
+        detail::handle<onelock_page, onelock_page_free> page(found);
+        lock_page result;
+        for (std::size_t i = 0; i < onelock_page_count(page.get()); i++) {
+            onelock_inspection *seen = nullptr;
+            detail::check([&](auto error) { return onelock_page_inspection(page.get(), i, &seen, error); });
+            std::size_t length = 0;
+            const char *name = onelock_page_name(page.get(), i, &length);
+            std::int64_t waiting = onelock_page_waiting(page.get(), i);
+            result.entries.push_back({std::string(name, length), onelock::inspection(seen), std::nullopt});
+            if (waiting >= 0) result.entries.back().waiting = std::uint64_t(waiting);
+        }
+        if (const char *next = onelock_page_next(page.get())) result.next = next;
+        return result;
+    }
+    /// Calls `visit(const lock_entry &)` for every lock whose name matches `pattern`.
+    template <typename Visit>
+    void for_each_lock(std::string_view pattern, Visit visit) const {
+        std::optional<std::string> cursor;
+        do {
+            lock_page page = list(pattern, 100, cursor);
+            for (const lock_entry &entry : page.entries) visit(entry);
+            cursor = std::move(page.next);
+        } while (cursor);
     }
     bool force_release(std::string_view name) const {
         bool was_held = false;

@@ -11,6 +11,7 @@ use crate::error::{Failure, onelock_error};
 use crate::facts::{FactsObject, onelock_facts};
 use crate::inspection::{InspectionObject, onelock_inspection};
 use crate::object::exposed;
+use crate::page::{PageObject, onelock_page};
 use crate::stats::{StatsObject, onelock_stats};
 use crate::status::{ONELOCK_OK, onelock_status};
 use crate::text::{bytes, optional_text};
@@ -113,6 +114,36 @@ pub unsafe extern "C" fn onelock_client_inspect(
         let found = client.0.client.inspect(bytes(name, name_length, "name", TRIED)?)?;
         let Some(found) = found else { return inspection.put(std::ptr::null_mut()) };
         inspection.put(expose(InspectionObject::new(found), TRIED)?)
+    })
+}
+
+/// The locks whose names match a pattern, about `limit` of them, whoever holds them. Free the page with
+/// `onelock_page_free`.
+///
+/// The pattern is the server's own: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a character that stands for itself. `cursor`
+/// is `NULL` for the first page and `onelock_page_next` of the one before for each further one, as long as that is not
+/// `NULL`. `limit` is 1 to 10,000; a page may have some more or fewer, and none though more follow.
+///
+/// What counts as a lock: one of this library, one of Redisson, and a string of at most 128 bytes with a time to live;
+/// `onelock_inspection_origin` says which. A lock that stands from the first page to the last is listed, perhaps twice; one
+/// that comes or goes meanwhile may be missed. The server looks at 100 keys at most in one step.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_list(
+    client: *const onelock_client,
+    pattern: *const c_char,
+    pattern_length: usize,
+    limit: u32,
+    cursor: *const c_char,
+    page: *mut *mut onelock_page,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "list";
+    status(error, TRIED, || {
+        let client = live::<ClientObject>(client, TRIED)?;
+        let page = output(page, "page", TRIED)?;
+        let cursor = optional_text(cursor, "cursor", TRIED)?;
+        let found = client.0.client.list(bytes(pattern, pattern_length, "pattern", TRIED)?, limit, cursor)?;
+        page.put(expose(PageObject::new(found), TRIED)?)
     })
 }
 

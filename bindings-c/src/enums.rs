@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr::null;
 use std::time::Duration;
 
-use onelock::{ErrorKind, Grade, Kind, LossReason, Notify, Release};
+use onelock::{ErrorKind, Grade, Kind, LossReason, Notify, Origin, Release};
 
 use crate::boundary::value;
 use crate::error::Failure;
@@ -45,6 +45,18 @@ pub const ONELOCK_GRADE_CLOCK_BOUNDED: u32 = 2;
 /// The store keeps every acknowledged write.
 pub const ONELOCK_GRADE_STRICT: u32 = 3;
 
+/// A client of this library.
+pub const ONELOCK_ORIGIN_ONELOCK: u32 = 1;
+/// Redisson, or another client that shares its layout.
+pub const ONELOCK_ORIGIN_REDISSON: u32 = 2;
+/// Any other client: a string that `SET NX` may have written.
+pub const ONELOCK_ORIGIN_OTHER: u32 = 3;
+
+const ORIGINS: [(u32, Origin, &CStr); 3] = [
+    (ONELOCK_ORIGIN_ONELOCK, Origin::Onelock, c"onelock"),
+    (ONELOCK_ORIGIN_REDISSON, Origin::Redisson, c"redisson"),
+    (ONELOCK_ORIGIN_OTHER, Origin::Other, c"other"),
+];
 const KINDS: [(u32, Kind, &CStr); 2] =
     [(ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"), (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock")];
 /// Sharded channels where a cluster has them (7.0 and newer), else classic ones.
@@ -94,6 +106,10 @@ fn name_of<T>(rows: &[(u32, T, &'static CStr)], number: u32) -> *const c_char {
 
 pub(crate) fn kind_number(kind: Kind) -> u32 {
     number_of(&KINDS, kind)
+}
+
+pub(crate) fn origin_number(origin: Origin) -> u32 {
+    number_of(&ORIGINS, origin)
 }
 
 pub(crate) fn grade_number(grade: Grade) -> u32 {
@@ -154,6 +170,12 @@ pub(crate) fn ms(duration: Duration) -> i64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_kind_name(kind: u32) -> *const c_char {
     name_of(&KINDS, kind)
+}
+
+/// The name of an origin: `onelock`, `redisson`, `other`; `NULL` for another number. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_origin_name(origin: u32) -> *const c_char {
+    name_of(&ORIGINS, origin)
 }
 
 /// The name of a grade: `None`, `BestEffort`, `ClockBounded`, `Strict`; `NULL` for another number. Static text.

@@ -6,11 +6,11 @@ use std::ptr::null;
 use onelock::Inspection;
 
 use crate::boundary::{free, peek, value};
-use crate::enums::{kind_number, ms};
+use crate::enums::{kind_number, ms, origin_number};
 use crate::object::exposed;
 use crate::text::c_text;
 
-/// The state of a lock, from `onelock_client_inspect`.
+/// The state of a lock, from `onelock_client_inspect` or `onelock_client_list`.
 pub struct onelock_inspection {
     _private: [u8; 0],
 }
@@ -43,6 +43,12 @@ fn get<T>(inspection: *const onelock_inspection, otherwise: T, part: impl FnOnce
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_kind(inspection: *const onelock_inspection) -> u32 {
     get(inspection, 0, |found| Some(kind_number(found.found.kind)))
+}
+
+/// Which client's lock it is, as far as can be told: an `ONELOCK_ORIGIN_`; 0 for a dead handle.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_origin(inspection: *const onelock_inspection) -> u32 {
+    get(inspection, 0, |found| Some(origin_number(found.found.origin)))
 }
 
 /// The hold count of the holder.

@@ -36,6 +36,7 @@ mod lock_setters;
 mod log;
 mod object;
 mod owner;
+mod page;
 mod proof;
 mod signal;
 mod stats;

@@ -10,6 +10,7 @@ use crate::inspection::InspectionObject;
 use crate::lease::LeaseObject;
 use crate::lock::LockObject;
 use crate::lock_options::LockOptions;
+use crate::page::PageObject;
 use crate::proof::Proof;
 use crate::stats::StatsObject;
 
@@ -29,6 +30,7 @@ pub(crate) enum Object {
     Lock(LockObject),
     LockOptions(LockOptions),
     Owner(onelock::Owner),
+    Page(PageObject),
     Proof(Proof),
     Stats(StatsObject),
 }

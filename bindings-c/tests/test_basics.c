@@ -143,6 +143,21 @@ static void looking_and_forcing(void) {
     CHECK(onelock_inspection_owner_since_ms(seen) / 1000 + 100 > (uint64_t)time(NULL));
     onelock_inspection_free(seen);
 
+    onelock_page *page = NULL;
+    size_t length = 0;
+    OK(onelock_client_list(client, "*", 1, 100, NULL, &page, &error));
+    CHECK(onelock_page_count(page) == 1 && onelock_page_next(page) == NULL && onelock_page_waiting(page, 0) == 0);
+    CHECK(memcmp(onelock_page_name(page, 0, &length), name, strlen(name)) == 0 && length == strlen(name));
+    CHECK(onelock_page_name(page, 1, &length) == NULL && length == 0 && onelock_page_waiting(page, 1) == -1);
+    FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_page_inspection(page, 1, &seen, &error));
+    OK(onelock_page_inspection(page, 0, &seen, &error));
+    onelock_page_free(page);
+    CHECK(onelock_inspection_origin(seen) == ONELOCK_ORIGIN_ONELOCK);
+    CHECK(strcmp(onelock_origin_name(onelock_inspection_origin(seen)), "onelock") == 0);
+    CHECK(strcmp(onelock_inspection_owner_label(seen), "test_basics") == 0);
+    onelock_inspection_free(seen);
+    FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_list(client, "*", 1, 0, NULL, &page, &error));
+
     bool was_held = false;
     uint32_t outcome = 0;
     OK(onelock_client_force_release(client, name, strlen(name), &was_held, &error));

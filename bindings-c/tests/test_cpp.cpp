@@ -66,6 +66,14 @@ int main() {
         CHECK(status_of([&] { lock.acquire(std::nullopt, &token); }) == ONELOCK_ERR_CANCELLED);
         auto seen = client.inspect("a");
         CHECK(seen && seen->owner_label() == "cpp" && seen->ttl_left() <= 5s && seen->fencing_token() > 0);
+        auto page = client.list("a*");
+        CHECK(page.entries.size() == 1 && page.entries[0].name == "a" && !page.next);
+        CHECK(page.entries[0].inspection.fencing_token() == lease.fencing_token());
+        CHECK(page.entries[0].inspection.origin() == onelock::origin::onelock && page.entries[0].waiting == 0u);
+        int visited = 0;
+        client.for_each_lock("*", [&](const onelock::lock_entry &entry) { visited += entry.name == "a"; });
+        CHECK(visited == 1);
+        CHECK(status_of([&] { client.list(""); }) == ONELOCK_ERR_INVALID_ARGUMENT);
         lease.extend(20s);
         CHECK(lease.remaining() > 15s);
         auto moved = std::move(lease);

@@ -19,7 +19,7 @@ use onelock::{Credentials, ErrorKind, Lease, Release, event_loop};
 
 use crate::client::{Name, NativeClient, bytes};
 use crate::credentials::Provider;
-use crate::data::{Failure, Inspected, ServerFacts, loss_code};
+use crate::data::{Failure, Inspected, Page, ServerFacts, loss_code};
 use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
 use crate::pump::{Message, Outcome, Pump, WakeupFunction};
@@ -131,6 +131,20 @@ impl Bridge {
             let seen = client.inspect(name).await?;
             Ok(seen.map_or(Outcome::Nothing, |seen| Outcome::Inspected(Box::new(seen))))
         })
+    }
+
+    #[napi]
+    pub fn list(
+        &self,
+        env: Env,
+        call: u32,
+        client: &NativeClient,
+        pattern: Name<'_>,
+        limit: u32,
+        cursor: Option<String>,
+    ) -> napi::Result<()> {
+        let (client, pattern) = (client.client.clone(), bytes(&pattern).to_vec());
+        self.begin(env, call, async move { Ok(Outcome::Listed(client.list(pattern, limit, cursor.as_deref()).await?)) })
     }
 
     #[napi]
@@ -353,6 +367,14 @@ impl Bridge {
     pub fn take_inspected(&self, payload: u32) -> Option<Inspected> {
         match self.state.borrow_mut().payloads.remove(&payload)? {
             Payload::Inspected(seen) => Some(seen),
+            _ => None,
+        }
+    }
+
+    #[napi]
+    pub fn take_page(&self, payload: u32) -> Option<Page> {
+        match self.state.borrow_mut().payloads.remove(&payload)? {
+            Payload::Page(page) => Some(page),
             _ => None,
         }
     }

@@ -1,7 +1,9 @@
 //! Objects that cross the boundary: errors, inspections, facts and statistics.
 
+use napi::Either;
+use napi::bindgen_prelude::Uint8Array;
 use napi_derive::napi;
-use onelock::{Error, ErrorKind, Facts, Histogram, Inspection, LossReason, Release, Stats};
+use onelock::{Error, ErrorKind, Facts, Histogram, Inspection, LockEntry, LockPage, LossReason, Release, Stats};
 
 use crate::client::{Name, bytes};
 
@@ -110,6 +112,7 @@ pub struct Holder {
 #[napi(object)]
 pub struct Inspected {
     pub kind: String,
+    pub origin: String,
     pub owner: Option<Holder>,
     pub hold_count: f64,
     pub ttl_left: Option<f64>,
@@ -120,6 +123,7 @@ impl From<Inspection> for Inspected {
     fn from(seen: Inspection) -> Inspected {
         Inspected {
             kind: seen.kind.as_str().to_owned(),
+            origin: seen.origin.as_str().to_owned(),
             owner: seen.owner.map(|owner| Holder {
                 label: owner.label,
                 pid: owner.pid,
@@ -130,6 +134,36 @@ impl From<Inspection> for Inspected {
             ttl_left: seen.ttl_left.map(|left| left.as_secs_f64() * 1e3),
             fencing_token: seen.fencing_token.map(|token| token as f64),
         }
+    }
+}
+
+#[napi(object)]
+pub struct Entry {
+    /// Text, or bytes that are no UTF-8.
+    pub name: Either<String, Uint8Array>,
+    pub seen: Inspected,
+    pub waiting: Option<f64>,
+}
+
+impl From<LockEntry> for Entry {
+    fn from(entry: LockEntry) -> Entry {
+        let name = match String::from_utf8(entry.name) {
+            Ok(text) => Either::A(text),
+            Err(bytes) => Either::B(bytes.into_bytes().into()),
+        };
+        Entry { name, seen: entry.inspection.into(), waiting: entry.waiting.map(|waiting| waiting as f64) }
+    }
+}
+
+#[napi(object)]
+pub struct Page {
+    pub entries: Vec<Entry>,
+    pub next: Option<String>,
+}
+
+impl From<LockPage> for Page {
+    fn from(page: LockPage) -> Page {
+        Page { entries: page.entries.into_iter().map(Entry::from).collect(), next: page.next }
     }
 }
 

@@ -8,7 +8,7 @@ use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
 use onelock::event_loop::is_cancelled;
-use onelock::{CredentialsRequest, Facts, Inspection, Lease, LossReason, Release};
+use onelock::{CredentialsRequest, Facts, Inspection, Lease, LockPage, LossReason, Release};
 
 use crate::data::Failure;
 
@@ -30,6 +30,7 @@ pub(crate) enum Outcome {
         loss: Option<LossReason>,
     },
     Inspected(Box<Inspection>),
+    Listed(LockPage),
     Checked(Facts),
     Failed(Box<Failure>),
 }

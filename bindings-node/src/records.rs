@@ -6,7 +6,7 @@ use std::sync::Arc;
 use onelock::event_loop::Task;
 use onelock::{CredentialsRequest, Lease};
 
-use crate::data::{Failure, Inspected, ServerFacts, loss_code, release_code};
+use crate::data::{Failure, Inspected, Page, ServerFacts, loss_code, release_code};
 use crate::pump::{Message, Outcome};
 
 /// How many numbers a record has: subject, code, two values. `ts/codes.ts` reads them.
@@ -27,12 +27,14 @@ mod code {
     pub(super) const LOG_LINE: u32 = 10;
     pub(super) const CREDENTIALS_WANTED: u32 = 11;
     pub(super) const PROVIDER_DROPPED: u32 = 12;
+    pub(super) const LISTED: u32 = 13;
 }
 
 /// An object that JavaScript takes by the number of its call.
 pub(crate) enum Payload {
     Failure(Box<Failure>),
     Inspected(Inspected),
+    Page(Page),
     Facts(ServerFacts),
 }
 
@@ -95,6 +97,7 @@ impl State {
                 (code::RELEASED, f64::from(release_code(outcome)), f64::from(loss_code(loss)))
             }
             Outcome::Inspected(seen) => self.payload(call, Payload::Inspected((*seen).into()), code::INSPECTED),
+            Outcome::Listed(page) => self.payload(call, Payload::Page(page.into()), code::LISTED),
             Outcome::Checked(facts) => self.payload(call, Payload::Facts(facts.into()), code::CHECKED),
             Outcome::Failed(failure) => self.payload(call, Payload::Failure(failure), code::FAILED),
         };

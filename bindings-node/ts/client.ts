@@ -5,7 +5,7 @@ import './polyfill'
 import { invalid, toError } from './errors'
 import type { Kind } from './lease'
 import { Lock } from './lock'
-import type { NativeClient } from './native'
+import type { NativeClient, NativeInspection } from './native'
 import {
   type ClientOptions,
   type CredentialsProvider,
@@ -13,8 +13,10 @@ import {
   type ForceReleaseOptions,
   foreignToo,
   type Grade,
+  type ListOptions,
   type LockName,
   type LockOptions,
+  listValues,
   lockName,
   lockValues,
   printable,
@@ -48,10 +50,15 @@ export interface Holder {
   since: Date
 }
 
+/** Which client's lock it is, as far as can be told. `other` is any client that writes a string with `SET NX`. */
+export type Origin = 'onelock' | 'redisson' | 'other'
+
 /** The state of a lock on the server, from {@link Client.inspect}. */
 export interface Inspection {
   /** The kind of lock. */
   kind: Kind
+  /** Which client's it is, as far as can be told. */
+  origin: Origin
   /** The holder, if it is an `inspectable` client of this library. */
   owner: Holder | null
   /** How often the holder has entered. */
@@ -60,6 +67,24 @@ export interface Inspection {
   ttlLeft: number | null
   /** The fencing token of the present hold; `null` for a holder without one. */
   fencingToken: number | null
+}
+
+/** A lock that stands on the server, from {@link Client.list}. */
+export interface LockEntry {
+  /** The lock's name without the client's prefix: a string, or bytes that are no UTF-8. */
+  name: LockName
+  /** What stands under the name, as {@link Client.inspect} tells it. */
+  inspection: Inspection
+  /** How many processes wait for it: those that listen for its release. `null` where the server doesn't tell. */
+  waiting: number | null
+}
+
+/** Some of the locks of a server, from {@link Client.list}. */
+export interface LockPage {
+  /** The locks, in no order. May be empty though more follow. */
+  entries: LockEntry[]
+  /** What to give as `cursor` for the next page; `null` on the last one. */
+  next: string | null
 }
 
 /** A histogram of durations, in milliseconds. Quantiles are upper bounds, at most twice too high. */
@@ -216,15 +241,46 @@ export class Client {
         (_code, _first, _second, call) => bridge.takeInspected(call),
       ),
     )
-    if (seen === null) return null
-    const { owner, fencingToken } = seen
-    return {
-      kind: seen.kind as Kind,
-      owner: owner === undefined ? null : { ...owner, since: new Date(owner.since) },
-      holdCount: seen.holdCount,
-      ttlLeft: seen.ttlLeft ?? null,
-      fencingToken: fencingToken ?? null,
-    }
+    return seen === null ? null : inspectionOf(seen)
+  }
+
+  /**
+   * The locks whose names match `pattern`, about `limit` of them at a time, whoever holds them.
+   *
+   * The pattern is the server's own: `*`, `?`, `[abc]`, `[^a-z]`, and `\\` before a character that stands for itself. Leave
+   * out `cursor` for the first page, and give the `next` of the page before for each further one; {@link Client.listing} does
+   * that.
+   *
+   * What counts as a lock: one of this library, one of Redisson, and a string of at most 128 bytes with a time to live, as
+   * any `SET NX PX` client writes it; `inspection.origin` says which. A cached value may look like the last, so choose the
+   * pattern.
+   *
+   * For people and dashboards. A lock that stands from the first page to the last is told, perhaps twice; one that comes or
+   * goes meanwhile may be missed. The server looks at 100 keys at most in one step, whatever it holds.
+   */
+  async list(pattern: LockName = '*', options?: ListOptions): Promise<LockPage> {
+    const checked = lockName(pattern, 'list', 'pattern')
+    const { limit, cursor } = listValues(options)
+    const page = resultOf(
+      await pump.call(
+        (call) => bridge.list(call, this.#client, checked, limit, cursor),
+        (_code, _first, _second, call) => bridge.takePage(call),
+      ),
+    )
+    const entries = (page?.entries ?? []).map(({ name, seen, waiting }) => {
+      return { name, inspection: inspectionOf(seen), waiting: waiting ?? null }
+    })
+    return { entries, next: page?.next ?? null }
+  }
+
+  /** All locks whose names match `pattern`, one after the other: the pages of {@link Client.list}. For `for await`. */
+  async *listing(pattern: LockName = '*'): AsyncGenerator<LockEntry, void, undefined> {
+    let cursor: string | null = null
+    do {
+      const page: LockPage = await this.list(pattern, cursor === null ? undefined : { cursor })
+      yield* page.entries
+      cursor = page.next
+    } while (cursor !== null)
   }
 
   /**
@@ -277,6 +333,18 @@ export class Client {
   /** The same as {@link Client.close}, for `await using`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close()
+  }
+}
+
+function inspectionOf(seen: NativeInspection): Inspection {
+  const { owner, fencingToken } = seen
+  return {
+    kind: seen.kind as Kind,
+    origin: seen.origin as Origin,
+    owner: owner === undefined ? null : { ...owner, since: new Date(owner.since) },
+    holdCount: seen.holdCount,
+    ttlLeft: seen.ttlLeft ?? null,
+    fencingToken: fencingToken ?? null,
   }
 }
 

@@ -16,6 +16,7 @@ export const JEOPARDY = 9
 export const LOG_LINE = 10
 export const CREDENTIALS_WANTED = 11
 export const PROVIDER_DROPPED = 12
+export const LISTED = 13
 
 /** `wait` of an acquire. */
 export const FOR_EVER = -1

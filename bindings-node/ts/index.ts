@@ -16,7 +16,7 @@
 
 import './polyfill'
 
-export type { Address, Durations, Facts, Holder, Inspection, Stats } from './client'
+export type { Address, Durations, Facts, Holder, Inspection, LockEntry, LockPage, Origin, Stats } from './client'
 export { Client } from './client'
 export type { LossReason, Release } from './codes'
 export type { ErrorCode } from './errors'
@@ -57,6 +57,7 @@ export type {
   ForceReleaseOptions,
   Grade,
   LeaseOptions,
+  ListOptions,
   LockName,
   LockOptions,
   Notify,

@@ -23,10 +23,16 @@ export interface NativeClient {
 
 export interface NativeInspection {
   kind: string
+  origin: string
   owner?: { label: string; pid: number; host: string; since: number }
   holdCount: number
   ttlLeft?: number
   fencingToken?: number
+}
+
+export interface NativePage {
+  entries: { name: Name; seen: NativeInspection; waiting?: number }[]
+  next?: string
 }
 
 export type Name = string | Uint8Array
@@ -39,6 +45,7 @@ export interface Bridge {
   check(call: number, client: NativeClient): void
   closeClient(call: number, client: NativeClient): void
   inspect(call: number, client: NativeClient, name: Name): void
+  list(call: number, client: NativeClient, pattern: Name, limit: number, cursor?: string): void
   forceRelease(call: number, client: NativeClient, name: Name, foreign: boolean): void
   acquire(call: number, client: NativeClient, kind: number, name: Name, wait: number, options?: Values): void
   attach(call: number, client: NativeClient, kind: number, name: Name, proof: string, options?: Values): void
@@ -61,6 +68,7 @@ export interface Bridge {
   takeLogLine(): string | null
   takeFailure(payload: number): Failure | null
   takeInspected(payload: number): NativeInspection | null
+  takePage(payload: number): NativePage | null
   takeFacts(payload: number): { grade: string; warnings: string[]; dangers: string[]; server: string } | null
 }
 

@@ -213,6 +213,14 @@ export interface ForceReleaseOptions {
   foreign?: boolean
 }
 
+/** Options of {@link Client.list}. */
+export interface ListOptions {
+  /** How many locks a page has, about: 1 to 10,000. Default: 100. */
+  limit?: number | undefined
+  /** The `next` of the page before. Left out: the first page. */
+  cursor?: string | undefined
+}
+
 /** Options of waiting. */
 export interface AcquireOptions {
   /**
@@ -359,6 +367,15 @@ export function foreignToo(options: unknown, tried: string): boolean {
   return checked(FORCE, options, tried)?.foreign === true
 }
 
+const LIST: Record<string, Check> = { limit: count, cursor: text }
+
+/** Which page of a listing. */
+export function listValues(options: unknown): { limit: number; cursor: string | undefined } {
+  const values = checked(LIST, options, 'list')
+  const limit = (values?.limit as number | undefined) ?? 100
+  return { limit, cursor: values?.cursor as string | undefined }
+}
+
 const ACQUIRE = ['timeout', 'signal']
 
 /** The limits of waiting of one call. */
@@ -407,13 +424,13 @@ function isName(value: unknown): value is LockName {
 }
 
 /** Checks the type of a name. Bytes are copied, so that later changes do not affect the lock. */
-export function lockName(value: unknown, tried: string): LockName {
+export function lockName(value: unknown, tried: string, what = 'name'): LockName {
   if (typeof value === 'string') {
     if (isWellFormed(value)) return value
-    throw invalid(tried, 'the name has half of a surrogate pair, which has no bytes in UTF-8; give a Uint8Array')
+    throw invalid(tried, `the ${what} has half of a surrogate pair, which has no bytes in UTF-8; give a Uint8Array`)
   }
   if (isUint8Array(value)) return Uint8Array.from(value)
-  throw invalid(tried, `the name must be a string or a Uint8Array, not ${shown(value)}`)
+  throw invalid(tried, `the ${what} must be a string or a Uint8Array, not ${shown(value)}`)
 }
 
 const LONE_SURROGATE = /[\uD800-\uDBFF](?![\uDC00-\uDFFF])|(?<![\uD800-\uDBFF])[\uDC00-\uDFFF]/

@@ -10,7 +10,7 @@ use crate::error::raise;
 use crate::lock::{self, Api, Lock};
 use crate::pump::{Pump, Started};
 use crate::queue::Finish;
-use crate::report::{Facts, Inspection, Stats};
+use crate::report::{Facts, Inspection, LockPage, Stats};
 use crate::waiting::{Signals, detached, interruptible};
 
 /// A client of a lock store, for threads and for event loops.
@@ -27,6 +27,18 @@ fn inspected(result: Result<Option<onelock::Inspection>, onelock::Error>) -> Fin
     Box::new(move |py| match result {
         Ok(None) => Ok(py.None()),
         Ok(Some(found)) => Ok(Py::new(py, Inspection::from(found))?.into_any()),
+        Err(error) => Err(raise(py, &error)),
+    })
+}
+
+/// The core says what is wrong with one that is too low or too high.
+fn page_limit(limit: i64) -> u32 {
+    u32::try_from(limit.max(0)).unwrap_or(u32::MAX)
+}
+
+fn listed(result: Result<onelock::LockPage, onelock::Error>) -> Finish {
+    Box::new(move |py| match result {
+        Ok(page) => Ok(Py::new(py, LockPage::new(py, page)?)?.into_any()),
         Err(error) => Err(raise(py, &error)),
     })
 }
@@ -82,6 +94,12 @@ impl Client {
         Ok(interruptible(py, || self.client().inspect(name))?.map(Inspection::from))
     }
 
+    fn list(&self, pattern: &Bound<'_, PyAny>, limit: i64, cursor: Option<&str>) -> PyResult<LockPage> {
+        let py = pattern.py();
+        let (pattern, limit) = (bytes(pattern, "pattern", "list")?, page_limit(limit));
+        LockPage::new(py, interruptible(py, || self.client().list(pattern, limit, cursor))?)
+    }
+
     fn force_release(&self, name: &Bound<'_, PyAny>, foreign: bool) -> PyResult<bool> {
         let py = name.py();
         let name = bytes(name, "name", "force_release")?;
@@ -112,6 +130,19 @@ impl Client {
         let client = self.client().to_async();
         let name = bytes(name, "name", "inspect")?;
         Pump::start(pump, future, async move { inspected(client.inspect(name).await) })
+    }
+
+    fn start_list(
+        &self,
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
+        pattern: &Bound<'_, PyAny>,
+        limit: i64,
+        cursor: Option<String>,
+    ) -> PyResult<Started> {
+        let client = self.client().to_async();
+        let (pattern, limit) = (bytes(pattern, "pattern", "list")?, page_limit(limit));
+        Pump::start(pump, future, async move { listed(client.list(pattern, limit, cursor.as_deref()).await) })
     }
 
     fn start_force_release(

@@ -66,6 +66,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<pump::Reader>()?;
     module.add_class::<report::Facts>()?;
     module.add_class::<report::Inspection>()?;
+    module.add_class::<report::LockEntry>()?;
+    module.add_class::<report::LockPage>()?;
     module.add_class::<report::OwnerInfo>()?;
     module.add_class::<report::Stats>()?;
     module.add_class::<report::Histogram>()?;

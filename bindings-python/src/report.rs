@@ -1,7 +1,7 @@
 //! Records that calls return.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
 
 /// Facts about the server.
 #[pyclass(frozen, eq, get_all, module = "onelock")]
@@ -58,6 +58,8 @@ impl OwnerInfo {
 pub(crate) struct Inspection {
     /// The kind of lock: `lock` or `reentrant_lock`.
     kind: &'static str,
+    /// Which client's it is, as far as can be told: `onelock`, `redisson` or `other`.
+    origin: &'static str,
     /// The holder, if it is an `inspectable` client of this library; else `None`.
     owner: Option<OwnerInfo>,
     /// The hold count of the holder.
@@ -72,6 +74,7 @@ impl From<onelock::Inspection> for Inspection {
     fn from(found: onelock::Inspection) -> Inspection {
         Inspection {
             kind: found.kind.as_str(),
+            origin: found.origin.as_str(),
             owner: found.owner.map(|owner| OwnerInfo {
                 label: owner.label,
                 pid: owner.pid,
@@ -91,13 +94,69 @@ impl Inspection {
         let owner = self.owner.clone().map(|owner| Py::new(py, owner)).transpose()?;
         let shown = |value: &Bound<'_, PyAny>| value.repr().map(|text| text.to_string());
         Ok(format!(
-            "Inspection(kind={:?}, owner={}, hold_count={}, ttl_left={}, fencing_token={})",
+            "Inspection(kind={:?}, origin={:?}, owner={}, hold_count={}, ttl_left={}, fencing_token={})",
             self.kind,
+            self.origin,
             shown(owner.into_pyobject(py)?.as_any())?,
             self.hold_count,
             shown(self.ttl_left.into_pyobject(py)?.as_any())?,
             shown(self.fencing_token.into_pyobject(py)?.as_any())?,
         ))
+    }
+}
+
+/// A lock that stands on the server.
+#[pyclass(frozen, get_all, module = "onelock")]
+pub(crate) struct LockEntry {
+    /// The lock's name without the client's prefix: text, or bytes that are no UTF-8.
+    name: Py<PyAny>,
+    /// What stands under the name.
+    inspection: Py<Inspection>,
+    /// How many processes wait for it; `None` where that cannot be told.
+    waiting: Option<u64>,
+}
+
+impl LockEntry {
+    fn new(py: Python<'_>, entry: onelock::LockEntry) -> PyResult<LockEntry> {
+        let name = match std::str::from_utf8(&entry.name) {
+            Ok(text) => PyString::new(py, text).into_any().unbind(),
+            Err(_) => PyBytes::new(py, &entry.name).into_any().unbind(),
+        };
+        Ok(LockEntry { name, inspection: Py::new(py, Inspection::from(entry.inspection))?, waiting: entry.waiting })
+    }
+}
+
+#[pymethods]
+impl LockEntry {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let waiting = self.waiting.map_or_else(|| "None".to_owned(), |number| number.to_string());
+        let inspection = self.inspection.get().__repr__(py)?;
+        Ok(format!("LockEntry(name={}, inspection={inspection}, waiting={waiting})", self.name.bind(py).repr()?))
+    }
+}
+
+/// Some of the locks of a server.
+#[pyclass(frozen, get_all, module = "onelock")]
+pub(crate) struct LockPage {
+    /// The locks, in no order.
+    entries: Py<PyTuple>,
+    /// What to give as `cursor` for the next page; `None` on the last one.
+    next: Option<String>,
+}
+
+impl LockPage {
+    pub(crate) fn new(py: Python<'_>, page: onelock::LockPage) -> PyResult<LockPage> {
+        let entries: Vec<_> =
+            page.entries.into_iter().map(|entry| LockEntry::new(py, entry)).collect::<PyResult<_>>()?;
+        Ok(LockPage { entries: PyTuple::new(py, entries)?.unbind(), next: page.next })
+    }
+}
+
+#[pymethods]
+impl LockPage {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let next = self.next.as_ref().map_or_else(|| "None".to_owned(), |next| format!("{next:?}"));
+        Ok(format!("LockPage(entries={}, next={next})", self.entries.bind(py).repr()?))
     }
 }
 

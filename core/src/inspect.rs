@@ -7,7 +7,7 @@ use crate::driver::engine::Engine;
 use crate::driver::failures::failed;
 use crate::lock::Description;
 use crate::machine::naming::RELEASED_VALUE;
-use crate::machine::{Answer, Failure, InspectedKey, Key, Kind, Op, Outcome, OwnerInfo, Reply, Time, token};
+use crate::machine::{Answer, Failure, InspectedKey, Key, Kind, Op, Origin, Outcome, OwnerInfo, Reply, Time, token};
 use crate::sys::clock;
 use crate::{Client, Error, ErrorKind};
 
@@ -17,6 +17,8 @@ use crate::{Client, Error, ErrorKind};
 pub struct Inspection {
     /// The kind of lock that stands there.
     pub kind: Kind,
+    /// Which client's it is, as far as can be told.
+    pub origin: Origin,
     /// Who holds it, when the holder is an `inspectable` client of this library.
     pub owner: Option<OwnerInfo>,
     /// How often the holder has entered; 1 for a lock that is not reentrant. 0: it was released, and stands for the rest of
@@ -113,13 +115,18 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
     let kind = kind.map_err(|found| {
         Error::new(ErrorKind::WrongKind, "inspect", format!("a {found} stands under this name")).on(name)
     })?;
+    let origin = match kind {
+        Kind::Mutex => Origin::of_value(&holder),
+        Kind::Reentrant => Origin::of_field(&holder, fence.is_some() || info.is_some()),
+    };
     let released = RELEASED_VALUE.as_bytes();
     if holder == released || info.as_deref() == Some(released) {
         let ttl_left = ttl_left_ms.map(Duration::from_millis);
-        return Ok(Inspection { kind, owner: None, hold_count: 0, ttl_left, fencing_token: None });
+        return Ok(Inspection { kind, origin, owner: None, hold_count: 0, ttl_left, fencing_token: None });
     }
     Ok(Inspection {
         kind,
+        origin,
         owner: token::owner_info(info.as_deref().unwrap_or(&holder)),
         hold_count: count,
         ttl_left: ttl_left_ms.map(Duration::from_millis),

@@ -21,7 +21,7 @@
 //! | to set options | [`Client::builder`], and the setters of [`Lock`] |
 //! | to know why it failed | [`Error`], [`ErrorKind`], [`LossReason`] |
 //! | to protect the resource itself | [`FenceGate`], [`Lease::fencing_token`] |
-//! | to see what goes on | [`Client::inspect`], [`Client::stats`], `tracing` events of this crate |
+//! | to see what goes on | [`Client::inspect`], [`Client::list`], [`Client::stats`], `tracing` events of this crate |
 //! | to know what is promised | `GUARANTEES.md` in the repository |
 //!
 //! # What is stable
@@ -63,6 +63,8 @@ mod inspect;
 #[cfg(feature = "client")]
 mod lease;
 #[cfg(feature = "client")]
+mod list;
+#[cfg(feature = "client")]
 mod lock;
 #[cfg(feature = "client")]
 pub mod log;
@@ -77,7 +79,7 @@ mod sys;
 
 pub use error::{Error, ErrorKind};
 #[doc(inline)]
-pub use machine::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Kind, LossReason, Owner, OwnerInfo, Stale};
+pub use machine::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Kind, LossReason, Origin, Owner, OwnerInfo, Stale};
 
 #[cfg(feature = "client")]
 pub use address::URL_VARIABLE;
@@ -91,6 +93,8 @@ pub use driver::tally::{Histogram, Stats};
 pub use inspect::Inspection;
 #[cfg(feature = "client")]
 pub use lease::{Lease, Release};
+#[cfg(feature = "client")]
+pub use list::{Listing, LockEntry, LockPage};
 #[cfg(feature = "client")]
 pub use lock::Lock;
 #[cfg(feature = "client")]

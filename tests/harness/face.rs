@@ -5,7 +5,8 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use onelock::{
-    ClientBuilder, Error, ErrorKind, Facts, Inspection, Kind, LossReason, Owner, Release, Stats, blocking as b,
+    ClientBuilder, Error, ErrorKind, Facts, Inspection, Kind, LockEntry, LockPage, LossReason, Owner, Release, Stats,
+    blocking as b,
 };
 use tokio::runtime::Runtime;
 
@@ -129,6 +130,28 @@ impl Client {
         match self {
             Client::Async(client) => block_on(client.inspect(name)),
             Client::Blocking(client) => client.inspect(name),
+        }
+    }
+
+    /// See [`onelock::Client::list`].
+    pub fn list(&self, pattern: impl AsRef<[u8]>, limit: u32, cursor: Option<&str>) -> Result<LockPage, Error> {
+        match self {
+            Client::Async(client) => block_on(client.list(pattern, limit, cursor)),
+            Client::Blocking(client) => client.list(pattern, limit, cursor),
+        }
+    }
+
+    /// See [`onelock::Client::listing`]: all that it tells.
+    pub fn listing(&self, pattern: impl AsRef<[u8]>) -> Result<Vec<LockEntry>, Error> {
+        match self {
+            Client::Async(client) => block_on(async {
+                let (mut listing, mut found) = (client.listing(pattern), Vec::new());
+                while let Some(entry) = listing.next().await? {
+                    found.push(entry);
+                }
+                Ok(found)
+            }),
+            Client::Blocking(client) => client.listing(pattern).collect(),
         }
     }
 

@@ -24,6 +24,8 @@ __all__ = [
     "Inspection",
     "Lease",
     "Lock",
+    "LockEntry",
+    "LockPage",
     "Owner",
     "OwnerInfo",
     "Pump",
@@ -59,10 +61,14 @@ class Client:
     def stats(self) -> Stats: ...
     def check(self) -> Facts: ...
     def inspect(self, name: Name) -> Inspection | None: ...
+    def list(self, pattern: Name, limit: int, cursor: str | None) -> LockPage: ...
     def force_release(self, name: Name, foreign: bool) -> bool: ...
     def close(self) -> None: ...
     def start_check(self, pump: Pump, future: Future[Any]) -> _Started: ...
     def start_inspect(self, pump: Pump, future: Future[Any], name: Name) -> _Started: ...
+    def start_list(
+        self, pump: Pump, future: Future[Any], pattern: Name, limit: int, cursor: str | None
+    ) -> _Started: ...
     def start_force_release(self, pump: Pump, future: Future[Any], name: Name, foreign: bool) -> _Started: ...
     def start_close(self, pump: Pump, future: Future[Any]) -> _Started: ...
 
@@ -282,6 +288,10 @@ class Inspection:
         """The kind of lock: `lock` or `reentrant_lock`."""
 
     @property
+    def origin(self) -> str:
+        """Which client's it is, as far as can be told: `onelock`, `redisson` or `other`."""
+
+    @property
     def owner(self) -> OwnerInfo | None:
         """The holder, if it is an `inspectable` client of this library."""
 
@@ -299,6 +309,34 @@ class Inspection:
 
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class LockEntry:
+    """A lock that stands on the server, from `Client.list`."""
+
+    @property
+    def name(self) -> Name:
+        """The lock's name without the client's prefix: text, or bytes that are no UTF-8."""
+
+    @property
+    def inspection(self) -> Inspection:
+        """What stands under the name, as `Client.inspect` tells it."""
+
+    @property
+    def waiting(self) -> int | None:
+        """How many processes wait for it: those that listen for its release. `None` where the server doesn't tell."""
+
+@final
+class LockPage:
+    """Some of the locks of a server, from `Client.list`."""
+
+    @property
+    def entries(self) -> tuple[LockEntry, ...]:
+        """The locks, in no order. May be empty though more follow."""
+
+    @property
+    def next(self) -> str | None:
+        """What to give as `cursor` for the next page; `None` on the last one."""
 
 @final
 class Histogram:

@@ -11,13 +11,13 @@ from onelock.alock import AsyncLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from types import TracebackType
     from typing import Any, ParamSpec, TypeVar
 
     from typing_extensions import Unpack
 
-    from onelock._onelock import Facts, Inspection, Owner, Stats
+    from onelock._onelock import Facts, Inspection, LockEntry, LockPage, Owner, Stats
     from onelock._types import AsyncClientOptions, AsyncOnJeopardy, AsyncOnLost, LockOptions, Name, Seconds, Url
 
     P = ParamSpec("P")
@@ -141,6 +141,21 @@ class AsyncClient:
         """The state of the lock of this name; see `Client.inspect`."""
         found: Inspection | None = await _pumps.result(self._native.start_inspect, name)
         return found
+
+    async def list(self, pattern: Name = "*", *, limit: int = 100, cursor: str | None = None) -> LockPage:
+        """The locks whose names match `pattern`, about `limit` of them at a time; see `Client.list`."""
+        page: LockPage = await _pumps.result(self._native.start_list, pattern, limit, cursor)
+        return page
+
+    async def listing(self, pattern: Name = "*") -> AsyncIterator[LockEntry]:
+        """All locks whose names match `pattern`, one after the other: the pages of `list`. For `async for`."""
+        page = await self.list(pattern)
+        for entry in page.entries:
+            yield entry
+        while page.next is not None:
+            page = await self.list(pattern, cursor=page.next)
+            for entry in page.entries:
+                yield entry
 
     async def force_release(self, name: Name, *, foreign: bool = False) -> bool:
         """Releases the lock of this name without its holder; see `Client.force_release`.

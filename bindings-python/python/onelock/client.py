@@ -10,13 +10,13 @@ from onelock.lock import Lock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import ParamSpec, TypeVar
 
     from typing_extensions import Unpack
 
-    from onelock._onelock import Facts, Inspection, Owner, Stats
+    from onelock._onelock import Facts, Inspection, LockEntry, LockPage, Owner, Stats
     from onelock._types import ClientOptions, LockOptions, Name, OnJeopardy, OnLost, Seconds, Url
 
     P = ParamSpec("P")
@@ -213,6 +213,30 @@ class Client:
         lock.
         """
         return self._native.inspect(name)
+
+    def list(self, pattern: Name = "*", *, limit: int = 100, cursor: str | None = None) -> LockPage:
+        """The locks whose names match `pattern`, about `limit` of them at a time, whoever holds them.
+
+        The pattern is the server's own: `*`, `?`, `[abc]`, `[^a-z]`, and a backslash before a character that stands for
+        itself. `cursor` is `None` for the first page and the `next` of the page before for each further one; `listing`
+        does that.
+
+        What counts as a lock: one of this library, one of Redisson, and a string of at most 128 bytes with a time to live,
+        as any `SET NX PX` client writes it; `inspection.origin` says which. A cached value may look like the last, so
+        choose the pattern.
+
+        For people and dashboards. A lock that stands from the first page to the last is told, perhaps twice; one that
+        comes or goes meanwhile may be missed. The server looks at 100 keys at most in one step, whatever it holds.
+        """
+        return self._native.list(pattern, limit, cursor)
+
+    def listing(self, pattern: Name = "*") -> Iterator[LockEntry]:
+        """All locks whose names match `pattern`, one after the other: the pages of `list`."""
+        page = self.list(pattern)
+        yield from page.entries
+        while page.next is not None:
+            page = self.list(pattern, cursor=page.next)
+            yield from page.entries
 
     def force_release(self, name: Name, *, foreign: bool = False) -> bool:
         """Releases the lock of this name without its holder, and wakes a waiter. True when it was held.

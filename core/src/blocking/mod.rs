@@ -18,6 +18,7 @@
 //! ```
 
 mod lease;
+mod listing;
 mod lock;
 
 use std::future::Future;
@@ -42,6 +43,7 @@ use crate::machine::{Kind, Op};
 use crate::store::{Facts, Uninterrupted};
 
 pub use self::lease::Lease;
+pub use self::listing::Listing;
 pub use self::lock::Lock;
 pub use crate::store::Interrupt;
 

@@ -13,7 +13,7 @@ use crate::lock::Description;
 use crate::machine::{Answer, Failure, Jitter, Key, Kind, Op, Owner, Time};
 use crate::options::Options;
 use crate::store::memory::MemoryStore;
-use crate::store::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
+use crate::store::{Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::sys::lock;
 use crate::{Error, Lease, inspect};
 
@@ -55,6 +55,10 @@ impl Store for Slow {
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
         self.0.facts(until)
+    }
+
+    fn scan(&self, scan: Scan, until: Time) -> Boxed<Result<Scanned, Failure>> {
+        self.0.scan(scan, until)
     }
 
     fn stats(&self) -> StoreStats {

@@ -20,6 +20,7 @@
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
 //! | `token`, `naming` | the proof of a hold in its text form; keys and channels |
+//! | `glob` | patterns of names |
 //! | `fence` | the fencing token's grade, and the gate on the resource's side |
 //! | `model` | a whole lock server in memory, for the simulator and for `memory://` |
 //! | `time`, `random` | the two arguments that everything else takes |
@@ -30,6 +31,7 @@ mod atomic;
 mod cleanup;
 mod clockwatch;
 mod fence;
+pub mod glob;
 mod lease;
 #[cfg(test)]
 mod lease_tests;
@@ -68,6 +70,6 @@ pub use spacing::{ATTEMPT_SPACING, PROMPT_ANSWERS, Spacing};
 pub use step::{Step, Verdict};
 pub use terms::Terms;
 pub use time::Time;
-pub use token::OwnerInfo;
+pub use token::{Origin, OwnerInfo};
 pub use wait_queue::{WaitQueue, WaiterId};
 pub use watchdog::{Alarm, Guarded, LeaseId, RenewalRound, Watchdog};

@@ -98,6 +98,46 @@ pub fn is_ours(value: &[u8]) -> bool {
     value.starts_with(VALUE_PREFIX.as_bytes())
 }
 
+/// Which client's lock it is, as far as what stands on the server tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Origin {
+    /// A client of this library.
+    Onelock,
+    /// Redisson, or another client that shares its layout.
+    Redisson,
+    /// Any other client: a string that `SET NX` may have written.
+    Other,
+}
+
+impl Origin {
+    /// Every origin, in the order of the documentation.
+    pub const ALL: [Origin; 3] = [Origin::Onelock, Origin::Redisson, Origin::Other];
+
+    /// The word for it in every language: `onelock`, `redisson` or `other`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Origin::Onelock => "onelock",
+            Origin::Redisson => "redisson",
+            Origin::Other => "other",
+        }
+    }
+
+    /// The origin of a mutex, by its value.
+    pub fn of_value(value: &[u8]) -> Origin {
+        if is_ours(value) { Origin::Onelock } else { Origin::Other }
+    }
+
+    /// The origin of a reentrant lock: by our notes in its hash, else by the number of its owner, which is random here and
+    /// that of a thread in Java, a small one.
+    pub fn of_field(field: &[u8], noted: bool) -> Origin {
+        const THREADS: u64 = 1 << 32;
+        let number = field.rsplit(|byte| *byte == b':').next().and_then(|text| str::from_utf8(text).ok());
+        let thread = number.and_then(|text| text.parse::<u64>().ok()).is_some_and(|number| number < THREADS);
+        if thread && !noted { Origin::Redisson } else { Origin::Onelock }
+    }
+}
+
 /// Whether a hash field is that of an owner, ours or Redisson's: `<uuid>:<number>`.
 pub fn is_owner(field: &[u8]) -> bool {
     let Some((uuid, [b':', number @ ..])) = field.split_at_checked(36) else { return false };
@@ -147,6 +187,16 @@ mod tests {
         for other in ["sku", "mode", "", "a:1", &field[..37], &field[1..], &format!("{field}:write")] {
             assert!(!is_owner(other.as_bytes()), "{other}");
         }
+    }
+
+    #[test]
+    fn origins() {
+        assert_eq!(Origin::of_value(b"onelock1:abababababababababababababababab"), Origin::Onelock);
+        assert_eq!(Origin::of_value(b"1c1bd44c-5c6f-4f9f-a2f8-4a0a3f6c3f6d"), Origin::Other);
+        let uuid = client_uuid([7; 16]);
+        assert_eq!(Origin::of_field(format!("{uuid}:47").as_bytes(), false), Origin::Redisson);
+        assert_eq!(Origin::of_field(format!("{uuid}:47").as_bytes(), true), Origin::Onelock);
+        assert_eq!(Origin::of_field(field(&uuid, u64::MAX).as_bytes(), false), Origin::Onelock);
     }
 
     #[test]

@@ -9,17 +9,19 @@
 //!
 //! After a fork the child has a copy of the state as it was; the two go separate ways. Leases do not cross a fork.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use once_cell::race::OnceBox;
 use tokio::sync::watch;
 
-use super::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription, SubscriptionState};
+use super::{
+    Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription, SubscriptionState, foreign_cursor,
+};
 use crate::ErrorKind;
 use crate::machine::model::Model;
-use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time};
+use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time, glob};
 use crate::sys::clock;
 
 /// With fewer keys than this the server does not remove unneeded counters.
@@ -77,6 +79,15 @@ fn server_time_us(now: Time) -> u64 {
     static ANCHOR: OnceBox<(u64, Time)> = OnceBox::new();
     let (wall_us, anchored_at) = *ANCHOR.get_or_init(|| Box::new((clock::wall_us(), now)));
     wall_us + now.since(anchored_at).as_micros() as u64
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
+    if text.len().is_multiple_of(2) { digits.collect() } else { None }
 }
 
 impl MemoryServer {
@@ -161,6 +172,20 @@ impl MemoryStore {
         Answer { sent_at: at, received_at: at, connection: 1, server_time_us: Some(now_us), outcome }
     }
 
+    /// A cursor is the last key that was looked at, in hex: keys are looked at in the order of their bytes.
+    fn step(&self, scan: &Scan) -> Result<Scanned, Failure> {
+        if self.is_closed() {
+            return Err(self.closed_failure());
+        }
+        let after = scan.cursor.as_deref().map(|cursor| from_hex(cursor).ok_or_else(foreign_cursor)).transpose()?;
+        self.commands_sent.fetch_add(1, Ordering::Relaxed);
+        let state = lock(&self.server.state);
+        let (seen, more) = state.model.keys_after(server_time_us(clock::now()), after.as_deref(), scan.count as usize);
+        let next = seen.last().filter(|_| more).map(|key| hex(key));
+        let keys = seen.into_iter().filter(|key| glob::matches(&scan.pattern, key)).collect();
+        Ok(Scanned { keys, next })
+    }
+
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
@@ -215,6 +240,20 @@ impl Store for MemoryStore {
             })
         };
         Box::pin(std::future::ready(facts))
+    }
+
+    fn scan(&self, scan: Scan, _until: Time) -> Boxed<Result<Scanned, Failure>> {
+        Box::pin(std::future::ready(self.step(&scan)))
+    }
+
+    fn waiting(&self, locks: Vec<(Kind, Key)>, _until: Time) -> Boxed<Vec<Option<u64>>> {
+        let state = lock(&self.server.state);
+        // each process counts once on a real server; here it is each client
+        let clients = |subscribers: &Vec<MemorySubscriber>| {
+            subscribers.iter().map(|subscriber| subscriber.client).collect::<BTreeSet<_>>().len() as u64
+        };
+        let waiting = locks.iter().map(|channel| Some(state.subscribers.get(channel).map_or(0, clients))).collect();
+        Box::pin(std::future::ready(waiting))
     }
 
     fn stats(&self) -> StoreStats {

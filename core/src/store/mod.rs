@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 pub use self::credentials::{Credentials, CredentialsProvider, CredentialsRequest, CredentialsSource};
 
+use crate::error::ErrorKind;
 use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
 
 pub(crate) mod credentials;
@@ -171,6 +172,31 @@ pub struct StoreStats {
     pub reconnects: u64,
 }
 
+/// One step of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scan {
+    /// Which keys, as [`machine::glob`](crate::machine::glob) reads it. Any bytes.
+    pub pattern: Vec<u8>,
+    /// How many keys to look at, about: what a server does for this step, and so how long it serves nobody else.
+    pub count: u32,
+    /// Where the step before ended; `None` for the first.
+    pub cursor: Option<String>,
+}
+
+/// What a step of a listing found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Keys that match, whatever stands there.
+    pub keys: Vec<Key>,
+    /// Where to go on; `None` when that was all.
+    pub next: Option<String>,
+}
+
+/// A cursor that this store cannot have told.
+pub(crate) fn foreign_cursor() -> Failure {
+    Failure::lasting(ErrorKind::InvalidArgument, "this cursor is none that a page of this client's list told as next")
+}
+
 /// A place that keeps locks. Every call is idempotent, none waits for a lock.
 ///
 /// Stores are made without I/O; the first call connects. They must be shareable between threads.
@@ -223,6 +249,16 @@ pub trait Store: Send + Sync + 'static {
 
     /// Connects if need be and queries the server.
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>>;
+
+    /// Looks for keys: one short step, so that nobody else waits long. What stands there from the first step to the last
+    /// is told at least once; what comes, goes or moves meanwhile may be missed.
+    fn scan(&self, scan: Scan, until: Time) -> Boxed<Result<Scanned, Failure>>;
+
+    /// How many clients listen for the release of each of these locks; `None` where that cannot be told.
+    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+        let _ = until;
+        Box::pin(std::future::ready(vec![None; locks.len()]))
+    }
 
     /// What has been sent so far.
     fn stats(&self) -> StoreStats;

@@ -256,13 +256,11 @@ static bool with(request *r, onelock_client *client) {
     return ok(r, status);
 }
 
-static bool inspect(request *r, onelock_client *client) {
-    const json_value *name = json_get(r->args, "name");
-    onelock_inspection *seen = NULL;
-    if (!ok(r, onelock_client_inspect(client, name->text, name->length, &seen, &r->error))) return false;
-    if (seen == NULL) return fputs("null", r->out), true;
+/* What was seen, without the last brace. */
+static void put_inspection(request *r, onelock_inspection *seen) {
     u64 token = onelock_inspection_fencing_token(seen);
-    fprintf(r->out, "{\"kind\":\"%s\",\"count\":%llu,\"token\":", onelock_kind_name(onelock_inspection_kind(seen)),
+    fprintf(r->out, "{\"kind\":\"%s\",\"origin\":\"%s\",\"count\":%llu,\"token\":",
+            onelock_kind_name(onelock_inspection_kind(seen)), onelock_origin_name(onelock_inspection_origin(seen)),
             (u64)onelock_inspection_hold_count(seen));
     if (token == 0) fputs("null", r->out);
     else fprintf(r->out, "%llu", token);
@@ -274,13 +272,95 @@ static bool inspect(request *r, onelock_client *client) {
         put_text(r, onelock_inspection_owner_label(seen));
         fputs(",\"host\":", r->out);
         put_text(r, onelock_inspection_owner_host(seen));
-        fprintf(r->out, ",\"pid\":%u,\"since_ms\":%llu}}", onelock_inspection_owner_pid(seen),
+        fprintf(r->out, ",\"pid\":%u,\"since_ms\":%llu}", onelock_inspection_owner_pid(seen),
                 (u64)onelock_inspection_owner_since_ms(seen));
     } else {
-        fputs(",\"owner\":null}", r->out);
+        fputs(",\"owner\":null", r->out);
     }
     onelock_inspection_free(seen);
+}
+
+static bool inspect(request *r, onelock_client *client) {
+    const json_value *name = json_get(r->args, "name");
+    onelock_inspection *seen = NULL;
+    if (!ok(r, onelock_client_inspect(client, name->text, name->length, &seen, &r->error))) return false;
+    if (seen == NULL) return fputs("null", r->out), true;
+    put_inspection(r, seen);
+    putc('}', r->out);
     return true;
+}
+
+typedef struct {
+    const char *name;
+    size_t length, index;
+    onelock_page *page;
+} entry;
+
+static int by_name(const void *one, const void *other) {
+    const entry *a = one, *b = other;
+    int order = memcmp(a->name, b->name, a->length < b->length ? a->length : b->length);
+    return order != 0 ? order : (a->length > b->length) - (a->length < b->length);
+}
+
+static bool put_entry(request *r, const entry *it) {
+    onelock_inspection *seen = NULL;
+    if (!ok(r, onelock_page_inspection(it->page, it->index, &seen, &r->error))) return false;
+    put_inspection(r, seen);
+    long long waiting = onelock_page_waiting(it->page, it->index);
+    if (waiting < 0) fputs(",\"waiting\":null,\"name\":", r->out);
+    else fprintf(r->out, ",\"waiting\":%lld,\"name\":", waiting);
+    bool ascii = true;
+    for (size_t i = 0; i < it->length; i++) ascii = ascii && (unsigned char)it->name[i] < 0x80;
+    if (ascii) {
+        json_print(r->out, it->name, it->length);
+    } else {
+        fputs("{\"hex\":\"", r->out);
+        for (size_t i = 0; i < it->length; i++) fprintf(r->out, "%02x", (unsigned char)it->name[i]);
+        fputs("\"}", r->out);
+    }
+    putc('}', r->out);
+    return true;
+}
+
+/* One page, or all of them: each name once, in the order of their bytes. */
+static bool list(request *r, onelock_client *client) {
+    enum { PAGES = 64, ENTRIES = 4096 };
+    const json_value *pattern = json_get(r->args, "pattern"), *limit = json_get(r->args, "limit");
+    const json_value *from = json_get(r->args, "cursor");
+    bool one = limit->type != ABSENT, done = true;
+    onelock_page *pages[PAGES] = {NULL};
+    entry *found = calloc(ENTRIES, sizeof *found);
+    size_t count = 0, number = 0;
+    const char *cursor = from->type == TEXT ? from->text : NULL;
+    do {
+        onelock_page *page = NULL;
+        done = number < PAGES && ok(r, onelock_client_list(client, pattern->text, pattern->length,
+                                                           one ? (uint32_t)limit->number : 100, cursor, &page, &r->error));
+        if (!done) break;
+        pages[number++] = page;
+        for (size_t i = 0; i < onelock_page_count(page) && count < ENTRIES; i++, count++) {
+            found[count] = (entry){.index = i, .page = page};
+            found[count].name = onelock_page_name(page, i, &found[count].length);
+        }
+        cursor = onelock_page_next(page);
+    } while (!one && cursor != NULL);
+    qsort(found, count, sizeof *found, by_name);
+    if (one) fputs("{\"entries\":", r->out);
+    putc('[', r->out);
+    for (size_t i = 0; i < count && done; i++) {
+        if (i > 0 && by_name(&found[i - 1], &found[i]) == 0) continue;
+        if (i > 0) putc(',', r->out);
+        done = put_entry(r, &found[i]);
+    }
+    putc(']', r->out);
+    if (one) {
+        fputs(",\"next\":", r->out);
+        put_text(r, cursor);
+        putc('}', r->out);
+    }
+    while (number > 0) onelock_page_free(pages[--number]);
+    free(found);
+    return done;
 }
 
 static bool act_on_client(request *r, const char *op, onelock_client *client) {
@@ -288,6 +368,7 @@ static bool act_on_client(request *r, const char *op, onelock_client *client) {
     onelock_lease *lease = NULL;
     if (strcmp(op, "close") == 0) return ok(r, onelock_client_close(client, &r->error)) && fputs("null", r->out) >= 0;
     if (strcmp(op, "inspect") == 0) return inspect(r, client);
+    if (strcmp(op, "list") == 0) return list(r, client);
     if (strcmp(op, "with") == 0) return with(r, client);
     if (strcmp(op, "acquire") == 0) return (lease = acquire(r, client, false)) != NULL && view(r, lease);
     if (strcmp(op, "try_acquire") == 0) {
@@ -351,16 +432,18 @@ static bool act_on_lease(request *r, const char *op, onelock_lease *lease) {
 }
 
 static bool is_one_of(const char *word, const char *words) {
-    const char *found = strstr(words, word);
     size_t length = strlen(word);
-    return length > 0 && found != NULL && (found == words || found[-1] == ' ') && (found[length] == ' ' || found[length] == 0);
+    for (const char *found = strstr(words, word); length > 0 && found != NULL; found = strstr(found + 1, word)) {
+        if ((found == words || found[-1] == ' ') && (found[length] == ' ' || found[length] == 0)) return true;
+    }
+    return false;
 }
 
 static bool act(request *r) {
     const char *op = text(r, "op");
     for (int i = 0; i < r->args->count; i++) {
         if (!is_one_of(r->args->values[i].key,
-                       "id op client url kind name lease wait_ms limit_ms proof request body foreign owner ttl_ms auto_renew "
+                       "id op client url kind name lease wait_ms limit_ms proof request body foreign pattern limit cursor owner ttl_ms auto_renew "
                        "min_hold_ms max_hold_ms lock_delay_ms min_validity_ms fencing prefix drift_factor min_fencing_grade "
                        "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms label inspectable")) {
             return fail(r, "Driver", "an argument is unknown");
@@ -384,7 +467,7 @@ static bool act(request *r) {
         onelock_lease_free(put(leases, text(r, "lease"), NULL));
         return fputs("null", r->out) >= 0;
     }
-    if (is_one_of(op, "close stats acquire try_acquire attach with is_locked inspect force_release")) {
+    if (is_one_of(op, "close stats acquire try_acquire attach with is_locked inspect list force_release")) {
         onelock_client *client = get(clients, text(r, "client"));
         return client != NULL ? act_on_client(r, op, client) : fail(r, "Driver", "there is no such client");
     }

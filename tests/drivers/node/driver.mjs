@@ -26,7 +26,8 @@ const CLIENT = {
   label: 'label',
   inspectable: 'inspectable',
 }
-const OTHERS = ['client', 'url', 'kind', 'name', 'lease', 'wait_ms', 'limit_ms', 'proof', 'request', 'body', 'foreign']
+const WAITING = ['lease', 'wait_ms', 'limit_ms', 'proof', 'request', 'body']
+const OTHERS = ['client', 'url', 'kind', 'name', 'foreign', 'pattern', 'limit', 'cursor', ...WAITING]
 const KNOWN = new Set([...OTHERS, ...Object.keys(CLIENT), ...Object.keys(LOCK)])
 
 class DriverError extends Error {}
@@ -133,14 +134,36 @@ async function waitLost({ lease, limit_ms }) {
 
 function inspection(seen) {
   if (seen === null) return null
-  const { kind, owner, holdCount, ttlLeft, fencingToken } = seen
+  const { kind, origin, owner, holdCount, ttlLeft, fencingToken } = seen
   return {
     kind,
+    origin,
     count: holdCount,
     token: fencingToken,
     ttl_left_ms: ttlLeft,
     owner: owner && { label: owner.label, pid: owner.pid, host: owner.host, since_ms: owner.since.getTime() },
   }
+}
+
+/** All locks, each once, in the order of their names. */
+function entries(found) {
+  const hex = (name) => Buffer.from(name).toString('hex')
+  const shown = ({ name, inspection: seen, waiting: number }) => {
+    return { name: typeof name === 'string' ? name : { hex: hex(name) }, waiting: number, ...inspection(seen) }
+  }
+  const byName = new Map(found.map((entry) => [hex(entry.name), shown(entry)]))
+  return [...byName.keys()].sort().map((name) => byName.get(name))
+}
+
+async function list({ client, pattern, limit, cursor }) {
+  const from = found(clients, 'client', client)
+  if (limit !== undefined) {
+    const page = await from.list(bytes(pattern), { limit, cursor })
+    return { entries: entries(page.entries), next: page.next }
+  }
+  const all = []
+  for await (const entry of from.listing(bytes(pattern))) all.push(entry)
+  return entries(all)
 }
 
 function stats({ client }) {
@@ -175,6 +198,7 @@ const OPERATIONS = {
   with: (args, id) => cancellable(id, (signal) => within(args, signal)),
   is_locked: (args) => lockOf(args).isLocked(),
   inspect: async ({ client, name }) => inspection(await found(clients, 'client', client).inspect(bytes(name))),
+  list,
   force_release: ({ client, name, foreign }) => found(clients, 'client', client).forceRelease(bytes(name), { foreign }),
   check: ({ lease }) => view(found(leases, 'lease', lease)),
   async extend({ lease, ttl_ms }) {

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import onelock
@@ -19,8 +20,9 @@ _CLIENT_OPTIONS = (
     *("prefix", "drift_factor", "min_fencing_grade", "label", "inspectable"),
     *("connect_timeout_ms", "request_timeout_ms", "close_timeout_ms", "unreachable_limit_ms"),
 )
-_ARGUMENTS = frozenset(_CLIENT_OPTIONS) | frozenset(
-    ("client", "url", "kind", "name", "lease", "wait_ms", "limit_ms", "proof", "request", "body", "owner", "foreign")
+_ARGUMENTS = frozenset(_CLIENT_OPTIONS).union(
+    ("client", "url", "kind", "name", "lease", "wait_ms", "limit_ms", "proof", "request", "body", "owner", "foreign"),
+    ("pattern", "limit", "cursor"),
 )
 _output = threading.Lock()
 
@@ -57,6 +59,9 @@ class Request:
 
     def name(self) -> str | bytes:
         return name(self.args["name"])
+
+    def pattern(self) -> str | bytes:
+        return name(self.args["pattern"])
 
     def seconds(self, key: str) -> float | None:
         ms = self.args.get(key)
@@ -148,11 +153,30 @@ def inspection(found: onelock.Inspection | None) -> dict[str, Any] | None:
     ttl_left_ms = None if found.ttl_left is None else found.ttl_left * 1000
     return {
         "kind": found.kind,
+        "origin": found.origin,
         "count": found.hold_count,
         "token": found.fencing_token,
         "ttl_left_ms": ttl_left_ms,
         "owner": owner,
     }
+
+
+def entries(found: Iterable[onelock.LockEntry]) -> list[dict[str, Any]]:
+    """All locks, each once, in the order of their names."""
+
+    def shown(entry: onelock.LockEntry) -> dict[str, Any]:
+        name = entry.name if isinstance(entry.name, str) else {"hex": entry.name.hex()}
+        return {"name": name, "waiting": entry.waiting, **(inspection(entry.inspection) or {})}
+
+    def raw(name: str | bytes) -> bytes:
+        return name.encode() if isinstance(name, str) else name
+
+    by_name = {raw(entry.name): entry for entry in found}
+    return [shown(by_name[name]) for name in sorted(by_name)]
+
+
+def page(found: onelock.LockPage) -> dict[str, Any]:
+    return {"entries": entries(found.entries), "next": found.next}
 
 
 def stats(client: Any) -> dict[str, int]:

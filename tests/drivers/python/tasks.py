@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, hello, inspection, listen, stats, view
+from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, stats, view
 
 import onelock
 
@@ -66,6 +66,11 @@ class Driver:
                 return await self.lock(request).is_locked()
             case "inspect":
                 return inspection(await self.clients[args["client"]].inspect(request.name()))
+            case "list":
+                client = self.clients[args["client"]]
+                if "limit" in args:
+                    return page(await client.list(request.pattern(), limit=args["limit"], cursor=args.get("cursor")))
+                return entries([entry async for entry in client.listing(request.pattern())])
             case "force_release":
                 client = self.clients[args["client"]]
                 return await client.force_release(request.name(), foreign=args.get("foreign", False))

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, hello, inspection, listen, stats, view
+from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, stats, view
 
 import onelock
 
@@ -59,6 +59,11 @@ class Driver:
                 return self.lock(request).is_locked()
             case "inspect":
                 return inspection(self.clients[args["client"]].inspect(request.name()))
+            case "list":
+                client = self.clients[args["client"]]
+                if "limit" in args:
+                    return page(client.list(request.pattern(), limit=args["limit"], cursor=args.get("cursor")))
+                return entries(client.listing(request.pattern()))
             case "force_release":
                 return self.clients[args["client"]].force_release(request.name(), foreign=args.get("foreign", False))
             case "cancel":

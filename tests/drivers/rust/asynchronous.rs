@@ -8,7 +8,9 @@ use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use crate::protocol::{Args, Body, Failure, Named, Request, builder, hello, inspection, lock, ms, reply, view};
+use crate::protocol::{
+    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, reply, view,
+};
 
 #[derive(Default)]
 struct Driver {
@@ -73,6 +75,17 @@ impl Driver {
             }
             "with" => return with(&*self.clients.get(&args.client)?, args).await,
             "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked().await?)),
+            "list" => {
+                let client = self.clients.get(&args.client)?;
+                if let Some(limit) = args.limit {
+                    return Ok(page(client.list(args.pattern.bytes(), limit, args.cursor.as_deref()).await?));
+                }
+                let (mut listing, mut found) = (client.listing(args.pattern.bytes()), Vec::new());
+                while let Some(entry) = listing.next().await? {
+                    found.push(entry);
+                }
+                return Ok(entries(found));
+            }
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes()).await?)),
             "force_release" => {
                 let client = self.clients.get(&args.client)?;

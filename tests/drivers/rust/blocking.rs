@@ -7,7 +7,9 @@ use onelock::blocking::{Cancel, Client, Lease};
 use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 
-use crate::protocol::{Args, Body, Failure, Named, Request, builder, hello, inspection, lock, ms, reply, view};
+use crate::protocol::{
+    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, reply, view,
+};
 
 #[derive(Default)]
 struct Driver {
@@ -64,6 +66,13 @@ impl Driver {
             }
             "with" => return with(&*self.clients.get(&args.client)?, args),
             "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked()?)),
+            "list" => {
+                let client = self.clients.get(&args.client)?;
+                if let Some(limit) = args.limit {
+                    return Ok(page(client.list(args.pattern.bytes(), limit, args.cursor.as_deref())?));
+                }
+                return Ok(entries(client.listing(args.pattern.bytes()).collect::<Result<_, _>>()?));
+            }
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes())?)),
             "force_release" => {
                 let client = self.clients.get(&args.client)?;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onelock::{ClientBuilder, Error, Grade, Inspection, LossReason};
+use onelock::{ClientBuilder, Error, Grade, Inspection, LockEntry, LockPage, LossReason};
 use onelock_tests::clock::boot_ns;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -33,6 +33,9 @@ pub(crate) struct Args {
     pub(crate) request: u64,
     pub(crate) body: Body,
     pub(crate) foreign: bool,
+    pub(crate) pattern: Name,
+    pub(crate) limit: Option<u32>,
+    pub(crate) cursor: Option<String>,
     pub(crate) owner: Option<String>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) auto_renew: Option<bool>,
@@ -184,9 +187,25 @@ pub(crate) fn inspection(found: Option<Inspection>) -> Value {
         .owner
         .map(|owner| json!({"label": owner.label, "pid": owner.pid, "host": owner.host, "since_ms": owner.since_ms}));
     json!({
-        "kind": found.kind.as_str(), "count": found.hold_count, "token": found.fencing_token,
+        "kind": found.kind.as_str(), "origin": found.origin.as_str(), "count": found.hold_count, "token": found.fencing_token,
         "ttl_left_ms": found.ttl_left.map(|left| left.as_secs_f64() * 1000.0), "owner": owner,
     })
+}
+
+/// All locks, each once, in the order of their names.
+pub(crate) fn entries(found: Vec<LockEntry>) -> Value {
+    let entry = |entry: LockEntry| {
+        let mut shown = inspection(Some(entry.inspection));
+        shown["waiting"] = json!(entry.waiting);
+        let hex = entry.name.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        shown["name"] = String::from_utf8(entry.name).map_or_else(|_| json!({"hex": hex}), |text| json!(text));
+        (hex, shown)
+    };
+    json!(found.into_iter().map(entry).collect::<std::collections::BTreeMap<_, _>>().into_values().collect::<Vec<_>>())
+}
+
+pub(crate) fn page(page: LockPage) -> Value {
+    json!({"entries": entries(page.entries), "next": page.next})
 }
 
 /// Objects by the names that the supervisor gave them.

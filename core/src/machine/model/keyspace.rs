@@ -1,6 +1,7 @@
 //! The keys of the modelled server: values, expiry in milliseconds, and purging.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::machine::op::Key;
 
@@ -121,6 +122,13 @@ impl Keyspace {
     /// Every live key, in the order of their bytes.
     pub(super) fn live(&self, now_ms: u64) -> impl Iterator<Item = (&Key, &KeyEntry)> {
         self.entries.iter().filter(move |(_, entry)| entry.is_live(now_ms))
+    }
+
+    /// Every live key behind `after`, in the order of their bytes.
+    pub(super) fn live_after(&self, now_ms: u64, after: Option<&[u8]>) -> impl Iterator<Item = Key> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.entries.range::<[u8], _>((from, Bound::Unbounded));
+        behind.filter(move |(_, entry)| entry.is_live(now_ms)).map(|(key, _)| key.clone())
     }
 
     /// Keys that take memory, expired ones not yet purged included.

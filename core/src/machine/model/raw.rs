@@ -65,6 +65,14 @@ impl Model {
             .collect()
     }
 
+    /// The first `count` live keys behind `after` in the order of the bytes, and whether there are more.
+    pub fn keys_after(&self, server_time_us: u64, after: Option<&[u8]>, count: usize) -> (Vec<Key>, bool) {
+        let mut keys: Vec<Key> = self.keys.live_after(Moment::at(server_time_us).ms, after).take(count + 1).collect();
+        let more = keys.len() > count;
+        keys.truncate(count);
+        (keys, more)
+    }
+
     /// How many keys take memory, expired ones that were not purged yet included.
     pub fn len(&self) -> usize {
         self.keys.len()

@@ -33,11 +33,11 @@ pub use self::topology::cluster::ClusterStore;
 
 use self::connection::context::StoreState;
 use self::connection::deadline::Deadline;
-use self::node::server_info;
 use self::node::{Node, SendOptions};
+use self::node::{scan, server_info};
 use self::topology::failover::{self, FailoverRetry};
 use self::topology::sentinel::SentinelResolver;
-use super::{BlockingSubscription, Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
+use super::{BlockingSubscription, Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::error::{Error, ErrorKind};
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
 use crate::sys::clock;
@@ -138,6 +138,20 @@ impl Store for RedisStore {
             }
             Ok(facts)
         })
+    }
+
+    fn scan(&self, scan: Scan, until: Time) -> Boxed<Result<Scanned, Failure>> {
+        let node = self.node.clone();
+        Box::pin(async move {
+            let cursor = scan.cursor.as_deref().unwrap_or(scan::ENDS);
+            let (keys, next) = scan::scan(&node, &scan, cursor, until).await?;
+            Ok(Scanned { keys, next })
+        })
+    }
+
+    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+        let node = self.node.clone();
+        Box::pin(async move { scan::waiting(&node, "NUMSUB", &locks, until).await })
     }
 
     fn stats(&self) -> StoreStats {

@@ -9,11 +9,13 @@
 //! | `connectors` | a few threads that make the connections of all blocking calls |
 //! | `subscription` | one subscription made of several |
 //! | `server_info` | what all servers together report about themselves |
+//! | `scan` | listing the keys of all servers |
 
 mod address;
 mod blocking;
 mod connectors;
 mod late_replies;
+mod scan;
 mod server_info;
 mod subscription;
 
@@ -27,7 +29,7 @@ pub use self::address::RedlockNodes;
 
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
-use super::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
+use super::{Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
 use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
 use crate::store::redis::address::endpoint::Endpoint;
@@ -252,6 +254,16 @@ impl Store for RedlockStore {
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
         let inner = self.inner.clone();
         Box::pin(async move { server_info::query(&inner, until).await })
+    }
+
+    fn scan(&self, scan: Scan, until: Time) -> Boxed<Result<Scanned, Failure>> {
+        let inner = self.inner.clone();
+        Box::pin(async move { scan::step(&inner, &scan, until).await })
+    }
+
+    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+        let inner = self.inner.clone();
+        Box::pin(async move { scan::waiting(&inner, &locks, until).await })
     }
 
     fn stats(&self) -> StoreStats {

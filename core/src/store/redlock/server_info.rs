@@ -47,7 +47,7 @@ pub(crate) async fn query(inner: &RedlockState, until: Time) -> Result<Facts, Fa
     Ok(Facts { grade, warnings, dangers: Vec::new(), server: format!("redlock on {number} of {}", servers.join(", ")) })
 }
 
-fn failure(failures: &[&Failure], majority: usize, number: usize) -> Failure {
+pub(super) fn failure(failures: &[&Failure], majority: usize, number: usize) -> Failure {
     let detail = format!("{majority} of {number} servers are needed, {} cannot be asked", failures.len());
     let first = failures.first().map_or(ErrorKind::NoQuorum, |failure| failure.kind);
     let same = first != ErrorKind::Unavailable && failures.iter().all(|failure| failure.kind == first);

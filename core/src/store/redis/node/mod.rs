@@ -3,6 +3,7 @@
 pub(crate) mod exchange;
 pub(crate) mod replicas;
 pub(crate) mod run_id;
+pub(crate) mod scan;
 pub(crate) mod server_info;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -282,10 +283,13 @@ impl Node {
 
     /// The reply to a command that is no operation, an error included.
     pub(crate) async fn command(&self, words: &[&str], until: Time) -> Result<Value, Failure> {
+        self.request(Cmd::new().arg(words), until).await
+    }
+
+    /// The same, for a command of any bytes.
+    pub(crate) async fn request(&self, command: &Cmd, until: Time) -> Result<Value, Failure> {
         let connection = self.manager.get(until).await?;
-        let mut command = Cmd::new();
-        command.arg(words);
-        match self.exchange(&connection, &command, SendOptions::default(), until).await.1 {
+        match self.exchange(&connection, command, SendOptions::default(), until).await.1 {
             Outcome::Applied(value) => Ok(value),
             Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Err(failure),
         }

@@ -7,6 +7,7 @@
 //! | `routing` | what to do after a node's answer: redirect, wait, split, or finish |
 //! | `redirect` | the redirections of nodes |
 //! | `pubsub` | subscriptions that follow their slot |
+//! | `scan` | listing the keys of all masters |
 //!
 //! An operation that a node did not apply is sent to another one; an indeterminate one never is: the machine decides about
 //! it.
@@ -15,6 +16,7 @@ mod map;
 mod pubsub;
 pub(crate) mod redirect;
 mod routing;
+mod scan;
 mod slot_map;
 
 use std::collections::BTreeMap;
@@ -34,7 +36,7 @@ use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::node::server_info;
 use crate::store::redis::node::{Node, SendOptions, not_sent};
 use crate::store::redis::options::RedisOptions;
-use crate::store::{Boxed, Facts, Interrupt, Store, StoreStats, Subscription};
+use crate::store::{Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::sys::clock;
 
 /// Locks on a Redis or Valkey cluster, 6.2 or newer.
@@ -91,6 +93,16 @@ impl Store for ClusterStore {
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
         let topology = self.topology.clone();
         Box::pin(async move { query_server_info(&topology, until).await })
+    }
+
+    fn scan(&self, scan: Scan, until: Time) -> Boxed<Result<Scanned, Failure>> {
+        let topology = self.topology.clone();
+        Box::pin(async move { scan::step(&topology, &scan, until).await })
+    }
+
+    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+        let topology = self.topology.clone();
+        Box::pin(async move { scan::waiting(&topology, &locks, until).await })
     }
 
     fn stats(&self) -> StoreStats {
