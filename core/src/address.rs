@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::options::{Options, invalid};
+use crate::config::Options;
+use crate::config::credentials::Provider;
+use crate::error::invalid;
+use crate::machine::quorum::Rules;
 use crate::store::SharedStore;
 use crate::store::memory::MemoryStore;
-use crate::store::redis::RedisStore;
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::address::multi::{ClusterSeeds, SentinelConfig};
 use crate::store::redis::topology::cluster::ClusterStore;
-use crate::store::redlock::{RedlockNodes, RedlockStore};
+use crate::store::redis::{RedisOptions, RedisStore, SHARE_FROM};
+use crate::store::redlock::{RedlockNodes, RedlockOptions, RedlockStore};
 
 /// The environment variable whose address is used when an empty one is given: `ONELOCK_URL`.
 pub const URL_VARIABLE: &str = "ONELOCK_URL";
@@ -103,6 +106,42 @@ impl Address {
             Address::Quorum(nodes) => Arc::new(RedlockStore::at(nodes.clone(), options.quorum())),
             Address::Memory(name) if name.is_empty() => Arc::new(MemoryStore::private()),
             Address::Memory(name) => Arc::new(MemoryStore::named(name)),
+        }
+    }
+}
+
+impl Options {
+    /// The options of a store of several servers.
+    fn quorum(&self) -> RedlockOptions {
+        let rules = Rules {
+            quarantine: self.quarantine,
+            drift_factor: self.terms.drift_factor,
+            fencing: self.fencing,
+            longest_ttl: self.terms.ttl.saturating_add(self.terms.lock_delay),
+        };
+        // a thread has connections of its own to all of them
+        let redis = RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis() };
+        RedlockOptions { redis, node_timeout: self.node_timeout, rules }
+    }
+
+    /// The options of the Redis store.
+    fn redis(&self) -> RedisOptions {
+        RedisOptions {
+            connect_timeout: self.connect_timeout,
+            request_timeout: self.request_timeout,
+            client_name: self.label.clone(),
+            ca_file: self.tls.ca_file.clone(),
+            cert_file: self.tls.cert_file.clone(),
+            key_file: self.tls.key_file.clone(),
+            tls_insecure: self.tls.insecure,
+            share_from: SHARE_FROM,
+            notify: self.notify,
+            min_replicas: self.min_replicas,
+            replica_timeout: self.replica_timeout,
+            sentinel_username: self.sentinel.username.clone(),
+            sentinel_password: self.sentinel.password.clone(),
+            sentinel_tls: self.sentinel.tls,
+            credentials: self.credentials.as_ref().map(Provider::source),
         }
     }
 }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::client::{Client, ClientState};
+use crate::config::credentials::{CredentialsProvider, Provider};
+use crate::config::{Notify, Secret};
+use crate::config::{Options, TlsOptions};
 use crate::exit::EngineSet;
 use crate::machine::Grade;
-use crate::options::{Options, TlsOptions};
-use crate::store::credentials::{CredentialsProvider, Provider};
-use crate::store::{Notify, Secret};
 use crate::{Error, blocking};
 
 /// The options of a client, from [`Client::builder`]. All are checked when the client is made, before any I/O.

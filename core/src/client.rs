@@ -9,18 +9,18 @@ use tokio::runtime::Handle;
 
 use crate::address::Address;
 use crate::builder::ClientBuilder;
-use crate::driver::closing::{self, Telling};
+use crate::config::Options;
+use crate::driver::close::{self, LossCallbacks};
 use crate::driver::engine::Engine;
 use crate::driver::failures::cause;
-use crate::driver::tally::Stats;
+use crate::driver::metrics::Stats;
 use crate::error::{Error, ErrorKind};
 use crate::exit::{self, EngineSet};
 use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
-use crate::options::Options;
 use crate::runtime;
 use crate::store::Facts;
-use crate::store::finding;
+use crate::store::log_warnings;
 use crate::sys::clock;
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
@@ -78,7 +78,7 @@ impl ClientState {
             if let Some(engine) = &present
                 && engine.stamp.is_here()
             {
-                if !engine.is_orphaned() {
+                if !engine.is_runtime_ended() {
                     return Ok(engine.clone());
                 }
                 self.address.check_again()?;
@@ -164,7 +164,7 @@ pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
         };
         Error::new(failure.kind, "connect", found).because(cause(engine, &failure))
     })?;
-    let facts = finding::log_and_sort(facts, &engine.options.accepted_warnings);
+    let facts = log_warnings(facts, &engine.options.accepted_warnings);
     let grade = if engine.options.fencing { facts.grade } else { Grade::None };
     let wanted = engine.options.min_fencing_grade;
     if grade < wanted {
@@ -367,7 +367,7 @@ impl Client {
     /// From the first poll on the client is closed. If the future is dropped, what was not yet released ends with its ttl.
     pub async fn close(&self) {
         if let Some(engine) = self.shared.begin_close() {
-            closing::close(&engine, Telling::All).await;
+            close::close(&engine, LossCallbacks::Run).await;
         }
     }
 }

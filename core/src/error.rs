@@ -294,6 +294,12 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
+#[cfg(feature = "client")]
+/// The error of an argument that is not valid.
+pub(crate) fn invalid(tried: &str, detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::InvalidArgument, tried, detail)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

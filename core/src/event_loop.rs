@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 pub use self::task::{Task, begin, is_cancelled};
 
 use crate::Error;
-use crate::sys::fork::{Inherited, Stamp};
+use crate::sys::fork::{LeakAfterFork, ProcessStamp};
 
 thread_local! {
     /// The event loop that runs on this thread.
@@ -58,7 +58,7 @@ pub(crate) trait LoopSocket: Send + Sync {
 }
 
 /// A connection for the loop to watch. Keep it for as long as the loop watches it: it is not closed before it is dropped.
-pub struct Socket(Inherited<Arc<dyn LoopSocket>>);
+pub struct Socket(LeakAfterFork<Arc<dyn LoopSocket>>);
 
 impl Socket {
     /// The file descriptor, to be watched for reading only.
@@ -91,11 +91,11 @@ impl std::fmt::Debug for Socket {
 /// task.abort(); // it has ended: nothing happens
 /// # Ok(()) }
 /// ```
-pub struct EventLoop(Inherited<Arc<LoopState>>);
+pub struct EventLoop(LeakAfterFork<Arc<LoopState>>);
 
 /// The state of an event loop, as the library sees it.
 pub(crate) struct LoopState {
-    stamp: Stamp,
+    stamp: ProcessStamp,
     /// Its number in this process; from 1.
     pub(crate) number: u64,
     new_sockets: Mutex<Vec<Arc<dyn LoopSocket>>>,
@@ -220,7 +220,7 @@ impl std::fmt::Debug for EventLoop {
 impl EventLoop {
     /// State for one event loop. No I/O happens.
     pub fn new() -> EventLoop {
-        let stamp = Stamp::here();
+        let stamp = ProcessStamp::here();
         let inner = LoopState {
             stamp,
             number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -232,7 +232,7 @@ impl EventLoop {
             has_flush_queue: AtomicBool::new(false),
         };
         // a forked child that drops what it inherited must touch neither the parent's runtime nor its connections
-        EventLoop(Inherited::new(Arc::new(inner), stamp))
+        EventLoop(LeakAfterFork::new(Arc::new(inner), stamp))
     }
 
     /// Starts `work` on this thread, which must be the loop's, and runs it until it has to wait. Fails when there is no
@@ -254,7 +254,7 @@ impl EventLoop {
         }
         let fresh = mem::take(&mut *self.0.new_sockets());
         let watched = fresh.into_iter().inspect(|socket| socket.watched());
-        watched.map(|socket| Socket(Inherited::new(socket, self.0.stamp))).collect()
+        watched.map(|socket| Socket(LeakAfterFork::new(socket, self.0.stamp))).collect()
     }
 
     /// A socket is readable, or was closed. To be called on the loop's thread: tasks that waited for it run there. When

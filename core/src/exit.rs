@@ -12,7 +12,7 @@ use std::{mem, thread};
 use arc_swap::ArcSwapOption;
 
 use crate::driver::engine::Engine;
-use crate::sys::fork::Stamp;
+use crate::sys::fork::ProcessStamp;
 
 /// How long the end of the process waits.
 const BOUND: Duration = Duration::from_secs(1);
@@ -24,13 +24,13 @@ static ASKED: AtomicBool = AtomicBool::new(false);
 /// The engines that end together, each until it has ended. An engine that holds or cleans up something is kept by its
 /// leases and by its clean-up, so no client has to be kept here.
 pub(crate) struct EngineSet {
-    stamp: Stamp,
+    stamp: ProcessStamp,
     engines: Mutex<Vec<Weak<Engine>>>,
 }
 
 impl EngineSet {
     pub(crate) fn new() -> EngineSet {
-        EngineSet { stamp: Stamp::here(), engines: Mutex::default() }
+        EngineSet { stamp: ProcessStamp::here(), engines: Mutex::default() }
     }
 
     /// Remembers an engine until it has ended. Does nothing in a forked child: another thread of the parent may have had
@@ -148,7 +148,7 @@ fn close_all(engines: &[Arc<Engine>]) {
     for engine in engines {
         let (worker, sender) = (engine.clone(), sender.clone());
         engine.runtime.spawn(async move {
-            crate::driver::closing::close(&worker, crate::driver::closing::Telling::NoCallbacks).await;
+            crate::driver::close::close(&worker, crate::driver::close::LossCallbacks::Skip).await;
             drop(sender);
         });
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::driver::engine::Engine;
 use crate::driver::failures::failed;
-use crate::lock::Description;
+use crate::driver::lock_spec::LockSpec;
 use crate::machine::naming::RELEASED_VALUE;
 use crate::machine::{Answer, Failure, InspectedKey, Key, Kind, Op, Origin, Outcome, OwnerInfo, Reply, Time, token};
 use crate::sys::clock;
@@ -55,7 +55,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
-        let what = Description::new(self.options(), Kind::Mutex, name.as_ref());
+        let what = LockSpec::new(self.options(), Kind::Mutex, name.as_ref());
         what.check("inspect")?;
         let engine = self.engine()?;
         engine.check_open("inspect").map_err(|error| error.on(&what.name))?;
@@ -102,7 +102,7 @@ impl Client {
     }
 
     async fn force(&self, name: &[u8], foreign: bool) -> Result<bool, Error> {
-        let what = Description::new(self.options(), Kind::Mutex, name);
+        let what = LockSpec::new(self.options(), Kind::Mutex, name);
         what.check("force_release")?;
         let engine = self.engine()?;
         engine.check_open("force_release").map_err(|error| error.on(&what.name))?;
@@ -178,13 +178,13 @@ pub(crate) async fn inspect(engine: &Arc<Engine>, name: &[u8], key: Key) -> Resu
     looked(engine, name, answer)
 }
 
-pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &Description) -> Result<bool, Error> {
+pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &LockSpec) -> Result<bool, Error> {
     engine.check_open("is_locked").map_err(|error| error.on(&what.name))?;
     same_kind(inspect(engine, &what.name, what.key.clone()).await?, what)
 }
 
 /// Whether what was found is a lock of this kind.
-pub(crate) fn same_kind(found: Option<Inspection>, what: &Description) -> Result<bool, Error> {
+pub(crate) fn same_kind(found: Option<Inspection>, what: &LockSpec) -> Result<bool, Error> {
     match found {
         Some(found) if found.kind != what.kind => {
             let detail = format!("a {} stands under this name", found.kind.as_str());

@@ -7,67 +7,40 @@ use std::time::Duration;
 
 use crate::Error;
 use crate::driver::engine::Engine;
-use crate::driver::giving;
 use crate::driver::hold::Hold;
-use crate::machine::{Grade, LossReason, Phase};
+use crate::driver::release;
+use crate::machine::{Grade, LossReason, Phase, Release};
 use crate::sys::{clock, lock};
 use crate::{ErrorKind, Kind};
 
-/// What a release found, from [`Lease::release`]. None of these is an error: after each the lock is not held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Release {
-    /// It was held until now, and the server has taken it back.
-    Released,
-    /// It had ended before: expired, deleted, or taken by force. Somebody else may have worked meanwhile. If it was
-    /// found gone before its deadline, it is lost, and [`Lease::loss`] says so.
-    AlreadyExpired,
-    /// This handle was released, detached or closed before. Nothing was sent.
-    AlreadyReleased,
-    /// It is not held any more, but no server confirmed it in time; cleanup goes on in the background.
-    Unconfirmed,
-}
-
-impl Release {
-    /// The name used by other languages and in scenarios: `released`, `already_expired` ...
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Release::Released => "released",
-            Release::AlreadyExpired => "already_expired",
-            Release::AlreadyReleased => "already_released",
-            Release::Unconfirmed => "unconfirmed",
-        }
-    }
-}
-
 /// What both kinds of lease handle share.
-pub(crate) struct Handle {
+pub(crate) struct LeaseHandle {
     pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
     pub(crate) name: Arc<[u8]>,
-    given_back: AtomicBool,
+    released: AtomicBool,
 }
 
-impl Handle {
-    pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, name: Arc<[u8]>) -> Handle {
-        Handle { engine, hold, name, given_back: AtomicBool::new(false) }
+impl LeaseHandle {
+    pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, name: Arc<[u8]>) -> LeaseHandle {
+        LeaseHandle { engine, hold, name, released: AtomicBool::new(false) }
     }
 
-    fn is_given_back(&self) -> bool {
-        self.given_back.load(Ordering::Acquire)
+    fn is_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        !self.is_given_back() && self.engine.is_here() && self.hold.cell.is_held(clock::now())
+        !self.is_released() && self.engine.is_here() && self.hold.lease.is_held(clock::now())
     }
 
     pub(crate) fn remaining(&self) -> Duration {
-        if self.is_held() { self.hold.cell.remaining(clock::now()) } else { Duration::ZERO }
+        if self.is_held() { self.hold.lease.remaining(clock::now()) } else { Duration::ZERO }
     }
 
     pub(crate) fn loss(&self) -> Option<LossReason> {
-        let _ = self.hold.cell.is_held(clock::now());
-        self.hold.cell.loss()
+        let _ = self.hold.lease.is_held(clock::now());
+        self.hold.lease.loss()
     }
 
     pub(crate) fn fencing_grade(&self) -> Grade {
@@ -101,7 +74,7 @@ impl Handle {
     /// Begins a release: false when this handle was released before.
     pub(crate) fn begin_release(&self) -> Result<bool, Error> {
         self.check_here("release")?;
-        Ok(!self.given_back.swap(true, Ordering::AcqRel))
+        Ok(!self.released.swap(true, Ordering::AcqRel))
     }
 
     /// Whether an operation on a held lease may begin.
@@ -110,17 +83,17 @@ impl Handle {
         if self.engine.is_closed() {
             self.engine.check_open(tried).map_err(|error| error.on(&self.name))?;
         }
-        if self.is_given_back() && self.hold.cell.phase() == Phase::Held {
+        if self.is_released() && self.hold.lease.phase() == Phase::Held {
             // an inner handle of a hold that goes on
             return Err(Error::new(ErrorKind::NotHeld, tried, "this handle was released").on(&self.name));
         }
-        if self.hold.cell.is_held(clock::now()) { Ok(()) } else { Err(giving::not_held(&self.hold, &self.name)) }
+        if self.hold.lease.is_held(clock::now()) { Ok(()) } else { Err(release::not_held(&self.hold, &self.name)) }
     }
 
     pub(crate) fn detach(&self) -> Result<String, Error> {
         self.check_held("detach")?;
-        let token = giving::detach(&self.engine, &self.hold, &self.name)?;
-        self.given_back.store(true, Ordering::Release);
+        let token = release::detach(&self.engine, &self.hold, &self.name)?;
+        self.released.store(true, Ordering::Release);
         Ok(token)
     }
 
@@ -134,7 +107,7 @@ impl Handle {
     }
 }
 
-impl Handle {
+impl LeaseHandle {
     pub(crate) fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
         if self.engine.is_here() {
             self.hold.on_jeopardy(Arc::new(callback));
@@ -142,10 +115,10 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
+impl Drop for LeaseHandle {
     fn drop(&mut self) {
-        if !self.given_back.swap(true, Ordering::AcqRel) && self.engine.is_here() {
-            giving::give_up(&self.engine, &self.hold);
+        if !self.released.swap(true, Ordering::AcqRel) && self.engine.is_here() {
+            release::release_in_background(&self.engine, &self.hold);
         }
     }
 }
@@ -166,12 +139,12 @@ impl Drop for Handle {
 /// # Ok(()) }
 /// ```
 pub struct Lease {
-    pub(crate) handle: Handle,
+    pub(crate) handle: LeaseHandle,
 }
 
 impl Lease {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, name: Arc<[u8]>) -> Lease {
-        Lease { handle: Handle::new(engine, hold, name) }
+        Lease { handle: LeaseHandle::new(engine, hold, name) }
     }
 
     /// The name that is locked, as it was given (without the prefix).
@@ -328,9 +301,9 @@ impl Lease {
     /// ```
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let handle = &self.handle;
-        giving::check_extension(&handle.hold, ttl, &handle.name)?;
+        release::check_extension(&handle.hold, ttl, &handle.name)?;
         handle.check_held("extend")?;
-        giving::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
+        release::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
     }
 
     /// Releases the lock, wakes a waiter, and tells what the server found. Idempotent; one round trip, within
@@ -348,7 +321,7 @@ impl Lease {
         if !self.handle.begin_release()? {
             return Ok(Release::AlreadyReleased);
         }
-        Ok(giving::release_async(giving::Leaving::new(&self.handle.engine, &self.handle.hold)).await)
+        Ok(release::release_async(release::PendingRelease::new(&self.handle.engine, &self.handle.hold)).await)
     }
 
     /// Hands the lease to another process: the returned text is the proof of the hold for

@@ -51,7 +51,7 @@ mod builder;
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
-mod description;
+mod config;
 #[cfg(feature = "client")]
 mod driver;
 #[cfg(feature = "client")]
@@ -68,8 +68,6 @@ mod list;
 mod lock;
 #[cfg(feature = "client")]
 pub mod log;
-#[cfg(feature = "client")]
-mod options;
 #[cfg(feature = "client")]
 pub mod runtime;
 #[cfg(feature = "client")]
@@ -88,15 +86,17 @@ pub use builder::ClientBuilder;
 #[cfg(feature = "client")]
 pub use client::Client;
 #[cfg(feature = "client")]
-pub use driver::tally::{Histogram, Stats};
+pub use driver::metrics::{Histogram, Stats};
 #[cfg(feature = "client")]
 pub use inspect::Inspection;
 #[cfg(feature = "client")]
-pub use lease::{Lease, Release};
+pub use lease::Lease;
 #[cfg(feature = "client")]
 pub use list::{Listing, LockEntry, LockPage};
 #[cfg(feature = "client")]
 pub use lock::Lock;
+#[cfg(feature = "client")]
+pub use machine::Release;
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Facts, Notify};

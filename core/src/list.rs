@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
+use crate::config::{check_name, check_words};
 use crate::driver::engine::Engine;
 use crate::driver::failures::cause;
+use crate::error::invalid;
 use crate::inspect::{self, Inspection, inspection};
 use crate::machine::token::is_ours;
 use crate::machine::{Failure, InspectedKey, Key, Kind, Op, Outcome, Reply, Time, glob};
-use crate::options::{check_name, check_words, invalid};
 use crate::store::Scan;
 use crate::sys::clock;
 use crate::{Client, Error, ErrorKind};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use tracing::Instrument as _;
 
 use crate::client::{Client, check_once};
-pub(crate) use crate::description::Description;
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
-use crate::driver::{adopting, entering};
+use crate::driver::lock_spec::LockSpec;
+use crate::driver::{attach, enter};
 use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::lease::Lease;
@@ -143,12 +143,12 @@ pub(crate) use lock_setters;
 #[derive(Clone)]
 pub struct Lock {
     client: Client,
-    what: Description,
+    what: LockSpec,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
-        let what = Description::new(client.options(), kind, name);
+        let what = LockSpec::new(client.options(), kind, name);
         Lock { client, what }
     }
 
@@ -310,7 +310,7 @@ impl Lock {
                 release?;
                 Ok(value)
             }
-            _ => Err(entering::lost(&lease.handle.hold, &self.what.name).into()),
+            _ => Err(enter::lost(&lease.handle.hold, &self.what.name).into()),
         }
     }
 
@@ -333,7 +333,7 @@ impl Lock {
         self.what.check("attach")?;
         self.what.check_owner("attach")?;
         let engine = self.client.engine()?;
-        let hold = adopting::attach(&engine, &self.what.bounded(), proof).await?;
+        let hold = attach::attach(&engine, &self.what.bounded(), proof).await?;
         Ok(self.lease(engine, hold))
     }
 
@@ -364,7 +364,7 @@ impl Lock {
         );
         let entered = async {
             check_once(&engine).await?;
-            entering::enter(engine.clone(), &self.what, wait).await
+            enter::enter(engine.clone(), &self.what, wait).await
         };
         let hold = entered.instrument(span).await?;
         Ok(self.lease(engine, hold))

@@ -7,66 +7,20 @@
 //! Where the machine gives no thread or no file descriptor for it, the call says `SystemLimit`, and the next one tries
 //! again.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::thread;
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
-use tokio::runtime::{Builder, Handle};
-use tokio::sync::oneshot;
-
-use crate::driver::closing::{self, Telling};
+use crate::driver::close::{self, LossCallbacks};
 use crate::driver::engine::Engine;
 use crate::exit::{self, EngineSet};
-use crate::sys::fork::{Inherited, Stamp};
-use crate::{Client, ClientBuilder, Error, ErrorKind};
+pub use crate::sys::runtime::handle;
+use crate::{Client, ClientBuilder, Error};
 
 /// From now on the caller handles the end of the program itself, with [`close_process`]. Without it what clients of
 /// [`blocking`](crate::blocking) hold, or still have to release, is released when the program ends, within a second.
 pub fn leave_exit_to_caller() {
     exit::leave_to_caller();
-}
-
-struct RuntimeSlot {
-    stamp: Stamp,
-    runtime: Inherited<Running>,
-}
-
-/// A runtime on a thread of its own, which ends with this.
-struct Running {
-    handle: Handle,
-    /// Its end is the thread's.
-    _stop: oneshot::Sender<()>,
-}
-
-static SLOT: ArcSwapOption<RuntimeSlot> = ArcSwapOption::const_empty();
-
-/// The runtime of this process. Lock-free, so that a child forked at any moment can call it.
-pub fn handle() -> Result<Handle, Error> {
-    loop {
-        let present = SLOT.load_full();
-        if let Some(slot) = &present
-            && slot.stamp.is_here()
-        {
-            return Ok(slot.runtime.handle.clone());
-        }
-        let stamp = Stamp::here();
-        let fresh = Arc::new(RuntimeSlot { stamp, runtime: Inherited::new(make()?, stamp) });
-        let seen = SLOT.compare_and_swap(&present, Some(fresh.clone()));
-        let won = match (&*seen, &present) {
-            (None, None) => true,
-            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-            _ => false,
-        };
-        // the parent's slot is never dropped here: this process must not close what it shares
-        std::mem::forget(present);
-        if won {
-            return Ok(fresh.runtime.handle.clone());
-        }
-        // another thread was faster: its runtime is the one; ours has no tasks and ends with its thread
-    }
 }
 
 /// From now on, also before a client is used, the end of the process releases what clients of
@@ -137,7 +91,7 @@ fn close(engines: Vec<Arc<Engine>>, within: Duration) {
         return;
     }
     let Ok(runtime) = handle() else { return };
-    let close = |engine: Arc<Engine>| async move { closing::close(&engine, Telling::NoCallbacks).await };
+    let close = |engine: Arc<Engine>| async move { close::close(&engine, LossCallbacks::Skip).await };
     let closings: Vec<_> = engines.into_iter().map(|engine| runtime.spawn(close(engine))).collect();
     let (sender, done) = sync_channel(1);
     runtime.spawn(async move {
@@ -147,31 +101,6 @@ fn close(engines: Vec<Arc<Engine>>, within: Duration) {
         let _ = sender.send(());
     });
     let _ = done.recv_timeout(within);
-}
-
-/// A thread is asked for first: tokio panics when it gets none for a worker of its own.
-fn make() -> Result<Running, Error> {
-    let (made, handle) = sync_channel(1);
-    let (stop, stopped) = oneshot::channel();
-    let work = move || match Builder::new_current_thread().thread_name("onelock").enable_all().build() {
-        Ok(runtime) => {
-            let _ = made.send(Ok(runtime.handle().clone()));
-            let _ = runtime.block_on(stopped);
-        }
-        Err(error) => {
-            let _ = made.send(Err(error));
-        }
-    };
-    thread::Builder::new().name("onelock".to_owned()).spawn(work).map_err(|error| refused("no thread", &error))?;
-    match handle.recv() {
-        Ok(Ok(handle)) => Ok(Running { handle, _stop: stop }),
-        Ok(Err(error)) => Err(refused("nothing to watch sockets with", &error)),
-        Err(_) => Err(refused("no runtime", &"its thread has ended")),
-    }
-}
-
-fn refused(what: &str, why: &dyn Display) -> Error {
-    Error::new(ErrorKind::SystemLimit, "start the background runtime", format!("{what}: {why}"))
 }
 
 #[cfg(test)]

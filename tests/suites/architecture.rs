@@ -63,7 +63,7 @@ fn rooms() -> BTreeMap<String, BTreeSet<String>> {
             (words[0].to_owned(), words[1..].iter().map(|&word| word.to_owned()).collect())
         })
         .collect();
-    let expected = ["driver", "event_loop", "machine", "store", "sys"];
+    let expected = ["config", "driver", "event_loop", "machine", "store", "sys"];
     assert_eq!(rooms.keys().map(String::as_str).collect::<Vec<_>>(), expected);
     rooms
 }
@@ -139,6 +139,44 @@ fn the_look_at_what_is_used_sees_every_form() {
     let module = ["store", "redis", "node"].map(str::to_owned);
     let expected = ["client", "driver", "error", "lease", "machine", "store", "sys"];
     assert_eq!(used(code, &module).iter().map(String::as_str).collect::<Vec<_>>(), expected);
+}
+
+/// Types of the API that exist in an async and in a blocking form.
+const TWICE: [&str; 4] = ["Client", "Lease", "Listing", "Lock"];
+
+/// The types that a piece of code defines outside of functions and implementations.
+fn types(code: &str) -> Vec<&str> {
+    let defined = code.lines().filter_map(|line| {
+        let line = match line.strip_prefix("pub") {
+            Some(rest) if rest.starts_with('(') => rest.split_once(')')?.1,
+            Some(rest) => rest,
+            None => line,
+        };
+        let (word, name) = line.strip_prefix(' ').unwrap_or(line).split_once(' ')?;
+        let name = name.split(|c: char| !c.is_alphanumeric() && c != '_').next()?;
+        ["struct", "enum", "trait", "type", "union"].contains(&word).then_some(name)
+    });
+    defined.collect()
+}
+
+#[test]
+fn no_two_types_of_the_core_share_a_name() {
+    let mut places: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for path in files(&root().join("core/src"), "rs") {
+        for name in types(&code(&path)) {
+            places.entry(name.to_owned()).or_default().push(path.clone());
+        }
+    }
+    assert!(places.len() > 200, "{}", places.len());
+    let shared: Vec<_> = places.iter().filter(|(name, at)| at.len() > 1 && !TWICE.contains(&name.as_str())).collect();
+    assert!(shared.is_empty(), "one name, several types: {shared:#?}");
+}
+
+#[test]
+fn the_look_at_types_sees_every_form() {
+    let code =
+        "pub struct A;\npub(crate) enum B {}\ntrait C {\n    type D;\n}\npub(super) type E<T> = Vec<T>;\nuse struct_f;";
+    assert_eq!(types(code), ["A", "B", "C", "E"]);
 }
 
 #[test]

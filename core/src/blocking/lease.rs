@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Interrupter, check_outside_runtime, is_inside_task, wait_for};
-use crate::driver::{again, giving};
+use crate::driver::{release, release_retry};
 use crate::error::{Error, ErrorKind};
-use crate::lease::{Handle as LeaseHandle, Release};
+use crate::lease::LeaseHandle;
+use crate::machine::Release;
 use crate::machine::{Grade, Kind, LossReason};
 use crate::store::Uninterrupted;
 
@@ -117,9 +118,9 @@ impl Lease {
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         check_outside_runtime("extend")?;
         let handle = &self.handle;
-        giving::check_extension(&handle.hold, ttl, &handle.name)?;
+        release::check_extension(&handle.hold, ttl, &handle.name)?;
         handle.check_held("extend")?;
-        giving::extend_on_thread(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
+        release::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
     }
 
     /// Releases the lock and tells what the server found; see [`crate::Lease::release`].
@@ -134,13 +135,13 @@ impl Lease {
         }
         let (engine, hold) = (&self.handle.engine, &self.handle.hold);
         if is_inside_task() {
-            return Ok(giving::give_up(engine, hold));
+            return Ok(release::release_in_background(engine, hold));
         }
-        match giving::release(engine, hold) {
-            giving::Step::Done(release) => Ok(release),
-            giving::Step::Send(sending) => Ok(again::send_on_thread(engine, sending)),
-            giving::Step::Wait => {
-                let work = giving::release_async(giving::Leaving::new(engine, hold));
+        match release::release(engine, hold) {
+            release::ReleaseStep::Done(release) => Ok(release),
+            release::ReleaseStep::Send(sending) => Ok(release_retry::send_blocking(engine, sending)),
+            release::ReleaseStep::Wait => {
+                let work = release::release_async(release::PendingRelease::new(engine, hold));
                 Ok(wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed))
             }
         }

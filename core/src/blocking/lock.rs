@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use super::{Client, Interrupt, Interrupter, Lease, Stopped, ended, wait_for};
 use crate::client;
-use crate::driver::adopting;
+use crate::driver::attach;
 use crate::driver::engine::Engine;
-use crate::driver::entering::{self, OnThread};
+use crate::driver::enter::{self, BlockingProgress};
 use crate::driver::failures::{cancelled, failed};
 use crate::driver::hold::Hold;
+use crate::driver::lock_spec::LockSpec;
 use crate::error::{Error, ErrorKind};
 use crate::inspect;
-use crate::lease::Handle as LeaseHandle;
-use crate::lock::{Description, lock_setters};
+use crate::lease::LeaseHandle;
+use crate::lock::lock_setters;
 use crate::machine::{Grade, Kind, LossReason, Owner};
 
 /// A lock by name, for threads, from [`Client::lock`] or [`Client::reentrant_lock`]. Says what is wanted; holds nothing.
@@ -34,13 +35,13 @@ use crate::machine::{Grade, Kind, LossReason, Owner};
 #[derive(Clone)]
 pub struct Lock {
     client: Client,
-    what: Description,
+    what: LockSpec,
     interrupt: Interrupter,
 }
 
 impl Lock {
     pub(super) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
-        let what = Description::new(&client.shared.options, kind, name);
+        let what = LockSpec::new(&client.shared.options, kind, name);
         Lock { client, what, interrupt: Interrupter::nobody() }
     }
 
@@ -148,7 +149,7 @@ impl Lock {
             release?;
             return Ok(value);
         }
-        Err(entering::lost(&lease.handle.hold, &self.what.name).into())
+        Err(enter::lost(&lease.handle.hold, &self.what.name).into())
     }
 
     /// Takes over a hold that another process detached; see [`crate::Lock::attach`].
@@ -161,7 +162,7 @@ impl Lock {
         let engine = self.client.engine("attach")?;
         let (worker, what, proof) = (engine.clone(), self.what.bounded(), proof.to_owned());
         let work = async move {
-            let hold = adopting::attach(&worker, &what, &proof).await?;
+            let hold = attach::attach(&worker, &what, &proof).await?;
             // a handle from here on: undelivered, it is released
             Ok(LeaseHandle::new(worker, hold, what.name))
         };
@@ -203,12 +204,12 @@ impl Lock {
             wait_ms = wait.map(|wait| wait.as_millis() as u64),
         );
         let _inside = span.enter();
-        let waited = match entering::enter_on_thread(&engine, &self.what, wait, interrupt)? {
-            OnThread::Held(hold) => return Ok(self.lease(engine, hold)),
-            OnThread::Continue(rest) => {
+        let waited = match enter::enter_blocking(&engine, &self.what, wait, interrupt)? {
+            BlockingProgress::Held(hold) => return Ok(self.lease(engine, hold)),
+            BlockingProgress::Continue(rest) => {
                 let (what, worker) = (self.what.clone(), engine.clone());
                 wait_for(&engine, interrupt, async move {
-                    let hold = entering::go_on(worker.clone(), &what, rest).await?;
+                    let hold = enter::continue_async(worker.clone(), &what, rest).await?;
                     // a handle from here on: undelivered, it is released
                     Ok(LeaseHandle::new(worker, hold, what.name))
                 })

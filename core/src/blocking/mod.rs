@@ -33,12 +33,12 @@ use tokio::task::coop::poll_proceed;
 
 use crate::builder::ClientBuilder;
 use crate::client::{self, ClientState};
-use crate::driver::closing::{self, Telling};
+use crate::driver::close::{self, LossCallbacks};
 use crate::driver::engine::Engine;
-use crate::driver::tally::Stats;
+use crate::driver::lock_spec::LockSpec;
+use crate::driver::metrics::Stats;
 use crate::error::{Error, ErrorKind};
 use crate::inspect::{self, Inspection};
-use crate::lock::Description;
 use crate::machine::{Kind, Op};
 use crate::store::{Facts, Uninterrupted};
 
@@ -264,7 +264,7 @@ impl Client {
     /// # Errors
     /// As [`crate::Client::inspect`]; `Unsupported` inside an async runtime.
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
-        let what = Description::new(&self.shared.options, Kind::Mutex, name.as_ref());
+        let what = LockSpec::new(&self.shared.options, Kind::Mutex, name.as_ref());
         what.check("inspect")?;
         let engine = self.engine("inspect")?;
         let answer =
@@ -289,7 +289,7 @@ impl Client {
     }
 
     fn force(&self, name: &[u8], foreign: bool) -> Result<bool, Error> {
-        let what = Description::new(&self.shared.options, Kind::Mutex, name);
+        let what = LockSpec::new(&self.shared.options, Kind::Mutex, name);
         what.check("force_release")?;
         let engine = self.engine("force_release")?;
         let key = what.key.clone();
@@ -338,7 +338,7 @@ impl Client {
     pub fn close(&self) {
         let Some(engine) = self.shared.begin_close() else { return };
         let worker = engine.clone();
-        let work = async move { closing::close(&worker, Telling::All).await };
+        let work = async move { close::close(&worker, LossCallbacks::Run).await };
         if is_inside_task() {
             engine.runtime.spawn(work);
         } else {

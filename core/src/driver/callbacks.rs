@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 
-use crate::sys::fork::Stamp;
+use crate::sys::fork::ProcessStamp;
 use crate::sys::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// After the system gave no thread, it is asked again after this time.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// The callback thread of one client. Ends with the client, after the queued callbacks have run.
 #[derive(Default)]
-pub(crate) struct Callbacks(Mutex<Way>);
+pub(crate) struct Callbacks(Mutex<CallbackThread>);
 
 #[derive(Default)]
-struct Way {
-    thread: Option<(Stamp, Sender<Job>)>,
+struct CallbackThread {
+    thread: Option<(ProcessStamp, Sender<Job>)>,
     /// Callbacks for which there is no thread yet.
     waiting: VecDeque<Job>,
     /// A task asks the system again for a thread.
@@ -43,7 +43,7 @@ impl Callbacks {
         let callbacks = self.clone();
         runtime.spawn(async move {
             while !callbacks.retry() {
-                tokio::time::sleep(AGAIN).await;
+                tokio::time::sleep(RETRY_AFTER).await;
             }
         });
     }
@@ -55,12 +55,12 @@ impl Callbacks {
     }
 }
 
-impl Way {
+impl CallbackThread {
     /// Passes the waiting callbacks to the thread; false when there is none.
     fn hand_over(&mut self) -> bool {
         if !self.thread.as_ref().is_some_and(|(stamp, _)| stamp.is_here()) {
             match start() {
-                Ok(sender) => self.thread = Some((Stamp::here(), sender)),
+                Ok(sender) => self.thread = Some((ProcessStamp::here(), sender)),
                 Err(error) => {
                     if !self.retried {
                         tracing::error!(%error, "this machine gave no thread for callbacks; they run when it does");

@@ -9,18 +9,18 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
+use super::background::{self, CleanupTask, DeadlineWaker};
 use super::callbacks::Callbacks;
 use super::hold::Hold;
-use super::lanes::Lanes;
-use super::patrol::{self, Bell, Cleaner};
-use super::tally::{Stats, Tally, count};
+use super::metrics::{Metrics, Stats, count};
+use super::wait_queues::WaitQueues;
+use crate::config::Options;
 use crate::machine::{
     Anomaly, Answer, CleanupQueue, ClockWatch, Grade, Guarded, Jitter, LeaseId, LossReason, PendingUndo, Registry,
     Time, UndoId, Watchdog, token,
 };
-use crate::options::Options;
 use crate::store::SharedStore;
-use crate::sys::fork::{Inherited, Stamp};
+use crate::sys::fork::{LeakAfterFork, ProcessStamp};
 use crate::sys::host;
 use crate::sys::random::random;
 use crate::sys::{clock, lock};
@@ -29,14 +29,14 @@ use crate::{Error, ErrorKind};
 const GRADES: [Grade; 4] = [Grade::None, Grade::BestEffort, Grade::ClockBounded, Grade::Strict];
 
 /// The renewal schedule and its holds, under one lock.
-pub(crate) struct Watch {
-    pub(crate) dog: Watchdog,
+pub(crate) struct RenewalSchedule {
+    pub(crate) watchdog: Watchdog,
     holds: HashMap<LeaseId, Arc<Hold>>,
 }
 
 /// The cleanup queue, and the engine itself while the queue is not empty: cleanup outlives the last handle.
-pub(crate) struct Cleaning {
-    pub(crate) janitor: CleanupQueue,
+pub(crate) struct CleanupState {
+    pub(crate) queue: CleanupQueue,
     /// Holds that were dropped while they were held: the first answer tells whether they still were.
     pub(crate) believed: HashMap<UndoId, Arc<Hold>>,
     keep_alive: Option<Arc<Engine>>,
@@ -44,10 +44,10 @@ pub(crate) struct Cleaning {
     abandoned: bool,
 }
 
-impl Cleaning {
+impl CleanupState {
     /// Releases the engine once the queue is empty. The caller drops it outside the lock.
-    pub(crate) fn let_go(&mut self) -> Option<Arc<Engine>> {
-        if self.janitor.is_empty() { self.keep_alive.take() } else { None }
+    pub(crate) fn release_engine(&mut self) -> Option<Arc<Engine>> {
+        if self.queue.is_empty() { self.keep_alive.take() } else { None }
     }
 }
 
@@ -56,31 +56,31 @@ impl Cleaning {
 /// A forked child may drop it, or any handle on it, at any time: what must not be dropped there (what holds sockets) is
 /// guarded here, once, so that handles need not check the process each time they are cloned or dropped.
 pub(crate) struct Engine {
-    pub(crate) stamp: Stamp,
+    pub(crate) stamp: ProcessStamp,
     pub(crate) uuid: String,
     pub(crate) host: String,
     pub(crate) options: Arc<Options>,
-    pub(crate) store: Inherited<SharedStore>,
-    pub(crate) runtime: Inherited<Handle>,
-    pub(crate) watch: Mutex<Watch>,
-    pub(crate) watch_bell: Arc<Bell>,
-    pub(crate) cleaning: Mutex<Cleaning>,
-    pub(crate) janitor_bell: Arc<Bell>,
+    pub(crate) store: LeakAfterFork<SharedStore>,
+    pub(crate) runtime: LeakAfterFork<Handle>,
+    pub(crate) renewals: Mutex<RenewalSchedule>,
+    pub(crate) renewal_waker: Arc<DeadlineWaker>,
+    pub(crate) cleanup: Mutex<CleanupState>,
+    pub(crate) cleanup_waker: Arc<DeadlineWaker>,
     /// Notified whenever everything was undone, as far as the server can tell.
-    pub(crate) clean: Notify,
+    pub(crate) cleanup_done: Notify,
     /// Requests in flight whose answer may leave something to undo.
-    unsettled: AtomicU64,
-    pub(crate) lanes: Inherited<Lanes>,
+    claims_in_progress: AtomicU64,
+    pub(crate) wait_queues: LeakAfterFork<WaitQueues>,
     pub(crate) registry: Mutex<Registry<Arc<Hold>>>,
     pub(crate) registry_changed: Notify,
-    pub(crate) tally: Tally,
+    pub(crate) metrics: Metrics,
     callbacks: Arc<Callbacks>,
     clock_watch: Mutex<ClockWatch>,
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
     closed: AtomicBool,
     /// The runtime has ended, and with it all background work.
-    orphaned: AtomicBool,
+    runtime_ended: AtomicBool,
     /// How strong fencing tokens are, once the server was checked; 0 before.
     grade: AtomicU8,
     checking: AtomicBool,
@@ -97,41 +97,43 @@ impl Engine {
             u64::from_le_bytes(bytes)
         };
         let watchdog = Watchdog::new(options.request_timeout, Jitter::new(seeds(0)));
-        let stamp = Stamp::here();
+        let stamp = ProcessStamp::here();
         let engine = Arc::new(Engine {
             stamp,
             uuid: token::client_uuid(random()?),
             host: host(),
-            store: Inherited::new(store, stamp),
-            runtime: Inherited::new(runtime, stamp),
-            watch: Mutex::new(Watch { dog: watchdog, holds: HashMap::new() }),
-            watch_bell: Arc::new(Bell::new()),
-            cleaning: Mutex::new(Cleaning {
-                janitor: CleanupQueue::new(Jitter::new(seeds(8))),
+            store: LeakAfterFork::new(store, stamp),
+            runtime: LeakAfterFork::new(runtime, stamp),
+            renewals: Mutex::new(RenewalSchedule { watchdog, holds: HashMap::new() }),
+            renewal_waker: Arc::new(DeadlineWaker::new()),
+            cleanup: Mutex::new(CleanupState {
+                queue: CleanupQueue::new(Jitter::new(seeds(8))),
                 believed: HashMap::new(),
                 keep_alive: None,
                 abandoned: false,
             }),
-            janitor_bell: Arc::new(Bell::new()),
-            clean: Notify::new(),
-            unsettled: AtomicU64::new(0),
-            lanes: Inherited::new(Lanes::default(), stamp),
+            cleanup_waker: Arc::new(DeadlineWaker::new()),
+            cleanup_done: Notify::new(),
+            claims_in_progress: AtomicU64::new(0),
+            wait_queues: LeakAfterFork::new(WaitQueues::default(), stamp),
             registry: Mutex::default(),
             registry_changed: Notify::new(),
-            tally: Tally::default(),
+            metrics: Metrics::default(),
             callbacks: Arc::default(),
             clock_watch: Mutex::new(ClockWatch::new(options.terms.drift_factor)),
             jitter: Mutex::new(Jitter::new(seeds(0) ^ seeds(8))),
             next_lease: AtomicU64::new(1),
             closed: AtomicBool::new(false),
-            orphaned: AtomicBool::new(false),
+            runtime_ended: AtomicBool::new(false),
             grade: AtomicU8::new(0),
             checking: AtomicBool::new(false),
             closing: Notify::new(),
             options,
         });
-        engine.runtime.spawn(patrol::renew(Arc::downgrade(&engine), engine.watch_bell.clone()));
-        engine.runtime.spawn(patrol::clean(Cleaner(Arc::downgrade(&engine)), engine.janitor_bell.clone()));
+        engine.runtime.spawn(background::run_renewal(Arc::downgrade(&engine), engine.renewal_waker.clone()));
+        engine
+            .runtime
+            .spawn(background::run_cleanup(CleanupTask(Arc::downgrade(&engine)), engine.cleanup_waker.clone()));
         Ok(engine)
     }
 
@@ -178,8 +180,8 @@ impl Engine {
     }
 
     /// Whether its background work has ended with its runtime: leases would not be renewed.
-    pub(crate) fn is_orphaned(&self) -> bool {
-        self.orphaned.load(Ordering::Acquire)
+    pub(crate) fn is_runtime_ended(&self) -> bool {
+        self.runtime_ended.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -197,75 +199,75 @@ impl Engine {
     pub(crate) fn arm(&self, hold: &Arc<Hold>) {
         let guarded = Guarded {
             claim: hold.claim.clone(),
-            state: hold.cell.clone(),
+            state: hold.lease.clone(),
             terms: hold.terms.clone(),
             ttl: hold.terms.ttl,
         };
-        let mut watch = lock(&self.watch);
-        let due = watch.dog.arm(hold.granted_at, hold.id, guarded);
+        let mut watch = lock(&self.renewals);
+        let due = watch.watchdog.arm(hold.granted_at, hold.id, guarded);
         watch.holds.insert(hold.id, hold.clone());
         drop(watch);
-        self.watch_bell.ring_for(due);
+        self.renewal_waker.wake_for(due);
     }
 
     /// Removes a hold from the schedule, before its release is sent.
     pub(crate) fn disarm(&self, hold: &Hold) {
-        let mut watch = lock(&self.watch);
-        watch.dog.disarm(hold.id);
+        let mut watch = lock(&self.renewals);
+        watch.watchdog.disarm(hold.id);
         let gone = watch.holds.remove(&hold.id);
         drop(watch);
         self.store.over(&hold.claim);
         if gone.is_some() {
-            self.tally.hold.record(clock::now().since(hold.granted_at));
+            self.metrics.hold.record(clock::now().since(hold.granted_at));
         }
     }
 
     /// A lease was extended.
     pub(crate) fn extended(&self, hold: &Hold, sent_at: Time, ttl: Duration) {
-        let mut watch = lock(&self.watch);
-        watch.dog.extended(clock::now(), sent_at, hold.id, ttl);
-        self.watch_bell.ring_for(watch.dog.wake_at());
+        let mut watch = lock(&self.renewals);
+        watch.watchdog.extended(clock::now(), sent_at, hold.id, ttl);
+        self.renewal_waker.wake_for(watch.watchdog.wake_at());
     }
 
     /// Every hold in the schedule.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
-        lock(&self.watch).holds.values().cloned().collect()
+        lock(&self.renewals).holds.values().cloned().collect()
     }
 
     /// A lease is lost: notifies its holder, once.
-    pub(crate) fn tell_lost(&self, id: LeaseId, reason: LossReason) {
+    pub(crate) fn notify_lost(&self, id: LeaseId, reason: LossReason) {
         let hold = {
-            let mut watch = lock(&self.watch);
-            watch.dog.disarm(id);
+            let mut watch = lock(&self.renewals);
+            watch.watchdog.disarm(id);
             watch.holds.remove(&id)
         };
         let Some(hold) = hold else { return };
         self.store.over(&hold.claim);
-        self.tally.hold.record(clock::now().since(hold.granted_at));
-        self.tell_loss_of(&hold, reason);
+        self.metrics.hold.record(clock::now().since(hold.granted_at));
+        self.notify_loss_of(&hold, reason);
     }
 
     /// A lease that is not in the schedule any more turned out to be lost: notifies its holder, once.
-    pub(crate) fn tell_loss_of(&self, hold: &Hold, reason: LossReason) {
-        count(&self.tally.lost);
+    pub(crate) fn notify_loss_of(&self, hold: &Hold, reason: LossReason) {
+        count(&self.metrics.lost);
         tracing::warn!(lock = %hold.key().escape_ascii(), reason = reason.as_str(), "lock lost: {}", reason.explain());
-        for callback in hold.tell_lost() {
+        for callback in hold.take_loss_callbacks() {
             self.run_callback(Box::new(move || callback(reason)));
         }
     }
 
     /// The client is closing: the lease is lost to its holder before it is released.
     pub(crate) fn lose_closed(&self, hold: &Hold, callbacks: bool) {
-        if hold.cell.lapse(clock::now()) || !hold.cell.lose(LossReason::Closed) {
-            if let Some(reason) = hold.cell.loss() {
-                self.tell_lost(hold.id, reason);
+        if hold.lease.lapse(clock::now()) || !hold.lease.lose(LossReason::Closed) {
+            if let Some(reason) = hold.lease.loss() {
+                self.notify_lost(hold.id, reason);
             }
             return;
         }
         self.disarm(hold);
-        count(&self.tally.lost);
+        count(&self.metrics.lost);
         tracing::info!(lock = %hold.key().escape_ascii(), "lock given back: {}", LossReason::Closed.explain());
-        for callback in hold.tell_lost() {
+        for callback in hold.take_loss_callbacks() {
             if callbacks {
                 self.run_callback(Box::new(move || callback(LossReason::Closed)));
             }
@@ -273,8 +275,8 @@ impl Engine {
     }
 
     /// A renewal round of a lease was missed: notifies its holder.
-    pub(crate) fn tell_jeopardy(&self, id: LeaseId) {
-        let Some(hold) = lock(&self.watch).holds.get(&id).cloned() else { return };
+    pub(crate) fn notify_jeopardy(&self, id: LeaseId) {
+        let Some(hold) = lock(&self.renewals).holds.get(&id).cloned() else { return };
         tracing::warn!(lock = %hold.key().escape_ascii(), "a renewal was missed; the lease is still valid");
         for callback in hold.jeopardy_listeners() {
             self.run_callback(Box::new(move || callback()));
@@ -296,81 +298,81 @@ impl Engine {
             Some(Anomaly::Forward(by)) => {
                 tracing::warn!(?by, "clock anomaly: the server's clock ran ahead; leases end early");
                 let alarms = {
-                    let mut watch = lock(&self.watch);
-                    let alarms = watch.dog.clock_jumped(clock::now(), answer, by);
-                    self.watch_bell.ring_for(watch.dog.wake_at());
+                    let mut watch = lock(&self.renewals);
+                    let alarms = watch.watchdog.clock_jumped(clock::now(), answer, by);
+                    self.renewal_waker.wake_for(watch.watchdog.wake_at());
                     alarms
                 };
-                patrol::act(self, alarms);
+                background::apply_alarms(self, alarms);
             }
         }
     }
 
     /// Reserves memory for one more undo, so that a later `drop` cannot fail to record it.
-    pub(crate) fn reserve_duty(&self) {
-        lock(&self.cleaning).janitor.reserve();
+    pub(crate) fn reserve_undo(&self) {
+        lock(&self.cleanup).queue.reserve();
     }
 
     /// Queues an undo. Never blocks for I/O, needs no runtime context.
-    pub(crate) fn take_duty(self: &Arc<Self>, duty: PendingUndo, believed: Option<Arc<Hold>>) {
+    pub(crate) fn take_undo(self: &Arc<Self>, undo: PendingUndo, believed: Option<Arc<Hold>>) {
         let now = clock::now();
         {
-            let mut cleaning = lock(&self.cleaning);
-            if cleaning.abandoned {
+            let mut cleanup = lock(&self.cleanup);
+            if cleanup.abandoned {
                 return;
             }
-            let id = cleaning.janitor.take(now, duty);
-            cleaning.believed.extend(believed.map(|hold| (id, hold)));
-            cleaning.keep_alive.get_or_insert_with(|| self.clone());
+            let id = cleanup.queue.take(now, undo);
+            cleanup.believed.extend(believed.map(|hold| (id, hold)));
+            cleanup.keep_alive.get_or_insert_with(|| self.clone());
         }
-        self.janitor_bell.ring_for(now);
+        self.cleanup_waker.wake_for(now);
     }
 
     /// The cleanup task has ended with its runtime: the queue is dropped.
-    pub(crate) fn abandon_cleaning(&self) {
-        self.orphaned.store(true, Ordering::Release);
-        let mut cleaning = lock(&self.cleaning);
-        cleaning.abandoned = true;
-        cleaning.janitor = CleanupQueue::new(self.jitter());
-        let believed = std::mem::take(&mut cleaning.believed);
-        let kept = cleaning.let_go();
-        drop(cleaning);
-        self.clean.notify_waiters();
+    pub(crate) fn abandon_cleanup(&self) {
+        self.runtime_ended.store(true, Ordering::Release);
+        let mut cleanup = lock(&self.cleanup);
+        cleanup.abandoned = true;
+        cleanup.queue = CleanupQueue::new(self.jitter());
+        let believed = std::mem::take(&mut cleanup.believed);
+        let kept = cleanup.release_engine();
+        drop(cleanup);
+        self.cleanup_done.notify_waiters();
         drop((kept, believed));
     }
 
     pub(crate) fn stats(&self) -> Stats {
-        let mut stats = self.tally.snapshot();
+        let mut stats = self.metrics.snapshot();
         let store = self.store.stats();
-        stats.held = lock(&self.watch).holds.len() as u64;
-        stats.cleaning = lock(&self.cleaning).janitor.len() as u64;
+        stats.held = lock(&self.renewals).holds.len() as u64;
+        stats.cleaning = lock(&self.cleanup).queue.len() as u64;
         stats.commands_sent = store.commands_sent;
         stats.reconnects = store.reconnects;
         stats
     }
 
     /// A claim may have to be undone from here on, until [`Engine::claim_ended`].
-    pub(crate) fn unsettled(&self) {
-        self.unsettled.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn claim_began(&self) {
+        self.claims_in_progress.fetch_add(1, Ordering::SeqCst);
     }
 
     /// The claim was granted, refused, or queued for cleanup.
-    pub(crate) fn settled(&self) {
+    pub(crate) fn claim_ended(&self) {
         // only `close` waits for this, and it closes before it checks
-        if self.unsettled.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) {
-            self.clean.notify_waiters();
+        if self.claims_in_progress.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) {
+            self.cleanup_done.notify_waiters();
         }
     }
 
     fn is_clean(&self) -> bool {
         // in this order: a claim is queued for cleanup before it ends
-        self.unsettled.load(Ordering::SeqCst) == 0 && lock(&self.cleaning).janitor.is_answered()
+        self.claims_in_progress.load(Ordering::SeqCst) == 0 && lock(&self.cleanup).queue.is_answered()
     }
 
     /// Waits until everything was undone, as far as the server can tell, and no claim is in progress, or until `until`.
-    pub(crate) async fn cleaned(&self, until: Time) -> bool {
+    pub(crate) async fn wait_for_cleanup(&self, until: Time) -> bool {
         loop {
-            let clean = self.clean.notified();
+            let clean = self.cleanup_done.notified();
             tokio::pin!(clean);
             clean.as_mut().enable();
             if self.is_clean() {
@@ -389,7 +391,7 @@ impl Engine {
         if first {
             self.closing.notify_waiters();
             self.registry_changed.notify_waiters();
-            self.lanes.wake_all();
+            self.wait_queues.wake_all();
         }
         first
     }
@@ -399,14 +401,14 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if !self.is_here() {
             // callbacks of the parent's holds may own anything
-            let holds = self.watch.get_mut().map(|watch| std::mem::take(&mut watch.holds));
-            let believed = self.cleaning.get_mut().map(|cleaning| std::mem::take(&mut cleaning.believed));
+            let holds = self.renewals.get_mut().map(|watch| std::mem::take(&mut watch.holds));
+            let believed = self.cleanup.get_mut().map(|cleanup| std::mem::take(&mut cleanup.believed));
             std::mem::forget((holds, believed));
             return;
         }
         // the tasks hold weak references: wake them, so that they end
-        self.watch_bell.ring();
-        self.janitor_bell.ring();
+        self.renewal_waker.wake();
+        self.cleanup_waker.wake();
         self.store.close();
     }
 }

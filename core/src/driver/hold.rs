@@ -25,14 +25,14 @@ struct Listeners {
 pub(crate) struct Hold {
     pub(crate) id: LeaseId,
     pub(crate) claim: Claim,
-    pub(crate) cell: Arc<LeaseState>,
+    pub(crate) lease: Arc<LeaseState>,
     pub(crate) terms: Arc<Terms>,
     pub(crate) fence: Option<u64>,
     pub(crate) granted_at: Time,
     /// The longest time to live that was requested from the server, in milliseconds; grows with `extend`.
     longest_ms: AtomicU64,
     /// Which requests of the acquire may still arrive.
-    pub(crate) doubt: Uncertainty,
+    pub(crate) uncertainty: Uncertainty,
     /// The owner under which it is registered, for a reentrant lock with an owner.
     pub(crate) owner: Option<Owner>,
     /// A task is setting the server's count.
@@ -48,18 +48,18 @@ impl Hold {
         terms: Arc<Terms>,
         fence: Option<u64>,
         granted_at: Time,
-        doubt: Uncertainty,
+        uncertainty: Uncertainty,
         owner: Option<Owner>,
     ) -> Hold {
         Hold {
             id,
             claim,
-            cell: Arc::new(LeaseState::new()),
+            lease: Arc::new(LeaseState::new()),
             longest_ms: AtomicU64::new(terms.server_ttl_ms(terms.ttl)),
             terms,
             fence,
             granted_at,
-            doubt,
+            uncertainty,
             owner,
             recounting: AtomicBool::new(false),
             lost: Notify::new(),
@@ -80,12 +80,12 @@ impl Hold {
     }
 
     /// Notes that the server is asked to keep the key this long.
-    pub(crate) fn asked_ms(&self, ttl_ms: u64) {
+    pub(crate) fn note_requested_ttl_ms(&self, ttl_ms: u64) {
         self.longest_ms.fetch_max(ttl_ms, Ordering::AcqRel);
     }
 
     /// How long the key may live on the server if nobody removes it, in milliseconds.
-    pub(crate) fn longest_ms(&self) -> u64 {
+    pub(crate) fn longest_ttl_ms(&self) -> u64 {
         self.longest_ms.load(Ordering::Acquire)
     }
 
@@ -104,7 +104,7 @@ impl Hold {
             let told = self.lost.notified();
             tokio::pin!(told);
             told.as_mut().enable();
-            if let Some(reason) = self.cell.loss() {
+            if let Some(reason) = self.lease.loss() {
                 return reason;
             }
             told.await;
@@ -112,7 +112,7 @@ impl Hold {
     }
 
     /// Wakes the callers that await the loss and returns the callbacks, once.
-    pub(crate) fn tell_lost(&self) -> Vec<OnLost> {
+    pub(crate) fn take_loss_callbacks(&self) -> Vec<OnLost> {
         let callbacks = {
             let mut listeners = lock(&self.listeners);
             listeners.told = true;
@@ -131,7 +131,7 @@ impl Hold {
     pub(crate) fn on_lost(&self, callback: OnLost) -> Option<(OnLost, LossReason)> {
         let mut listeners = lock(&self.listeners);
         if listeners.told
-            && let Some(reason) = self.cell.loss()
+            && let Some(reason) = self.lease.loss()
         {
             return Some((callback, reason));
         }

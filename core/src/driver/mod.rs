@@ -19,23 +19,24 @@
 //! | `callbacks` | the one thread that runs the user's callbacks |
 //! | `metrics` | counters and histograms |
 
-pub(crate) mod acquiring;
-pub(crate) mod adopting;
-pub(crate) mod again;
+pub(crate) mod acquire;
+pub(crate) mod attach;
+pub(crate) mod background;
 pub(crate) mod callbacks;
-pub(crate) mod claiming;
-pub(crate) mod closing;
+pub(crate) mod close;
+pub(crate) mod count_sync;
 pub(crate) mod engine;
-pub(crate) mod entering;
+pub(crate) mod enter;
 pub(crate) mod failures;
 mod gauge;
-pub(crate) mod giving;
 pub(crate) mod hold;
-pub(crate) mod lanes;
-pub(crate) mod patrol;
-pub(crate) mod recounting;
-pub(crate) mod reentering;
-pub(crate) mod tally;
+pub(crate) mod lock_spec;
+pub(crate) mod metrics;
+pub(crate) mod reentry;
+pub(crate) mod release;
+pub(crate) mod release_retry;
+pub(crate) mod undo_guard;
+pub(crate) mod wait_queues;
 
 use crate::sys::clock;
 
@@ -55,6 +56,6 @@ pub(crate) async fn sleep_until(time: crate::machine::Time) {
 }
 
 #[cfg(test)]
-mod endings_tests;
+mod shutdown_tests;
 #[cfg(test)]
-mod storm_tests;
+mod stress_tests;

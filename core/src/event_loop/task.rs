@@ -12,7 +12,8 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use super::{CURRENT_LOOP, CURRENT_TASK, LoopState};
-use crate::{Error, runtime};
+use crate::Error;
+use crate::sys::runtime;
 
 /// When a task is cancelled, the reply to its request is polled for in place of the loop, first after this time ...
 const FIRST_POLL: Duration = Duration::from_millis(1);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::error::ErrorKind;
 use crate::machine::{
-    ATTEMPT_SPACING, AcquireLimits, Answer, Failure, Jitter, Outcome, Race, Reply, Rivalry, Spacing, Step, Terms, Time,
-    Verdict, YIELD,
+    ATTEMPT_SPACING, AcquireLimits, Answer, Failure, HerdBackoff, Jitter, Outcome, Reply, Spacing, Step, Terms, Time,
+    Verdict, WakeRace, YIELD,
 };
 
 const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
@@ -36,27 +36,27 @@ pub enum Token {
 #[derive(Clone, Debug)]
 pub struct Acquire {
     terms: Terms,
-    patience: AcquireLimits,
+    limits: AcquireLimits,
     give_up_at: Time,
     hard_limit: Time,
-    state: State,
+    state: AcquireState,
     spacing: Spacing,
     /// The next attempt is in answer to a message. Further ones change nothing.
     answering: bool,
     /// The subscription is confirmed (or known not to be had), so a refusal may be slept on.
     watched: bool,
-    last: Last,
+    last: LastAnswer,
     unreachable_since: Option<Time>,
     failures: u32,
     resends: u32,
     /// How often in a row several were at it at once and nobody got it.
     ties: u32,
     safety_poll: Duration,
-    race: Race,
+    race: WakeRace,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum State {
+enum AcquireState {
     Ready,
     NeedWatch,
     Asleep { until: Time },
@@ -64,7 +64,7 @@ enum State {
 }
 
 #[derive(Clone, Debug, PartialEq)]
-enum Last {
+enum LastAnswer {
     Nothing,
     Denied { ttl_left_ms: Option<u64> },
     Tied,
@@ -78,26 +78,26 @@ impl Acquire {
         let hard_limit = give_up_at + patience.connect_timeout + patience.request_timeout * 2;
         Acquire {
             terms,
-            patience,
+            limits: patience,
             give_up_at,
             hard_limit,
-            state: State::Ready,
+            state: AcquireState::Ready,
             spacing: Spacing::default(),
             answering: false,
             watched: false,
-            last: Last::Nothing,
+            last: LastAnswer::Nothing,
             unreachable_since: None,
             failures: 0,
             resends: 0,
             ties: 0,
             safety_poll: SAFETY_POLL_MIN,
-            race: Race::default(),
+            race: WakeRace::default(),
         }
     }
 
     /// Whether this is a single try.
     pub fn is_try(&self) -> bool {
-        self.patience.wait == Some(Duration::ZERO)
+        self.limits.wait == Some(Duration::ZERO)
     }
 
     /// When patience ends; [`Time::MAX`] for never.
@@ -111,7 +111,7 @@ impl Acquire {
     }
 
     /// Keeps the distance that its predecessor in the local line had to keep.
-    pub fn keep(&mut self, spacing: Spacing) {
+    pub fn set_spacing(&mut self, spacing: Spacing) {
         self.spacing = spacing;
     }
 
@@ -121,62 +121,62 @@ impl Acquire {
     }
 
     /// Others of this process have known the server to be away since `since`.
-    pub fn away_since(&mut self, since: Option<Time>) {
+    pub fn set_unreachable_since(&mut self, since: Option<Time>) {
         if self.unreachable_since.is_none() {
             self.unreachable_since = since;
         }
     }
 
     /// Since when the server has been away, if it is.
-    pub fn is_away_since(&self) -> Option<Time> {
+    pub fn unreachable_since(&self) -> Option<Time> {
         self.unreachable_since
     }
 
     /// What the client has learned of its rivals for this lock so far.
-    pub fn expect(&mut self, rivalry: Rivalry) {
-        self.race.rivalry = rivalry;
+    pub fn set_herd_backoff(&mut self, rivalry: HerdBackoff) {
+        self.race.backoff = rivalry;
     }
 
     /// What it knows of them now.
-    pub fn rivalry(&self) -> Rivalry {
-        self.race.rivalry
+    pub fn herd_backoff(&self) -> HerdBackoff {
+        self.race.backoff
     }
 
     /// Until then it leaves the lock to others, and need not listen: what is heard meanwhile counts when it is over.
-    pub fn absent_until(&self) -> Time {
-        self.race.absent_until
+    pub fn away_until(&self) -> Time {
+        self.race.away_until
     }
 
     /// Before the first attempt: leaves the lock to others for [`YIELD`], who wait for it while this client has taken it
     /// several times in a row.
     pub fn yield_first(&mut self, now: Time) {
-        self.state = State::Asleep { until: (now + YIELD).min(self.give_up_at) };
+        self.state = AcquireState::Asleep { until: (now + YIELD).min(self.give_up_at) };
     }
 
     /// Whether it has not made its first attempt yet, because it leaves the lock to others.
     pub fn is_yielding(&self) -> bool {
-        matches!(self.state, State::Asleep { .. }) && self.last == Last::Nothing
+        matches!(self.state, AcquireState::Asleep { .. }) && self.last == LastAnswer::Nothing
     }
 
     /// What to do next.
     pub fn next(&mut self, now: Time) -> Step {
         match &self.state {
-            State::Over(verdict) => Step::Done(verdict.clone()),
-            State::Ready => self.attempt(now),
-            State::NeedWatch => {
+            AcquireState::Over(verdict) => Step::Done(verdict.clone()),
+            AcquireState::Ready => self.attempt(now),
+            AcquireState::NeedWatch => {
                 if now >= self.give_up_at {
-                    return self.out_of_patience();
+                    return self.give_up_waiting();
                 }
-                Step::Watch { until: (now + self.patience.request_timeout).min(self.give_up_at) }
+                Step::Watch { until: (now + self.limits.request_timeout).min(self.give_up_at) }
             }
-            State::Asleep { until } => {
+            AcquireState::Asleep { until } => {
                 let until = *until;
                 if now >= until {
-                    self.state = State::Ready;
+                    self.state = AcquireState::Ready;
                     return self.attempt(now);
                 }
                 if now >= self.give_up_at {
-                    return self.out_of_patience();
+                    return self.give_up_waiting();
                 }
                 Step::Sleep { until: until.min(self.give_up_at) }
             }
@@ -185,37 +185,37 @@ impl Acquire {
 
     fn attempt(&mut self, now: Time) -> Step {
         // the first attempt is always made, also with no wait at all; a lost reply is asked for once more
-        let fresh = self.last == Last::Nothing || self.resends == 1;
+        let fresh = self.last == LastAnswer::Nothing || self.resends == 1;
         if (now >= self.give_up_at && !fresh) || now >= self.hard_limit {
-            return self.out_of_patience();
+            return self.give_up_waiting();
         }
         let earliest = self.spacing.next(self.answering, self.watched);
         if now < earliest && now < self.give_up_at {
             return Step::Sleep { until: earliest.min(self.give_up_at) };
         }
-        let span = self.patience.connect_timeout + self.patience.request_timeout;
+        let span = self.limits.connect_timeout + self.limits.request_timeout;
         Step::Attempt { until: (now + span).min(self.hard_limit) }
     }
 
     /// Ends it now, for want of patience: [`Step::Done`] with what was learned last.
-    pub fn out_of_patience(&mut self) -> Step {
+    pub fn give_up_waiting(&mut self) -> Step {
         let failure = match &self.last {
-            Last::Failed(failure) => failure.clone(),
-            Last::Denied { ttl_left_ms } if self.is_try() => {
+            LastAnswer::Failed(failure) => failure.clone(),
+            LastAnswer::Denied { ttl_left_ms } if self.is_try() => {
                 Failure::transient(ErrorKind::Busy, format!("held by somebody else{}", left(*ttl_left_ms)))
             }
-            Last::Denied { ttl_left_ms } => Failure::transient(
+            LastAnswer::Denied { ttl_left_ms } => Failure::transient(
                 ErrorKind::Timeout,
                 format!("not free within {:?}; held by somebody else{}", self.waited(), left(*ttl_left_ms)),
             ),
-            Last::Tied if self.is_try() => {
+            LastAnswer::Tied if self.is_try() => {
                 Failure::transient(ErrorKind::Busy, "others were at it at the same time, and nobody got a majority")
             }
-            Last::Tied => Failure::transient(
+            LastAnswer::Tied => Failure::transient(
                 ErrorKind::Timeout,
                 format!("not got within {:?}; others were at it at the same time", self.waited()),
             ),
-            Last::Nothing => Failure::transient(
+            LastAnswer::Nothing => Failure::transient(
                 ErrorKind::Timeout,
                 format!("others of this process were before it for all of {:?}", self.waited()),
             ),
@@ -225,12 +225,12 @@ impl Acquire {
 
     /// The wait, for people: whole milliseconds, since a little of it may have passed before it came here.
     fn waited(&self) -> Duration {
-        let wait = self.patience.wait.unwrap_or_default();
+        let wait = self.limits.wait.unwrap_or_default();
         Duration::from_millis(wait.as_micros().div_ceil(1000) as u64)
     }
 
     fn over(&mut self, verdict: Verdict) -> Step {
-        self.state = State::Over(verdict.clone());
+        self.state = AcquireState::Over(verdict.clone());
         Step::Done(verdict)
     }
 
@@ -307,13 +307,13 @@ impl Acquire {
     }
 
     /// Somebody else has it, or is about to. True if it is over with that.
-    fn refused(&mut self, last: Last) -> bool {
+    fn refused(&mut self, last: LastAnswer) -> bool {
         self.last = last;
         self.unreachable_since = None;
         self.failures = 0;
         self.resends = 0;
         if self.is_try() {
-            self.out_of_patience();
+            self.give_up_waiting();
         }
         self.is_try()
     }
@@ -321,21 +321,21 @@ impl Acquire {
     /// Several were at it at once, and each got a part. They must not meet again: a random delay, whatever is heard
     /// meanwhile.
     fn tied(&mut self, now: Time, sent_at: Time, jitter: &mut Jitter) {
-        if self.refused(Last::Tied) {
+        if self.refused(LastAnswer::Tied) {
             return;
         }
         let most = (now.since(sent_at) * 2).max(TIE_MIN).saturating_mul(1 << self.ties.min(8)).min(TIE_MAX);
         self.ties += 1;
-        self.state = State::Asleep { until: now + jitter.between(ATTEMPT_SPACING, most) };
+        self.state = AcquireState::Asleep { until: now + jitter.between(ATTEMPT_SPACING, most) };
     }
 
     fn denied(&mut self, now: Time, ttl_left_ms: Option<u64>, announces: bool, jitter: &mut Jitter) {
         self.ties = 0;
-        if self.refused(Last::Denied { ttl_left_ms }) {
+        if self.refused(LastAnswer::Denied { ttl_left_ms }) {
             return;
         }
         if announces && !self.watched {
-            self.state = State::NeedWatch;
+            self.state = AcquireState::NeedWatch;
             return;
         }
         let poll = if announces {
@@ -349,11 +349,11 @@ impl Acquire {
         let expiry = ttl_left_ms.map_or(Duration::MAX, |ms| {
             Duration::from_millis(ms) + jitter.between(Duration::from_millis(1), Duration::from_millis(8))
         });
-        self.state = State::Asleep { until: now + poll.min(expiry) };
+        self.state = AcquireState::Asleep { until: now + poll.min(expiry) };
     }
 
     fn failed(&mut self, now: Time, failure: &Failure, resend: bool, jitter: &mut Jitter) {
-        self.last = Last::Failed(failure.clone());
+        self.last = LastAnswer::Failed(failure.clone());
         if !failure.transient {
             self.over(Verdict::Failed(failure.clone()));
             return;
@@ -365,28 +365,28 @@ impl Acquire {
         } else {
             self.resends = 0;
         }
-        if self.patience.wait.is_none() && now.since(since) >= self.patience.unreachable_limit {
-            self.out_of_patience();
+        if self.limits.wait.is_none() && now.since(since) >= self.limits.unreachable_limit {
+            self.give_up_waiting();
             return;
         }
         if self.resends == 1 {
             // the answer may be there already: ask at once, with the same token
-            self.state = State::Ready;
+            self.state = AcquireState::Ready;
             return;
         }
         if now >= self.give_up_at {
-            self.out_of_patience();
+            self.give_up_waiting();
             return;
         }
         let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(10)).min(BACKOFF_MAX);
-        self.state = State::Asleep { until: now + jitter.between(backoff / 2, backoff) };
+        self.state = AcquireState::Asleep { until: now + jitter.between(backoff / 2, backoff) };
     }
 
     /// The subscription is confirmed: whatever happened before it was missed, so look again.
     pub fn watch_confirmed(&mut self) {
         self.watched = true;
-        if self.state == State::NeedWatch {
-            self.state = State::Ready;
+        if self.state == AcquireState::NeedWatch {
+            self.state = AcquireState::Ready;
         }
     }
 
@@ -398,8 +398,8 @@ impl Acquire {
     /// There is no subscription any more: subscribe again before the next refusal is slept on.
     pub fn watch_lost(&mut self) {
         self.watched = false;
-        if matches!((&self.state, &self.last), (State::Asleep { .. }, Last::Denied { .. })) {
-            self.state = State::NeedWatch;
+        if matches!((&self.state, &self.last), (AcquireState::Asleep { .. }, LastAnswer::Denied { .. })) {
+            self.state = AcquireState::NeedWatch;
         }
     }
 
@@ -409,14 +409,16 @@ impl Acquire {
     /// Where rivals are known, that may be a moment later: see [`Rivalry`].
     pub fn hint(&mut self, now: Time, jitter: &mut Jitter) {
         let until = match self.state {
-            State::Asleep { until } if !self.answering && matches!(self.last, Last::Denied { .. }) => until,
+            AcquireState::Asleep { until } if !self.answering && matches!(self.last, LastAnswer::Denied { .. }) => {
+                until
+            }
             // who keeps its distance has no reason to any more
-            State::Ready if !self.answering => self.spacing.next(false, self.watched),
+            AcquireState::Ready if !self.answering => self.spacing.next(false, self.watched),
             _ => return,
         };
         self.answering = true;
         let at = self.race.begin(now, until, jitter);
-        self.state = if at <= now { State::Ready } else { State::Asleep { until: at } };
+        self.state = if at <= now { AcquireState::Ready } else { AcquireState::Asleep { until: at } };
     }
 
     /// Whether a message was heard already that the next attempt will answer; so there is nothing to listen for until then.

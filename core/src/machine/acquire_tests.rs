@@ -115,10 +115,10 @@ fn the_next_in_line_after_a_grant_waits_for_the_release_if_it_can_hear_it() {
     before.next(at(1002));
     before.answered(at(1003), &answer(1002, 1003, granted()), &mut jitter);
     let mut deaf = machine(1000, None);
-    deaf.keep(before.spacing());
+    deaf.set_spacing(before.spacing());
     assert!(matches!(deaf.next(at(1003)), Step::Attempt { .. }));
     let mut next = machine(1000, None);
-    next.keep(before.spacing());
+    next.set_spacing(before.spacing());
     next.watch_confirmed();
     assert_eq!(next.next(at(1003)), Step::Sleep { until: at(1005) });
     next.hint(at(1003), &mut jitter);
@@ -132,7 +132,7 @@ fn a_storm_of_messages_makes_nobody_ask_without_bound() {
     let mut now = at(1002);
     // a message every 50 us for a second, and the lock is never free
     while now < at(2002) {
-        acquire.expect(Rivalry::default());
+        acquire.set_herd_backoff(HerdBackoff::default());
         acquire.hint(now, &mut jitter);
         if let Step::Attempt { .. } = acquire.next(now) {
             acquire.answered(now, &answer(1002, 1002, denied(Some(9000), true)), &mut jitter);
@@ -149,7 +149,7 @@ fn a_storm_of_messages_makes_nobody_ask_without_bound() {
 fn who_ran_out_of_prompt_answers_answers_later_and_a_grant_makes_up_for_all() {
     let (mut acquire, mut jitter) = (listening(), Jitter::new(1));
     let until = loop {
-        acquire.expect(Rivalry::default());
+        acquire.set_herd_backoff(HerdBackoff::default());
         acquire.hint(at(1002), &mut jitter);
         match acquire.next(at(1002)) {
             Step::Attempt { .. } => {
@@ -172,7 +172,7 @@ fn who_knows_of_rivals_steps_back_once_and_never_past_its_own_look() {
     let (mut stepped_back, mut at_once) = (0, 0);
     for _ in 0..200 {
         let mut acquire = machine(1000, None);
-        acquire.expect(Rivalry::from_steps(4));
+        acquire.set_herd_backoff(HerdBackoff::from_steps(4));
         acquire.next(at(1000));
         acquire.watch_confirmed();
         acquire.answered(at(1001), &answer(1000, 1001, denied(Some(9000), true)), &mut jitter);
@@ -181,7 +181,7 @@ fn who_knows_of_rivals_steps_back_once_and_never_past_its_own_look() {
             at_once += 1;
             // lost again: it expects more rivals
             acquire.answered(at(1101), &answer(1100, 1101, denied(Some(9000), true)), &mut jitter);
-            assert_eq!(acquire.rivalry(), Rivalry::from_steps(5));
+            assert_eq!(acquire.herd_backoff(), HerdBackoff::from_steps(5));
             continue;
         };
         stepped_back += 1;
@@ -190,7 +190,7 @@ fn who_knows_of_rivals_steps_back_once_and_never_past_its_own_look() {
         acquire.hint(until, &mut jitter);
         assert!(matches!(acquire.next(until), Step::Attempt { .. }));
         acquire.answered(until, &answer(1102, 1103, granted()), &mut jitter);
-        assert_eq!(acquire.rivalry(), Rivalry::from_steps(2));
+        assert_eq!(acquire.herd_backoff(), HerdBackoff::from_steps(2));
     }
     assert!(stepped_back > 100 && at_once > 20, "{stepped_back} and {at_once}");
 }
@@ -201,15 +201,15 @@ fn who_loses_among_many_stays_away_for_a_while_and_then_looks() {
     let mut absences = 0;
     for _ in 0..200 {
         let mut acquire = machine(1000, None);
-        acquire.expect(Rivalry::from_steps(5));
+        acquire.set_herd_backoff(HerdBackoff::from_steps(5));
         acquire.next(at(1000));
         acquire.watch_confirmed();
         acquire.answered(at(1001), &answer(1000, 1001, denied(Some(9000), true)), &mut jitter);
-        assert!(acquire.absent_until() <= at(1001), "there are some rivals, but not many");
+        assert!(acquire.away_until() <= at(1001), "there are some rivals, but not many");
         acquire.hint(at(1100), &mut jitter);
         let Step::Attempt { .. } = acquire.next(at(1100)) else { continue };
         acquire.answered(at(1101), &answer(1100, 1101, denied(Some(9000), true)), &mut jitter);
-        let until = acquire.absent_until();
+        let until = acquire.away_until();
         assert!(until >= at(1106) && until <= at(1126), "{until:?}");
         // with no message it sleeps as it would have
         let Step::Sleep { until: asleep } = acquire.next(at(1102)) else { panic!("sleeps") };
@@ -221,7 +221,7 @@ fn who_loses_among_many_stays_away_for_a_while_and_then_looks() {
         assert_eq!(asleep, until);
         assert!(matches!(acquire.next(until), Step::Attempt { .. }));
         acquire.answered(until, &answer(1126, 1127, granted()), &mut jitter);
-        assert_eq!(acquire.rivalry(), Rivalry::from_steps(4));
+        assert_eq!(acquire.herd_backoff(), HerdBackoff::from_steps(4));
         absences += 1;
     }
     assert!(absences > 20, "{absences}");
@@ -314,7 +314,7 @@ fn a_new_head_keeps_its_distance_but_is_never_kept_from_its_first_attempt() {
     let mut acquire = machine(1000, Some(ms(1)));
     let mut spacing = Spacing::default();
     spacing.refused(at(1000), false);
-    acquire.keep(spacing);
+    acquire.set_spacing(spacing);
     assert_eq!(acquire.next(at(1000)), Step::Sleep { until: at(1001) });
     assert!(matches!(acquire.next(at(1001)), Step::Attempt { .. }));
 }
@@ -325,9 +325,9 @@ fn a_grant_ends_the_servers_absence_for_the_next_in_line() {
     let mut jitter = Jitter::new(1);
     acquire.next(at(1000));
     acquire.answered(at(1001), &answer(1000, 1001, refused()), &mut jitter);
-    assert_eq!(acquire.is_away_since(), Some(at(1001)));
+    assert_eq!(acquire.unreachable_since(), Some(at(1001)));
     acquire.answered(at(1101), &answer(1100, 1101, granted()), &mut jitter);
-    assert_eq!(acquire.is_away_since(), None);
+    assert_eq!(acquire.unreachable_since(), None);
 }
 
 #[test]

@@ -11,11 +11,12 @@
 //! | `limits` | the time limits of an acquire |
 //! | `lease` | phase and deadline of one hold, in one atomic word |
 //! | `reentry` | who re-enters, and the count |
+//! | `release` | the result of a release |
 //! | `watchdog` | when to renew, retry, warn and give up |
 //! | `cleanup` | undoing what ended without a lease |
 //! | `wait_queue` | the local queue of waiters |
 //! | `spacing` | the distance between the attempts of waiters |
-//! | `rivalry` | backoff when many clients are woken by one release |
+//! | `contention` | backoff when many clients are woken by one release |
 //! | `quorum` | Redlock: the result of the answers of several servers |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
@@ -30,6 +31,7 @@ mod acquire;
 mod atomic;
 mod cleanup;
 mod clockwatch;
+mod contention;
 mod fence;
 pub mod glob;
 mod lease;
@@ -43,7 +45,7 @@ mod outcome;
 pub mod quorum;
 mod random;
 mod reentry;
-mod rivalry;
+mod release;
 mod spacing;
 mod step;
 pub mod terms;
@@ -55,6 +57,8 @@ mod watchdog;
 pub use acquire::{Acquire, Token};
 pub use cleanup::{CleanupQueue, PendingUndo, Uncertainty, UndoId, release_op};
 pub use clockwatch::{Anomaly, ClockWatch};
+pub(crate) use contention::WakeRace;
+pub use contention::{HerdBackoff, RETAKEN_MAX, YIELD};
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
@@ -64,8 +68,7 @@ pub use outcome::{Answer, Failure, Outcome};
 pub use quorum::NodeSet;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
-pub(crate) use rivalry::Race;
-pub use rivalry::{RETAKEN_MAX, Rivalry, YIELD};
+pub use release::Release;
 pub use spacing::{ATTEMPT_SPACING, PROMPT_ANSWERS, Spacing};
 pub use step::{Step, Verdict};
 pub use terms::Terms;

@@ -10,13 +10,12 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-pub use self::credentials::{Credentials, CredentialsProvider, CredentialsRequest, CredentialsSource};
-
+pub use crate::config::credentials::{Credentials, CredentialsProvider, CredentialsRequest, CredentialsSource};
+use crate::config::warning;
+pub use crate::config::{Notify, Secret};
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
 
-pub(crate) mod credentials;
-pub(crate) mod finding;
 pub mod memory;
 pub mod redis;
 pub mod redlock;
@@ -106,60 +105,6 @@ pub struct Uninterrupted;
 impl Interrupt for Uninterrupted {
     fn interrupted(&self) -> bool {
         false
-    }
-}
-
-/// How the releases of locks in a cluster are announced to waiters.
-///
-/// All clients of a lock must have one way in common; otherwise waiters find out by polling. Outside a cluster releases
-/// are always announced on classic channels.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Notify {
-    /// Sharded channels where the cluster has them (7.0 and newer), else classic ones; as Redisson 3.22 and newer do.
-    #[default]
-    Auto,
-    /// Classic channels, which every node repeats to every other.
-    Classic,
-    /// Sharded channels, which stay on the nodes of their slot.
-    Sharded,
-    /// Both at once: for a migration during which clients use different ways.
-    Both,
-}
-
-impl Notify {
-    /// Every way, in the order of the documentation.
-    pub const ALL: [Notify; 4] = [Notify::Auto, Notify::Classic, Notify::Sharded, Notify::Both];
-
-    /// The word for options in every language: `auto`, `classic`, `sharded` or `both`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Notify::Auto => "auto",
-            Notify::Classic => "classic",
-            Notify::Sharded => "sharded",
-            Notify::Both => "both",
-        }
-    }
-}
-
-/// A text that is never shown: not in messages, not by `Debug`.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
-
-impl Secret {
-    /// Keeps `text`.
-    pub fn new(text: impl Into<String>) -> Secret {
-        Secret(text.into())
-    }
-
-    pub(crate) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("***")
     }
 }
 
@@ -272,3 +217,19 @@ pub trait Store: Send + Sync + 'static {
 
 /// A shared store.
 pub type SharedStore = Arc<dyn Store>;
+
+/// Logs the warnings that are not accepted: one line for dangers, one for the rest.
+pub(crate) fn log_warnings(mut facts: Facts, accepted: &str) -> Facts {
+    let accepted = warning::names(accepted).unwrap_or_default();
+    let open = facts.warnings.iter().filter(|warning| !warning::is_accepted(warning, &accepted)).cloned();
+    let (dangers, remarks): (Vec<String>, Vec<String>) = open.partition(|warning| warning::is_danger(warning));
+    facts.dangers = dangers;
+    let server = &facts.server;
+    if !facts.dangers.is_empty() {
+        tracing::warn!("onelock: {server}: {}", facts.dangers.join("; "));
+    }
+    if !remarks.is_empty() {
+        tracing::info!("onelock: {server}: {}", remarks.join("; "));
+    }
+    facts
+}

@@ -4,17 +4,17 @@ use super::fork_detect;
 
 /// The process that made a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp(u64);
+pub(crate) struct ProcessStamp(u64);
 
-impl Stamp {
+impl ProcessStamp {
     /// This process.
-    pub(crate) fn here() -> Stamp {
-        Stamp(fork_detect::of_this_process())
+    pub(crate) fn here() -> ProcessStamp {
+        ProcessStamp(fork_detect::process_number())
     }
 
     /// Whether this is still that process.
     pub(crate) fn is_here(self) -> bool {
-        self == Stamp::here()
+        self == ProcessStamp::here()
     }
 
     /// The process id of that process.
@@ -26,19 +26,19 @@ impl Stamp {
 
 /// A value that is dropped in the process that made it, and leaked in a forked child.
 #[derive(Debug)]
-pub(crate) struct Inherited<T> {
+pub(crate) struct LeakAfterFork<T> {
     value: Option<T>,
-    stamp: Stamp,
+    stamp: ProcessStamp,
 }
 
-impl<T> Inherited<T> {
+impl<T> LeakAfterFork<T> {
     /// Belongs to this process.
-    pub(crate) fn new(value: T, stamp: Stamp) -> Inherited<T> {
-        Inherited { value: Some(value), stamp }
+    pub(crate) fn new(value: T, stamp: ProcessStamp) -> LeakAfterFork<T> {
+        LeakAfterFork { value: Some(value), stamp }
     }
 }
 
-impl<T> std::ops::Deref for Inherited<T> {
+impl<T> std::ops::Deref for LeakAfterFork<T> {
     type Target = T;
     #[allow(clippy::expect_used)] // the value is there until drop, which nothing can outlive
     fn deref(&self) -> &T {
@@ -46,7 +46,7 @@ impl<T> std::ops::Deref for Inherited<T> {
     }
 }
 
-impl<T> Drop for Inherited<T> {
+impl<T> Drop for LeakAfterFork<T> {
     fn drop(&mut self) {
         if !self.stamp.is_here() {
             std::mem::forget(self.value.take());

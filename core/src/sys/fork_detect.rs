@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number of this process: not 0, and not that of its parent or of any other relative, even if process ids are
 /// reused. Its lower half is the process id.
-pub(crate) fn of_this_process() -> u64 {
+pub(crate) fn process_number() -> u64 {
     let Some(mark) = page() else { return u64::from(std::process::id()) };
     match mark.load(Ordering::Relaxed) {
-        0 => give(mark),
+        0 => choose(mark),
         known => known,
     }
 }
 
 /// The first caller decides.
 #[cold]
-fn give(mark: &AtomicU64) -> u64 {
+fn choose(mark: &AtomicU64) -> u64 {
     let mut random = [0; 4];
     // without it the process id is all there is, as elsewhere
     let _ = getrandom::fill(&mut random);
@@ -40,11 +40,11 @@ fn page() -> Option<&'static AtomicU64> {
 
     // not behind a lock: in a child that is forked while another thread maps the page, it would stay locked
     static PAGE: OnceBox<Option<&'static AtomicU64>> = OnceBox::new();
-    *PAGE.get_or_init(|| Box::new(map()))
+    *PAGE.get_or_init(|| Box::new(map_page()))
 }
 
 #[cfg(target_os = "linux")]
-fn map() -> Option<&'static AtomicU64> {
+fn map_page() -> Option<&'static AtomicU64> {
     use libc::{MADV_WIPEONFORK, MAP_ANONYMOUS, MAP_FAILED, MAP_PRIVATE, PROT_READ, PROT_WRITE};
 
     const LENGTH: usize = size_of::<AtomicU64>();
@@ -77,10 +77,10 @@ mod tests {
 
     #[test]
     fn it_stays_the_same() {
-        let first = of_this_process();
+        let first = process_number();
         assert_ne!(first, 0);
-        assert_eq!(first, of_this_process());
-        assert_eq!(std::thread::spawn(of_this_process).join().ok(), Some(first));
+        assert_eq!(first, process_number());
+        assert_eq!(std::thread::spawn(process_number).join().ok(), Some(first));
         assert_eq!(first as u32, std::process::id());
     }
 

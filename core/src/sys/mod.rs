@@ -7,6 +7,7 @@
 //! | `fork_detect` | a number of this process that a forked child does not inherit |
 //! | `fork` | the process that made a value; values that a forked child leaks |
 //! | `random` | random bytes |
+//! | `runtime` | the background runtime for callers without their own |
 //! | `host` | the host's name |
 //! | `sync` | locks a mutex whatever panicked |
 
@@ -15,6 +16,7 @@ pub(crate) mod fork;
 mod fork_detect;
 mod host;
 pub(crate) mod random;
+pub(crate) mod runtime;
 mod sync;
 
 pub(crate) use self::host::host;

@@ -41,7 +41,7 @@ impl World {
             unreachable_limit: self.plan.unreachable_limit,
         };
         let mut machine = Acquire::new((*self.tasks[task].terms).clone(), patience, now);
-        machine.expect(self.clients[client].rivalries[self.tasks[task].plan.name]);
+        machine.set_herd_backoff(self.clients[client].rivalries[self.tasks[task].plan.name]);
         self.tasks[task].calls += 1;
         let number = self.tasks[task].calls;
         self.tasks[task].call = Some(Box::new(Call {
@@ -139,8 +139,8 @@ impl World {
         let (spacing, away_since) = (process.lines[name].spacing(), process.away_since);
         let ahead = process.plan.watches_ahead && process.hearing[name].subscribed;
         if let Some(call) = &mut self.tasks[task].call {
-            call.machine.keep(spacing);
-            call.machine.away_since(away_since);
+            call.machine.set_spacing(spacing);
+            call.machine.set_unreachable_since(away_since);
             if ahead {
                 call.machine.watch_confirmed();
             }
@@ -329,8 +329,8 @@ impl World {
         }
         call.refused_until = denied;
         let token = call.machine.answered(now, answer, &mut self.clients[client].jitter);
-        self.clients[client].rivalries[name] = call.machine.rivalry();
-        let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.is_away_since() };
+        self.clients[client].rivalries[name] = call.machine.herd_backoff();
+        let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.unreachable_since() };
         self.clients[client].away_since = away;
         if call.ticket.is_some() {
             self.clients[client].lines[name].set_spacing(call.machine.spacing());

@@ -102,7 +102,7 @@ impl World {
         let client = self.tasks[task].plan.client;
         self.clients[client].registry_waiters.retain(|other| *other != task);
         if let Some(call) = &mut self.tasks[task].call {
-            call.machine.out_of_patience();
+            call.machine.give_up_waiting();
         }
         self.end_call(task);
     }

@@ -2,8 +2,8 @@
 
 use onelock::Owner;
 use onelock::machine::{
-    Alarm, Anomaly, Answer, CleanupQueue, ClockWatch, Jitter, LossReason, Op, Outcome, Registry, Renewal, RenewalRound,
-    Reply, Rivalry, Time, WaitQueue, Watchdog,
+    Alarm, Anomaly, Answer, CleanupQueue, ClockWatch, HerdBackoff, Jitter, LossReason, Op, Outcome, Registry, Renewal,
+    RenewalRound, Reply, Time, WaitQueue, Watchdog,
 };
 
 use super::bug::Bug;
@@ -45,7 +45,7 @@ pub(super) struct Process {
     pub(super) stepped_seen: i64,
     pub(super) away_since: Option<Time>,
     pub(super) jitter: Jitter,
-    pub(super) rivalries: Vec<Rivalry>,
+    pub(super) rivalries: Vec<HerdBackoff>,
     /// When the heads of each line were refused since one was granted, as far as it is remembered.
     pub(super) refusals: Vec<Vec<Time>>,
 }
@@ -77,7 +77,7 @@ impl Process {
             stepped_seen: 0,
             away_since: None,
             jitter: dice.jitter(),
-            rivalries: vec![Rivalry::default(); plan.names.len()],
+            rivalries: vec![HerdBackoff::default(); plan.names.len()],
             refusals: vec![Vec::new(); plan.names.len()],
         }
     }

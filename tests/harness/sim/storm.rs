@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock::machine::{ATTEMPT_SPACING, Acquire, Jitter, PROMPT_ANSWERS, Rivalry, Spacing, Time};
+use onelock::machine::{ATTEMPT_SPACING, Acquire, HerdBackoff, Jitter, PROMPT_ANSWERS, Spacing, Time};
 
 use super::bug::Bug;
 use super::world::{Event, World};
@@ -18,8 +18,8 @@ const OTHERS: u32 = 4;
 /// A message came to a sleeping waiter.
 pub(super) fn hint(bug: Option<Bug>, machine: &mut Acquire, now: Time, jitter: &mut Jitter) {
     if bug == Some(Bug::StormAnswered) {
-        machine.keep(Spacing::default());
-        machine.expect(Rivalry::default());
+        machine.set_spacing(Spacing::default());
+        machine.set_herd_backoff(HerdBackoff::default());
     }
     machine.hint(now, jitter);
 }

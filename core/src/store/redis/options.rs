@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::store::{CredentialsSource, Notify, Secret};
+use crate::config::credentials::CredentialsSource;
+use crate::config::{Notify, Secret};
 
 /// The options of a store. What the address says takes precedence.
 #[derive(Clone, Debug)]

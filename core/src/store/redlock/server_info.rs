@@ -3,10 +3,10 @@
 use futures_util::future::join_all;
 
 use super::RedlockState;
+use crate::config::warning::{ABSENT, EVEN, finding};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
 use crate::store::Facts;
-use crate::store::finding::{ABSENT, EVEN, finding};
 use crate::store::redis::node::server_info;
 
 /// Queries every server; a majority has to answer. The tokens are as strong as the weakest server's.

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use onelock::machine::quorum::{NodeRequest, NodeSet, Quorum, QuorumRound, RoundStatus, Rules};
 use onelock::machine::{
-    Alarm, Answer, Claim, CleanupQueue, Jitter, Op, Outcome, PendingUndo, Renewal, Reply, Rivalry, Time, Uncertainty,
-    Watchdog,
+    Alarm, Answer, Claim, CleanupQueue, HerdBackoff, Jitter, Op, Outcome, PendingUndo, Renewal, Reply, Time,
+    Uncertainty, Watchdog,
 };
 
 use super::super::dice::Dice;
@@ -100,7 +100,7 @@ pub(super) struct Client {
     pub(super) watchdog: Watchdog,
     pub(super) janitor: CleanupQueue,
     pub(super) jitter: Jitter,
-    pub(super) rivalry: Rivalry,
+    pub(super) rivalry: HerdBackoff,
     pub(super) conns: Vec<Option<usize>>,
     pub(super) rounds: BTreeMap<u64, Active>,
     /// Renewals that are concluded, and listened to.
@@ -123,7 +123,7 @@ impl Client {
             watchdog: Watchdog::new(plan.node_timeout * 2, dice.jitter()),
             janitor: CleanupQueue::new(dice.jitter()),
             jitter: dice.jitter(),
-            rivalry: Rivalry::default(),
+            rivalry: HerdBackoff::default(),
             conns: vec![None; plan.nodes.len()],
             rounds: BTreeMap::new(),
             late: BTreeMap::new(),

@@ -80,7 +80,7 @@ impl World {
         let deed = self.claim(client, Arc::new(terms.clone()));
         let task_now = &mut self.tasks[task];
         let mut machine = Acquire::new(terms, patience, now);
-        machine.expect(self.clients[client].rivalry);
+        machine.set_herd_backoff(self.clients[client].rivalry);
         task_now.call = Some(machine);
         task_now.deed = Some(deed);
         task_now.calls += 1;
@@ -162,7 +162,7 @@ impl World {
             _ => {}
         }
         let token = call.answered(now, answer, &mut self.clients[client].jitter);
-        self.clients[client].rivalry = call.rivalry();
+        self.clients[client].rivalry = call.herd_backoff();
         if token == Token::Retire {
             match self.bug {
                 Some(Bug::UndoWhereGranted) if only.is_some() => {

@@ -3,9 +3,9 @@
 use redis::Value;
 
 use super::socket::HANG_UP_WORDS;
+use crate::config::credentials::Credentials;
 use crate::error::ErrorKind;
 use crate::machine::Failure;
-use crate::store::Credentials;
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint, Protocol};
 use crate::store::redis::command::scripts::SCRIPTS;
 use crate::store::redis::command::server_error;

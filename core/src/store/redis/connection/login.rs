@@ -8,9 +8,9 @@ use tokio::time::timeout;
 
 use super::deadline::{Deadline, POLL_INTERVAL};
 use super::socket::{NO_REPLY, broken, no_thread, not_connected};
+use crate::config::credentials::{Credentials, CredentialsRequest, CredentialsSource, Given};
 use crate::error::Error;
 use crate::machine::{Failure, Time};
-use crate::store::credentials::{Credentials, CredentialsRequest, CredentialsSource, Given};
 use crate::store::redis::address::endpoint::{Endpoint, wrong};
 use crate::store::redis::options::RedisOptions;
 use crate::sys::clock;

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use super::Node;
+use crate::config::warning::{EVICTION, PERSISTENCE, REPLICAS, UNKNOWN, finding};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
 use crate::store::Facts;
-use crate::store::finding::{EVICTION, PERSISTENCE, REPLICAS, UNKNOWN, finding};
 use crate::store::redis::resp::value::{map_entry, printable, text};
 
 /// Queries the server. What it does not report counts as missing.

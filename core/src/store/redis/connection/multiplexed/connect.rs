@@ -17,8 +17,8 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
+use crate::config::credentials::Credentials;
 use crate::machine::Failure;
-use crate::store::Credentials;
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::connection::context::{NodeContext, StoreState};
 use crate::store::redis::connection::handshake::{Handshake, HandshakeResult, HandshakeStep};

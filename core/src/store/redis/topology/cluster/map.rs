@@ -11,9 +11,9 @@ use redis::Value;
 use tokio::sync::watch;
 
 use super::slot_map::{self, SlotMap};
+use crate::config::Notify;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
-use crate::store::Notify;
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::address::multi::{ClusterSeeds, host_list};
 use crate::store::redis::command::request::Announce;

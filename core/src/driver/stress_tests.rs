@@ -8,10 +8,10 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::engine::Engine;
-use super::{adopting, closing, entering};
-use crate::lock::Description;
+use super::lock_spec::LockSpec;
+use super::{attach, close, enter};
+use crate::config::Options;
 use crate::machine::{Answer, Failure, Jitter, Key, Kind, Op, Owner, Time};
-use crate::options::Options;
 use crate::store::memory::MemoryStore;
 use crate::store::{Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::sys::lock;
@@ -82,8 +82,8 @@ struct Storm {
     held: AtomicU64,
 }
 
-fn describe(kind: Kind, key: usize) -> Description {
-    Description::new(&Options::default(), kind, format!("{}{key}", kind.as_str()).as_bytes())
+fn describe(kind: Kind, key: usize) -> LockSpec {
+    LockSpec::new(&Options::default(), kind, format!("{}{key}", kind.as_str()).as_bytes())
 }
 
 /// The future's result, if it comes within so many turns; else it is dropped where it stands.
@@ -114,7 +114,7 @@ impl Storm {
         self.inside[key].fetch_sub(1, Ordering::SeqCst);
         if dice.below(8) == 0 {
             let proof = lease.detach().unwrap();
-            let hold = adopting::attach(engine, &what, &proof).await.unwrap();
+            let hold = attach::attach(engine, &what, &proof).await.unwrap();
             drop(Lease::new(engine.clone(), hold, what.name));
         } else {
             self.give(lease, dice).await;
@@ -136,9 +136,9 @@ impl Storm {
         }
     }
 
-    async fn take(&self, engine: &Arc<Engine>, what: &Description, dice: &mut Jitter) -> Option<Lease> {
+    async fn take(&self, engine: &Arc<Engine>, what: &LockSpec, dice: &mut Jitter) -> Option<Lease> {
         let enter = |wait| async move {
-            let hold = entering::enter(engine.clone(), what, wait).await?;
+            let hold = enter::enter(engine.clone(), what, wait).await?;
             Ok::<_, Error>(Lease::new(engine.clone(), hold, what.name.clone()))
         };
         let lease = match dice.below(4) {
@@ -190,7 +190,7 @@ async fn nothing_is_left_after_a_storm() {
             }
         };
         tokio::time::timeout(Duration::from_secs(10), calm).await.unwrap_or_else(|_| panic!("{:?}", engine.stats()));
-        assert_eq!((engine.stats().waiting, engine.lanes.len()), (0, 0));
+        assert_eq!((engine.stats().waiting, engine.wait_queues.len()), (0, 0));
         assert!(lock(&engine.registry).is_empty());
     }
     for key in 0..KEYS {
@@ -199,7 +199,7 @@ async fn nothing_is_left_after_a_storm() {
         }
     }
     // nothing is under way any more, so there is nothing to wait for
-    tokio::time::timeout(Duration::from_millis(900), closing::close(&storm.clients[0], closing::Telling::All))
+    tokio::time::timeout(Duration::from_millis(900), close::close(&storm.clients[0], close::LossCallbacks::Run))
         .await
         .unwrap();
 }

@@ -3,32 +3,32 @@
 use std::sync::Arc;
 
 use super::engine::Engine;
-use super::{giving, sleep_until};
+use super::{release, sleep_until};
 use crate::sys::clock;
 
 /// Whether closing a client runs the callbacks for lost leases.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Telling {
+pub(crate) enum LossCallbacks {
     /// They run.
-    All,
+    Run,
     /// They do not run: at the end of the program, what they use may be gone.
-    NoCallbacks,
+    Skip,
 }
 
 /// Notifies every holder, releases every hold, and waits for cleanup, at most `close_timeout`.
-pub(crate) async fn close(engine: &Arc<Engine>, telling: Telling) {
+pub(crate) async fn close(engine: &Arc<Engine>, telling: LossCallbacks) {
     let until = clock::now() + engine.options.close_timeout;
     if !engine.begin_close() {
         // another call closes it, or did
-        engine.cleaned(until).await;
+        engine.wait_for_cleanup(until).await;
         return;
     }
     let mut releases: Vec<_> = Vec::new();
     for hold in engine.holds() {
         // the holder is notified before anybody else can get the lock
-        engine.lose_closed(&hold, telling == Telling::All);
+        engine.lose_closed(&hold, telling == LossCallbacks::Run);
         let engine = engine.clone();
-        releases.push(tokio::spawn(async move { giving::release_whole(&engine, &hold).await }));
+        releases.push(tokio::spawn(async move { release::release_whole(&engine, &hold).await }));
     }
     let all = async {
         for release in releases {
@@ -39,7 +39,7 @@ pub(crate) async fn close(engine: &Arc<Engine>, telling: Telling) {
         () = all => {}
         () = sleep_until(until) => {}
     }
-    if !engine.cleaned(until).await {
+    if !engine.wait_for_cleanup(until).await {
         tracing::warn!("closed before everything was given back; the rest ends with its ttl");
     }
     engine.store.close();

@@ -3,41 +3,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquiring::Acquiring;
+use super::acquire::Acquiring;
 use super::engine::Engine;
 use super::hold::Hold;
-use super::reentering::{Reentering, Turn};
+use super::lock_spec::LockSpec;
+use super::reentry::{Reentry, ReentryResult};
 use super::sleep_until;
-use crate::lock::Description;
 use crate::machine::{Enter, LossReason, Owner, Time};
 use crate::store::Interrupt;
 use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
 
 /// What entering requires.
-pub(crate) enum Way {
+pub(crate) enum EntryPath {
     /// The lock has to be acquired. The reservation keeps other calls of the same owner waiting.
-    First(Option<Place>),
+    First(Option<OwnerReservation>),
     /// The hold exists: send the new count to the server.
-    Again(Box<Reentering>),
+    Again(Box<Reentry>),
     /// Another call of the same owner is in progress.
     Wait,
 }
 
 /// Reserves a lock for an owner: no other call acquires for this owner meanwhile.
-pub(crate) struct Place {
+pub(crate) struct OwnerReservation {
     engine: Arc<Engine>,
-    lock: Description,
+    lock: LockSpec,
     owner: Owner,
 }
 
 /// The reservation of an owner that does not hold the lock and has no call in progress.
-pub(crate) fn place(engine: &Arc<Engine>, what: &Description, owner: &Owner) -> Option<Place> {
-    let found = lock(&engine.registry).enter(&what.key, owner, |_: &Arc<Hold>| false);
-    matches!(found, Enter::First).then(|| Place { engine: engine.clone(), lock: what.clone(), owner: owner.clone() })
+pub(crate) fn reserve_owner(engine: &Arc<Engine>, spec: &LockSpec, owner: &Owner) -> Option<OwnerReservation> {
+    let found = lock(&engine.registry).enter(&spec.key, owner, |_: &Arc<Hold>| false);
+    matches!(found, Enter::First).then(|| OwnerReservation {
+        engine: engine.clone(),
+        lock: spec.clone(),
+        owner: owner.clone(),
+    })
 }
 
-impl Drop for Place {
+impl Drop for OwnerReservation {
     fn drop(&mut self) {
         if self.engine.is_here() {
             lock(&self.engine.registry).abandoned(&self.lock.key, &self.owner);
@@ -46,7 +50,7 @@ impl Drop for Place {
     }
 }
 
-impl Place {
+impl OwnerReservation {
     /// The acquire was granted: other calls of this owner may enter.
     pub(crate) fn granted(self, hold: &Arc<Hold>) {
         lock(&self.engine.registry).granted(&self.lock.key, &self.owner, hold.id, hold.clone());
@@ -55,59 +59,63 @@ impl Place {
 }
 
 /// What this acquire requires.
-pub(crate) fn way(engine: &Arc<Engine>, what: &Description) -> Result<Way, Error> {
-    let Some(owner) = &what.owner else { return Ok(Way::First(None)) };
+pub(crate) fn entry_path(engine: &Arc<Engine>, spec: &LockSpec) -> Result<EntryPath, Error> {
+    let Some(owner) = &spec.owner else { return Ok(EntryPath::First(None)) };
     let now = clock::now();
-    let found = lock(&engine.registry).enter(&what.key, owner, |hold: &Arc<Hold>| hold.cell.is_held(now));
+    let found = lock(&engine.registry).enter(&spec.key, owner, |hold: &Arc<Hold>| hold.lease.is_held(now));
     Ok(match found {
-        Enter::First => Way::First(Some(Place { engine: engine.clone(), lock: what.clone(), owner: owner.clone() })),
-        Enter::Again { hold, count } => Way::Again(Box::new(Reentering::new(engine, hold, owner, count))),
-        Enter::Wait => Way::Wait,
-        Enter::Lost(hold) => return Err(lost(&hold, &what.name)),
+        Enter::First => EntryPath::First(Some(OwnerReservation {
+            engine: engine.clone(),
+            lock: spec.clone(),
+            owner: owner.clone(),
+        })),
+        Enter::Again { hold, count } => EntryPath::Again(Box::new(Reentry::new(engine, hold, owner, count))),
+        Enter::Wait => EntryPath::Wait,
+        Enter::Lost(hold) => return Err(lost(&hold, &spec.name)),
     })
 }
 
 /// The error for a hold that was lost.
 pub(crate) fn lost(hold: &Hold, name: &[u8]) -> Error {
-    let why = hold.cell.loss().map_or("it ended", LossReason::explain);
+    let why = hold.lease.loss().map_or("it ended", LossReason::explain);
     Error::new(ErrorKind::Lost, "use the lease", format!("the lease was lost: {why}")).on(name)
 }
 
 /// Acquires or re-enters, from an async caller.
-pub(crate) async fn enter(engine: Arc<Engine>, what: &Description, wait: Option<Duration>) -> Result<Arc<Hold>, Error> {
-    enter_until(engine, what, wait, wait.map_or(Time::MAX, |wait| clock::now() + wait)).await
+pub(crate) async fn enter(engine: Arc<Engine>, spec: &LockSpec, wait: Option<Duration>) -> Result<Arc<Hold>, Error> {
+    enter_until(engine, spec, wait, wait.map_or(Time::MAX, |wait| clock::now() + wait)).await
 }
 
 async fn enter_until(
     engine: Arc<Engine>,
-    what: &Description,
+    spec: &LockSpec,
     wait: Option<Duration>,
     give_up_at: Time,
 ) -> Result<Arc<Hold>, Error> {
     loop {
-        engine.check_open("acquire").map_err(|error| error.on(&what.name))?;
+        engine.check_open("acquire").map_err(|error| error.on(&spec.name))?;
         let changed = engine.registry_changed.notified();
         tokio::pin!(changed);
-        if what.owner.is_some() {
+        if spec.owner.is_some() {
             // only an owner can be told to wait; listening takes a lock that all tasks of the client share
             changed.as_mut().enable();
         }
-        match way(&engine, what)? {
-            Way::First(place) => {
-                let mut acquiring = Acquiring::new(engine.clone(), what, remaining(wait, give_up_at));
+        match entry_path(&engine, spec)? {
+            EntryPath::First(reservation) => {
+                let mut acquiring = Acquiring::new(engine.clone(), spec, remaining(wait, give_up_at));
                 let hold = acquiring.run().await?;
-                if let Some(place) = place {
-                    place.granted(&hold);
+                if let Some(reservation) = reservation {
+                    reservation.granted(&hold);
                 }
                 return Ok(hold);
             }
-            Way::Again(reentering) => {
+            EntryPath::Again(reentering) => {
                 let mut reentering = reentering.within(remaining(wait, give_up_at));
-                if let Turn::Inside(hold) = Box::pin(reentering.run(what)).await? {
+                if let ReentryResult::Inside(hold) = Box::pin(reentering.run(spec)).await? {
                     return Ok(hold);
                 }
             }
-            Way::Wait => {
+            EntryPath::Wait => {
                 // boxed: it is rare, and would make the future of every acquire larger
                 let mut over = Box::pin(sleep_until(give_up_at));
                 tokio::select! {
@@ -115,8 +123,8 @@ async fn enter_until(
                     () = &mut over => {
                         let detail = "the same owner is in the middle of an acquire or a release";
                         let kind = if wait == Some(Duration::ZERO) { ErrorKind::Busy } else { ErrorKind::Timeout };
-                        engine.tally.failed(kind);
-                        return Err(Error::new(kind, "acquire", detail).on(&what.name));
+                        engine.metrics.failed(kind);
+                        return Err(Error::new(kind, "acquire", detail).on(&spec.name));
                     }
                 }
             }
@@ -130,80 +138,84 @@ fn remaining(wait: Option<Duration>, give_up_at: Time) -> Option<Duration> {
 }
 
 /// Acquires or re-enters as far as the calling thread can: the remaining steps when it has to wait.
-pub(crate) fn enter_on_thread(
+pub(crate) fn enter_blocking(
     engine: &Arc<Engine>,
-    what: &Description,
+    spec: &LockSpec,
     wait: Option<Duration>,
     interrupt: &dyn Interrupt,
-) -> Result<OnThread, Error> {
-    engine.check_open("acquire").map_err(|error| error.on(&what.name))?;
-    match way(engine, what)? {
-        Way::First(place) => {
-            let mut acquiring = Acquiring::new(engine.clone(), what, wait);
-            match acquiring.run_on_thread(interrupt) {
+) -> Result<BlockingProgress, Error> {
+    engine.check_open("acquire").map_err(|error| error.on(&spec.name))?;
+    match entry_path(engine, spec)? {
+        EntryPath::First(reservation) => {
+            let mut acquiring = Acquiring::new(engine.clone(), spec, wait);
+            match acquiring.run_blocking(interrupt) {
                 Some(result) => {
                     let hold = result?;
-                    if let Some(place) = place {
-                        place.granted(&hold);
+                    if let Some(reservation) = reservation {
+                        reservation.granted(&hold);
                     }
-                    Ok(OnThread::Held(hold))
+                    Ok(BlockingProgress::Held(hold))
                 }
-                None => Ok(OnThread::Continue(Rest::Acquiring(Box::new(acquiring), place))),
+                None => Ok(BlockingProgress::Continue(RemainingSteps::Acquiring(Box::new(acquiring), reservation))),
             }
         }
-        Way::Again(reentering) => {
+        EntryPath::Again(reentering) => {
             let give_up_at = wait.map_or(Time::MAX, |wait| clock::now() + wait);
             let mut reentering = reentering.within(wait);
-            Ok(match reentering.run_on_thread(what, interrupt)? {
-                Some(Turn::Inside(hold)) => OnThread::Held(hold),
-                Some(Turn::Anew) => OnThread::Continue(Rest::Anew(wait, give_up_at)),
-                None => OnThread::Continue(Rest::Reentering(Box::new(reentering), wait, give_up_at)),
+            Ok(match reentering.run_blocking(spec, interrupt)? {
+                Some(ReentryResult::Inside(hold)) => BlockingProgress::Held(hold),
+                Some(ReentryResult::Restart) => BlockingProgress::Continue(RemainingSteps::Restart(wait, give_up_at)),
+                None => BlockingProgress::Continue(RemainingSteps::Reentering(Box::new(reentering), wait, give_up_at)),
             })
         }
-        Way::Wait => {
+        EntryPath::Wait => {
             let give_up_at = wait.map_or(Time::MAX, |wait| clock::now() + wait);
-            Ok(OnThread::Continue(Rest::Anew(wait, give_up_at)))
+            Ok(BlockingProgress::Continue(RemainingSteps::Restart(wait, give_up_at)))
         }
     }
 }
 
 /// How far a calling thread got.
-pub(crate) enum OnThread {
+pub(crate) enum BlockingProgress {
     /// It has the hold.
     Held(Arc<Hold>),
     /// It has to wait: the remaining steps run on the runtime.
-    Continue(Rest),
+    Continue(RemainingSteps),
 }
 
 /// The remaining steps of an acquire that a thread began.
-pub(crate) enum Rest {
+pub(crate) enum RemainingSteps {
     /// Waiting for the lock.
-    Acquiring(Box<Acquiring>, Option<Place>),
+    Acquiring(Box<Acquiring>, Option<OwnerReservation>),
     /// Repeating a re-entry.
-    Reentering(Box<Reentering>, Option<Duration>, Time),
+    Reentering(Box<Reentry>, Option<Duration>, Time),
     /// All of it: another call of the same owner is in progress, or the hold was released meanwhile.
-    Anew(Option<Duration>, Time),
+    Restart(Option<Duration>, Time),
 }
 
 /// Completes an acquire that a thread began.
-pub(crate) async fn go_on(engine: Arc<Engine>, what: &Description, rest: Rest) -> Result<Arc<Hold>, Error> {
+pub(crate) async fn continue_async(
+    engine: Arc<Engine>,
+    spec: &LockSpec,
+    rest: RemainingSteps,
+) -> Result<Arc<Hold>, Error> {
     let (wait, give_up_at) = match rest {
-        Rest::Acquiring(acquiring, place) => {
+        RemainingSteps::Acquiring(acquiring, reservation) => {
             // dropped before the reservation, so that it leaves the queue first
             let mut acquiring = acquiring;
             let hold = acquiring.run().await?;
-            if let Some(place) = place {
-                place.granted(&hold);
+            if let Some(reservation) = reservation {
+                reservation.granted(&hold);
             }
             return Ok(hold);
         }
-        Rest::Reentering(mut reentering, wait, give_up_at) => {
-            if let Turn::Inside(hold) = reentering.run(what).await? {
+        RemainingSteps::Reentering(mut reentering, wait, give_up_at) => {
+            if let ReentryResult::Inside(hold) = reentering.run(spec).await? {
                 return Ok(hold);
             }
             (wait, give_up_at)
         }
-        Rest::Anew(wait, give_up_at) => (wait, give_up_at),
+        RemainingSteps::Restart(wait, give_up_at) => (wait, give_up_at),
     };
-    enter_until(engine, what, wait, give_up_at).await
+    enter_until(engine, spec, wait, give_up_at).await
 }

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use super::engine::Engine;
-use super::giving::Sending;
+use super::release::ReleaseRequest;
 use crate::ErrorKind;
-use crate::lease::Release;
+use crate::machine::Release;
 use crate::machine::{Answer, Outcome, Reply, Time};
 use crate::store::Uninterrupted;
 use crate::sys::clock;
 
 /// Whether to repeat it: the connection broke, as one does that the server had closed while it was idle, and there is
 /// time left.
-pub(crate) fn is_worthwhile(answer: &Answer, until: Time) -> bool {
+pub(crate) fn is_worth_repeating(answer: &Answer, until: Time) -> bool {
     let broken = answer.outcome.failure().is_some_and(|failure| failure.kind == ErrorKind::Unavailable);
     broken && matches!(answer.outcome, Outcome::Indeterminate(_)) && clock::now() < until
 }
 
 /// Combines both answers: when the second request finds nothing, the first one may have released the hold.
-pub(crate) fn after_doubt(again: Answer, first: Answer) -> Answer {
+pub(crate) fn combine(again: Answer, first: Answer) -> Answer {
     let found = matches!(
         again.outcome,
         Outcome::Applied(
@@ -32,13 +32,13 @@ pub(crate) fn after_doubt(again: Answer, first: Answer) -> Answer {
 }
 
 /// Sends a release from the calling thread, and judges the answer.
-pub(crate) fn send_on_thread(engine: &Arc<Engine>, sending: Sending) -> Release {
+pub(crate) fn send_blocking(engine: &Arc<Engine>, sending: ReleaseRequest) -> Release {
     let until = sending.until();
     let mut answer = engine.store.call_blocking(&sending.op(), until, &Uninterrupted);
     engine.observe_clock(&answer);
-    if is_worthwhile(&answer, until) {
+    if is_worth_repeating(&answer, until) {
         let again = engine.store.call_blocking(&sending.op(), until, &Uninterrupted);
-        answer = after_doubt(again, answer);
+        answer = combine(again, answer);
     }
     sending.judge(&answer)
 }

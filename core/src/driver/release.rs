@@ -3,61 +3,61 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::again;
-use super::claiming::Claiming;
+use super::count_sync::sync_count;
 use super::engine::Engine;
-use super::entering::lost;
+use super::enter::lost;
 use super::failures::failed;
 use super::hold::Hold;
-use super::recounting::recount;
+use super::metrics::count;
+use super::release_retry;
 use super::sleep_until;
-use super::tally::count;
-use crate::lease::Release;
+use super::undo_guard::UndoGuard;
+use crate::error::invalid;
+use crate::machine::Release;
 use crate::machine::{
     Answer, BeginRelease, Failure, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
 };
-use crate::options::invalid;
 use crate::store::Interrupt;
 use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
 
 /// What a release requires.
-pub(crate) enum Step {
+pub(crate) enum ReleaseStep {
     /// Nothing has to be sent.
     Done(Release),
     /// Another call of the same owner is in progress: ask again when the registry has changed.
     Wait,
     /// Send this and judge the answer.
-    Send(Sending),
+    Send(ReleaseRequest),
 }
 
 /// A release in progress. Dropped before its answer, it is queued for cleanup.
-pub(crate) struct Sending {
+pub(crate) struct ReleaseRequest {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
-    what: What,
+    kind: ReleaseKind,
     /// It was lost before, or the answer says so.
     lost: bool,
 }
 
-enum What {
-    Last(Claiming),
+enum ReleaseKind {
+    Whole(UndoGuard),
     Inner { owner: Owner, count: u64, answered: bool },
 }
 
-impl Drop for Sending {
+impl Drop for ReleaseRequest {
     fn drop(&mut self) {
-        match &self.what {
-            What::Last(_) if self.lost => {}
-            What::Last(_) => count(&self.engine.tally.released),
-            What::Inner { owner, answered, .. } if self.engine.is_here() => {
+        match &self.kind {
+            ReleaseKind::Whole(_) if self.lost => {}
+            ReleaseKind::Whole(_) => count(&self.engine.metrics.released),
+            ReleaseKind::Inner { owner, answered, .. } if self.engine.is_here() => {
                 lock(&self.engine.registry).left(self.hold.key(), owner, self.hold.id);
                 self.engine.registry_changed.notify_waiters();
                 if !answered {
-                    recount(&self.engine, &self.hold);
+                    sync_count(&self.engine, &self.hold);
                 }
             }
-            What::Inner { .. } => {}
+            ReleaseKind::Inner { .. } => {}
         }
     }
 }
@@ -67,9 +67,9 @@ fn server_ttl_ms(hold: &Hold) -> u64 {
 }
 
 /// Begins to release one handle. It does not count as held from here on.
-pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
-    if !hold.cell.is_held(clock::now()) {
-        return Step::Done(give_up(engine, hold));
+pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> ReleaseStep {
+    if !hold.lease.is_held(clock::now()) {
+        return ReleaseStep::Done(release_in_background(engine, hold));
     }
     let leave = hold.owner.as_ref().map_or(Leave::Last, |owner| {
         let leave = lock(&engine.registry).leave(hold.key(), owner, hold.id);
@@ -79,74 +79,79 @@ pub(crate) fn release(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
         leave
     });
     match (leave, &hold.owner) {
-        (Leave::Wait, _) => Step::Wait,
-        (Leave::Inner { count }, Some(owner)) => Step::Send(Sending {
+        (Leave::Wait, _) => ReleaseStep::Wait,
+        (Leave::Inner { count }, Some(owner)) => ReleaseStep::Send(ReleaseRequest {
             engine: engine.clone(),
             hold: hold.clone(),
-            what: What::Inner { owner: owner.clone(), count, answered: false },
+            kind: ReleaseKind::Inner { owner: owner.clone(), count, answered: false },
             lost: false,
         }),
         _ => release_last(engine, hold),
     }
 }
 
-fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Step {
-    match hold.cell.begin_release(clock::now()) {
+fn release_last(engine: &Arc<Engine>, hold: &Arc<Hold>) -> ReleaseStep {
+    match hold.lease.begin_release(clock::now()) {
         BeginRelease::Held => {
             engine.disarm(hold);
-            let claiming = existing(engine, hold);
-            Step::Send(Sending { engine: engine.clone(), hold: hold.clone(), what: What::Last(claiming), lost: false })
+            let undo_guard = undo_guard(engine, hold);
+            ReleaseStep::Send(ReleaseRequest {
+                engine: engine.clone(),
+                hold: hold.clone(),
+                kind: ReleaseKind::Whole(undo_guard),
+                lost: false,
+            })
         }
         BeginRelease::Lost => {
-            clean_up(engine, hold);
-            Step::Done(Release::AlreadyExpired)
+            undo_in_background(engine, hold);
+            ReleaseStep::Done(Release::AlreadyExpired)
         }
-        BeginRelease::NotHeld => Step::Done(Release::AlreadyReleased),
+        BeginRelease::NotHeld => ReleaseStep::Done(Release::AlreadyReleased),
     }
 }
 
 /// Releases a handle of an ended hold, or one that is dropped: in the background, nothing is awaited.
-pub(crate) fn give_up(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
+pub(crate) fn release_in_background(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Release {
     let last = hold.owner.as_ref().is_none_or(|owner| {
         let last = lock(&engine.registry).leave_silently(hold.key(), owner, hold.id);
         engine.registry_changed.notify_waiters();
         last
     });
     if !last {
-        recount(engine, hold);
-        return if hold.cell.loss().is_some() { Release::AlreadyExpired } else { Release::Released };
+        sync_count(engine, hold);
+        return if hold.lease.loss().is_some() { Release::AlreadyExpired } else { Release::Released };
     }
-    match hold.cell.begin_release(clock::now()) {
+    match hold.lease.begin_release(clock::now()) {
         BeginRelease::NotHeld => Release::AlreadyReleased,
         BeginRelease::Lost => {
-            clean_up(engine, hold);
+            undo_in_background(engine, hold);
             Release::AlreadyExpired
         }
         BeginRelease::Held => {
             engine.disarm(hold);
-            count(&engine.tally.released);
+            count(&engine.metrics.released);
             // no caller waits for the answer, but its loss callbacks run if it says that the hold was lost
-            drop(existing(engine, hold).believed(hold.clone()));
+            drop(undo_guard(engine, hold).believed_hold(hold.clone()));
             Release::Unconfirmed
         }
     }
 }
 
 /// The undo guard of a hold.
-fn existing(engine: &Arc<Engine>, hold: &Hold) -> Claiming {
-    Claiming::existing(engine.clone(), hold)
+fn undo_guard(engine: &Arc<Engine>, hold: &Hold) -> UndoGuard {
+    UndoGuard::existing(engine.clone(), hold)
 }
 
 /// Deletes a lost lease's key in the background, by compare-and-delete.
-fn clean_up(engine: &Arc<Engine>, hold: &Hold) {
-    drop(existing(engine, hold));
+fn undo_in_background(engine: &Arc<Engine>, hold: &Hold) {
+    drop(undo_guard(engine, hold));
 }
 
-impl Sending {
+impl ReleaseRequest {
     pub(crate) fn op(&self) -> Op {
-        match &self.what {
-            What::Last(claiming) => claiming.giving_back(clock::now()),
-            What::Inner { count, .. } => {
+        match &self.kind {
+            ReleaseKind::Whole(undo_guard) => undo_guard.release_op(clock::now()),
+            ReleaseKind::Inner { count, .. } => {
                 Op::SetCount { claim: self.hold.claim.clone(), count: *count, ttl_ms: server_ttl_ms(&self.hold) }
             }
         }
@@ -170,43 +175,43 @@ impl Sending {
             Outcome::Applied(Reply::ReleasedToWaiters) => Some(true),
             _ => None,
         };
-        if let What::Inner { answered, .. } = &mut self.what {
+        if let ReleaseKind::Inner { answered, .. } = &mut self.kind {
             *answered = found.is_some();
         }
-        match (&self.what, found) {
+        match (&self.kind, found) {
             (_, None) => Release::Unconfirmed,
-            (What::Inner { .. }, Some(true)) => {
+            (ReleaseKind::Inner { .. }, Some(true)) => {
                 let deadline = self.hold.terms.deadline(answer.sent_at, self.hold.terms.ttl);
-                self.hold.cell.confirm(clock::now(), deadline);
+                self.hold.lease.confirm(clock::now(), deadline);
                 Release::Released
             }
-            (What::Inner { .. }, Some(false)) => {
-                self.hold.cell.lose(LossReason::Taken);
-                self.engine.tell_lost(self.hold.id, self.hold.cell.loss().unwrap_or(LossReason::Taken));
+            (ReleaseKind::Inner { .. }, Some(false)) => {
+                self.hold.lease.lose(LossReason::Taken);
+                self.engine.notify_lost(self.hold.id, self.hold.lease.loss().unwrap_or(LossReason::Taken));
                 Release::AlreadyExpired
             }
-            (What::Last(_), Some(found)) => self.settle(found, answer),
+            (ReleaseKind::Whole(_), Some(found)) => self.settle(found, answer),
         }
     }
 
     fn settle(mut self, found: bool, answer: &Answer) -> Release {
-        if self.hold.cell.finish_release(found, answer.received_at) {
+        if self.hold.lease.finish_release(found, answer.received_at) {
             self.lost = true;
-            self.engine.tell_loss_of(&self.hold, LossReason::Taken);
+            self.engine.notify_loss_of(&self.hold, LossReason::Taken);
         } else {
             tracing::debug!(lock = %self.hold.key().escape_ascii(), found, "lock released");
         }
         if answer.outcome == Outcome::Applied(Reply::ReleasedToWaiters) {
-            self.engine.lanes.released_to_waiters(&self.hold.claim);
+            self.engine.wait_queues.released_to_waiters(&self.hold.claim);
         }
-        if let What::Last(claiming) = &mut self.what {
+        if let ReleaseKind::Whole(undo_guard) = &mut self.kind {
             match &answer.outcome {
                 // released, as far as other clients are concerned; the cleanup queue does the rest
                 Outcome::Applied(Reply::PartlyReleased { outstanding, may_still_arrive, .. }) => {
-                    claiming.settle_but(*outstanding, *may_still_arrive);
+                    undo_guard.settle_except(*outstanding, *may_still_arrive);
                 }
                 _ => {
-                    claiming.settle();
+                    undo_guard.settle();
                 }
             }
         }
@@ -215,73 +220,73 @@ impl Sending {
 }
 
 /// A handle whose release has not begun. Dropped, it is released in the background.
-pub(crate) struct Leaving {
+pub(crate) struct PendingRelease {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
     begun: bool,
 }
 
-impl Leaving {
-    pub(crate) fn new(engine: &Arc<Engine>, hold: &Arc<Hold>) -> Leaving {
-        Leaving { engine: engine.clone(), hold: hold.clone(), begun: false }
+impl PendingRelease {
+    pub(crate) fn new(engine: &Arc<Engine>, hold: &Arc<Hold>) -> PendingRelease {
+        PendingRelease { engine: engine.clone(), hold: hold.clone(), begun: false }
     }
 
-    fn begin(&mut self) -> Step {
+    fn begin(&mut self) -> ReleaseStep {
         let step = release(&self.engine, &self.hold);
-        self.begun = !matches!(step, Step::Wait);
+        self.begun = !matches!(step, ReleaseStep::Wait);
         step
     }
 
     /// The other call may never end: releases without telling the server.
-    fn out_of_patience(&mut self) -> Release {
+    fn give_up_waiting(&mut self) -> Release {
         self.begun = true;
-        match give_up(&self.engine, &self.hold) {
+        match release_in_background(&self.engine, &self.hold) {
             Release::Released => Release::Unconfirmed,
             found => found,
         }
     }
 }
 
-impl Drop for Leaving {
+impl Drop for PendingRelease {
     fn drop(&mut self) {
         if !self.begun && self.engine.is_here() {
-            give_up(&self.engine, &self.hold);
+            release_in_background(&self.engine, &self.hold);
         }
     }
 }
 
 /// Releases one handle, from an async caller.
-pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
-    let engine = leaving.engine.clone();
+pub(crate) async fn release_async(mut pending: PendingRelease) -> Release {
+    let engine = pending.engine.clone();
     let mut until = None;
     loop {
         let changed = engine.registry_changed.notified();
         tokio::pin!(changed);
-        if leaving.hold.owner.is_some() {
+        if pending.hold.owner.is_some() {
             // only an owner can be told to wait; listening takes a lock that all tasks of the client share
             changed.as_mut().enable();
         }
-        match leaving.begin() {
-            Step::Done(release) => return release,
-            Step::Wait => {
+        match pending.begin() {
+            ReleaseStep::Done(release) => return release,
+            ReleaseStep::Wait => {
                 let until = *until.get_or_insert_with(|| clock::now() + engine.options.request_timeout);
                 // boxed: it is rare, and would make the future of every release larger
                 let mut over = Box::pin(sleep_until(until));
                 tokio::select! {
                     () = changed => {}
-                    () = &mut over => return leaving.out_of_patience(),
+                    () = &mut over => return pending.give_up_waiting(),
                 }
             }
-            Step::Send(sending) => {
-                let until = sending.until();
-                let mut answer = engine.store.call(sending.op(), until).await;
+            ReleaseStep::Send(request) => {
+                let until = request.until();
+                let mut answer = engine.store.call(request.op(), until).await;
                 engine.observe_clock(&answer);
-                if again::is_worthwhile(&answer, until) {
+                if release_retry::is_worth_repeating(&answer, until) {
                     // boxed: it is rare, and would make the future of every release larger
-                    let again = Box::pin(engine.store.call(sending.op(), until)).await;
-                    answer = again::after_doubt(again, answer);
+                    let again = Box::pin(engine.store.call(request.op(), until)).await;
+                    answer = release_retry::combine(again, answer);
                 }
-                return sending.judge(&answer);
+                return request.judge(&answer);
             }
         }
     }
@@ -289,11 +294,11 @@ pub(crate) async fn release_async(mut leaving: Leaving) -> Release {
 
 /// Releases a whole hold, however often it was entered: the client is closing, and its holder was notified.
 pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
-    if hold.cell.begin_release(clock::now()) != BeginRelease::NotHeld {
-        let what = What::Last(existing(engine, hold));
-        let sending = Sending { engine: engine.clone(), hold: hold.clone(), what, lost: true };
-        let answer = engine.store.call(sending.op(), sending.until()).await;
-        sending.judge(&answer);
+    if hold.lease.begin_release(clock::now()) != BeginRelease::NotHeld {
+        let kind = ReleaseKind::Whole(undo_guard(engine, hold));
+        let request = ReleaseRequest { engine: engine.clone(), hold: hold.clone(), kind, lost: true };
+        let answer = engine.store.call(request.op(), request.until()).await;
+        request.judge(&answer);
     }
 }
 
@@ -306,7 +311,7 @@ pub(crate) fn check_extension(hold: &Hold, ttl: Duration, name: &[u8]) -> Result
 
 /// The error of a handle that holds nothing.
 pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
-    match hold.cell.phase() {
+    match hold.lease.phase() {
         Phase::Lost | Phase::LostAndReleased => lost(hold, name),
         Phase::Detached => Error::new(ErrorKind::NotHeld, "use the lease", "it was handed to another process").on(name),
         _ => Error::new(ErrorKind::NotHeld, "use the lease", "it was released").on(name),
@@ -316,7 +321,7 @@ pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
 /// The request that renews one hold with this ttl.
 pub(crate) fn extension(hold: &Hold, ttl: Duration) -> Op {
     let ttl_ms = hold.terms.server_ttl_ms(ttl);
-    hold.asked_ms(ttl_ms);
+    hold.note_requested_ttl_ms(ttl_ms);
     Op::Renew { holds: vec![(hold.claim.clone(), ttl_ms)] }
 }
 
@@ -332,7 +337,7 @@ pub(crate) fn judge_extension(
     match &answer.outcome {
         Outcome::Applied(Reply::Renewed(verdicts)) => match verdicts.first() {
             Some(Renewal::Renewed) => {
-                if !hold.cell.confirm(now, hold.terms.deadline(answer.sent_at, ttl)) {
+                if !hold.lease.confirm(now, hold.terms.deadline(answer.sent_at, ttl)) {
                     return Err(not_held(hold, name));
                 }
                 engine.extended(hold, answer.sent_at, ttl);
@@ -342,8 +347,8 @@ pub(crate) fn judge_extension(
                 Err(failed(engine, "extend", name, &Failure::transient(ErrorKind::ServerRefused, detail.clone())))
             }
             Some(Renewal::NotMine) | None => {
-                if hold.cell.lose(LossReason::Taken) {
-                    engine.tell_lost(hold.id, LossReason::Taken);
+                if hold.lease.lose(LossReason::Taken) {
+                    engine.notify_lost(hold.id, LossReason::Taken);
                 }
                 Err(not_held(hold, name))
             }
@@ -359,7 +364,7 @@ pub(crate) fn extension_limit(engine: &Engine) -> Time {
 }
 
 /// The error of an extension without an answer. The deadline stays.
-pub(crate) fn extension_unanswered(engine: &Engine, name: &[u8]) -> Error {
+pub(crate) fn extension_timeout(engine: &Engine, name: &[u8]) -> Error {
     failed(engine, "extend", name, &Failure::transient(ErrorKind::Unavailable, "no reply in time; the deadline stays"))
 }
 
@@ -379,11 +384,11 @@ pub(crate) async fn extend_async(
             return Ok(());
         }
     }
-    Err(extension_unanswered(engine, name))
+    Err(extension_timeout(engine, name))
 }
 
 /// Extends on the calling thread.
-pub(crate) fn extend_on_thread(
+pub(crate) fn extend_blocking(
     engine: &Arc<Engine>,
     hold: &Arc<Hold>,
     ttl: Duration,
@@ -405,7 +410,7 @@ pub(crate) fn extend_on_thread(
             break;
         }
     }
-    Err(extension_unanswered(engine, name))
+    Err(extension_timeout(engine, name))
 }
 
 /// Detaches a hold without releasing it: its token goes to another process.
@@ -417,7 +422,7 @@ pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Res
             return Err(invalid("detach", detail).on(name));
         }
     }
-    if !hold.cell.detach(clock::now()) {
+    if !hold.lease.detach(clock::now()) {
         return Err(not_held(hold, name));
     }
     engine.disarm(hold);

@@ -128,7 +128,7 @@ impl LiveHistogram {
 
 /// The live counters behind [`Stats`].
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct Metrics {
     pub(crate) waiting: AtomicU64,
     pub(crate) acquired: AtomicU64,
     pub(crate) busy: AtomicU64,
@@ -147,7 +147,7 @@ pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Tally {
+impl Metrics {
     /// One acquire failed.
     pub(crate) fn failed(&self, kind: ErrorKind) {
         count(match kind {

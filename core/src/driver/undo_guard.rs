@@ -9,16 +9,16 @@ use super::hold::Hold;
 use crate::machine::{Answer, Claim, NodeSet, Op, Outcome, PendingUndo, Reply, Time, Uncertainty, release_op};
 
 /// A claim in progress.
-pub(crate) struct Claiming {
+pub(crate) struct UndoGuard {
     engine: Arc<Engine>,
     claim: Claim,
     server_ttl: Duration,
     /// What may be on the server; `None` when surely nothing is.
-    doubt: Option<Uncertainty>,
+    uncertainty: Option<Uncertainty>,
     /// Where it may be, if the store has several nodes.
     nodes: NodeSet,
     /// It never was a hold, so its release is not announced.
-    quiet: bool,
+    silent: bool,
     /// It continues a hold that existed before, for whose end others wait.
     attaching: bool,
     /// The key stays until then when it is released.
@@ -28,51 +28,51 @@ pub(crate) struct Claiming {
     /// Whether the engine counts this claim as in progress.
     noted: bool,
     /// A hold that counted as held until now: the first answer tells whether it was.
-    believed: Option<Arc<Hold>>,
+    believed_hold: Option<Arc<Hold>>,
 }
 
-impl Claiming {
-    pub(crate) fn new(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> Claiming {
-        engine.reserve_duty();
-        Claiming {
+impl UndoGuard {
+    pub(crate) fn new(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> UndoGuard {
+        engine.reserve_undo();
+        UndoGuard {
             engine,
             claim,
             server_ttl: Duration::from_millis(server_ttl_ms),
-            doubt: None,
+            uncertainty: None,
             nodes: NodeSet::ALL,
-            quiet: false,
+            silent: false,
             attaching: false,
             stays_until: Time::ZERO,
             sending_on: None,
             noted: false,
-            believed: None,
+            believed_hold: None,
         }
     }
 
     /// A claim to a hold that was detached.
-    pub(crate) fn attaching(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> Claiming {
-        let mut claiming = Claiming::new(engine, claim, server_ttl_ms);
-        claiming.attaching = true;
-        claiming
+    pub(crate) fn attaching(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> UndoGuard {
+        let mut guard = UndoGuard::new(engine, claim, server_ttl_ms);
+        guard.attaching = true;
+        guard
     }
 
     /// An existing hold that is about to be released.
-    pub(crate) fn existing(engine: Arc<Engine>, hold: &Hold) -> Claiming {
-        let mut claiming = Claiming::new(engine, hold.claim.clone(), hold.longest_ms());
-        claiming.doubt = Some(hold.doubt);
-        claiming.stays_until = hold.terms.stays_until(hold.granted_at);
-        claiming.note();
-        claiming
+    pub(crate) fn existing(engine: Arc<Engine>, hold: &Hold) -> UndoGuard {
+        let mut guard = UndoGuard::new(engine, hold.claim.clone(), hold.longest_ttl_ms());
+        guard.uncertainty = Some(hold.uncertainty);
+        guard.stays_until = hold.terms.stays_until(hold.granted_at);
+        guard.note();
+        guard
     }
 
     /// Its holder counted it as held until now, and does not wait for the answer.
-    pub(crate) fn believed(mut self, hold: Arc<Hold>) -> Claiming {
-        self.believed = Some(hold);
+    pub(crate) fn believed_hold(mut self, hold: Arc<Hold>) -> UndoGuard {
+        self.believed_hold = Some(hold);
         self
     }
 
     /// The operation that releases it now.
-    pub(crate) fn giving_back(&self, now: Time) -> Op {
+    pub(crate) fn release_op(&self, now: Time) -> Op {
         release_op(now, self.claim.clone(), self.stays_until)
     }
 
@@ -88,13 +88,13 @@ impl Claiming {
 
     /// Tells the engine whether something may have to be undone: a client that closes waits for it.
     fn note(&mut self) {
-        let owing = self.doubt.is_some() || self.sending_on.is_some();
-        if owing && !self.noted {
-            self.engine.unsettled();
-        } else if !owing && self.noted {
-            self.engine.settled();
+        let outstanding = self.uncertainty.is_some() || self.sending_on.is_some();
+        if outstanding && !self.noted {
+            self.engine.claim_began();
+        } else if !outstanding && self.noted {
+            self.engine.claim_ended();
         }
-        self.noted = owing;
+        self.noted = outstanding;
     }
 
     /// The request was answered, or failed.
@@ -102,46 +102,46 @@ impl Claiming {
         self.sending_on = None;
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { .. } | Reply::Unconfirmed(_)) => {
-                self.doubt = Some(self.doubt.unwrap_or(Uncertainty::Confirmed));
+                self.uncertainty = Some(self.uncertainty.unwrap_or(Uncertainty::Confirmed));
             }
             // no majority of several nodes: some may have granted it all the same
             Outcome::Applied(Reply::Split { may_still_arrive, .. }) => {
-                self.quiet = self.doubt.is_none() && !self.attaching;
-                let doubt = if *may_still_arrive { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
-                self.doubt = Some(self.doubt.unwrap_or(doubt));
+                self.silent = self.uncertainty.is_none() && !self.attaching;
+                let uncertainty = if *may_still_arrive { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
+                self.uncertainty = Some(self.uncertainty.unwrap_or(uncertainty));
             }
             // refused: this request took nothing
             Outcome::Applied(_) | Outcome::NotApplied(_) => {}
-            Outcome::Indeterminate(_) => self.doubt = Some(Uncertainty::MayStillArrive),
+            Outcome::Indeterminate(_) => self.uncertainty = Some(Uncertainty::MayStillArrive),
         }
         self.note();
     }
 
     /// Whether surely nothing of it is on the server or in flight.
     pub(crate) fn is_clean(&self) -> bool {
-        self.doubt.is_none() && self.sending_on.is_none()
+        self.uncertainty.is_none() && self.sending_on.is_none()
     }
 
     /// It became a lease, or was released: nothing has to be undone any more. Returns which requests may still arrive.
     pub(crate) fn settle(&mut self) -> Uncertainty {
         self.sending_on = None;
-        let doubt = self.doubt.take();
+        let uncertainty = self.uncertainty.take();
         self.note();
-        doubt.unwrap_or(Uncertainty::Confirmed)
+        uncertainty.unwrap_or(Uncertainty::Confirmed)
     }
 
     /// It was released, except on these nodes.
-    pub(crate) fn settle_but(&mut self, owed: NodeSet, may_still_arrive: bool) {
+    pub(crate) fn settle_except(&mut self, owed: NodeSet, may_still_arrive: bool) {
         self.sending_on = None;
-        self.doubt = Some(if may_still_arrive { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed });
+        self.uncertainty = Some(if may_still_arrive { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed });
         self.nodes = owed;
         self.note();
     }
 
-    fn owed(&self) -> Option<Uncertainty> {
-        match (self.doubt, self.sending_on) {
+    fn outstanding(&self) -> Option<Uncertainty> {
+        match (self.uncertainty, self.sending_on) {
             (None, None) => None,
-            (Some(doubt), None) => Some(doubt),
+            (Some(uncertainty), None) => Some(uncertainty),
             // the ordered connection is still the one it was sent on: an undo on the same one cannot overtake it
             (None | Some(Uncertainty::Confirmed), Some(connection))
                 if connection != 0 && self.engine.store.connection() == connection =>
@@ -153,19 +153,19 @@ impl Claiming {
     }
 }
 
-impl Drop for Claiming {
+impl Drop for UndoGuard {
     fn drop(&mut self) {
         // the usual case, a settled claim, takes no lock
-        if (self.doubt.is_none() && self.sending_on.is_none()) || !self.engine.is_here() {
+        if (self.uncertainty.is_none() && self.sending_on.is_none()) || !self.engine.is_here() {
             return;
         }
-        if let Some(doubt) = self.owed() {
-            let duty = PendingUndo::new(self.claim.clone(), self.server_ttl, doubt);
-            let duty = PendingUndo { nodes: self.nodes, quiet: self.quiet, stays_until: self.stays_until, ..duty };
-            self.engine.take_duty(duty, self.believed.take());
+        if let Some(uncertainty) = self.outstanding() {
+            let undo = PendingUndo::new(self.claim.clone(), self.server_ttl, uncertainty);
+            let undo = PendingUndo { nodes: self.nodes, quiet: self.silent, stays_until: self.stays_until, ..undo };
+            self.engine.take_undo(undo, self.believed_hold.take());
         }
         if self.noted {
-            self.engine.settled();
+            self.engine.claim_ended();
         }
     }
 }

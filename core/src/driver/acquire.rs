@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::claiming::Claiming;
 use super::engine::Engine;
 use super::failures::{cancelled, closed, failed};
-use super::gauge::Gauge;
-use super::giving;
+use super::gauge::WaitGauge;
 use super::hold::Hold;
-use super::lanes::Seat;
+use super::lock_spec::LockSpec;
+use super::metrics::count;
+use super::release;
 use super::sleep_until;
-use super::tally::count;
+use super::undo_guard::UndoGuard;
+use super::wait_queues::QueuePosition;
 use crate::Error;
-use crate::lock::Description;
 use crate::machine::{
     Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Step, Time, Verdict,
 };
@@ -32,56 +32,56 @@ const LONG_WAIT: Duration = Duration::from_secs(10);
 /// One acquire under way. Dropping it at any point leaves nothing held.
 pub(crate) struct Acquiring {
     engine: Arc<Engine>,
-    lock: Description,
+    lock: LockSpec,
     machine: Acquire,
     jitter: Jitter,
-    claiming: Option<Claiming>,
-    seat: Option<Seat>,
-    hearing: Option<watch::Receiver<SubscriptionState>>,
+    undo_guard: Option<UndoGuard>,
+    position: Option<QueuePosition>,
+    subscription: Option<watch::Receiver<SubscriptionState>>,
     /// How much had been heard at the last attempt.
-    heard: Option<u64>,
+    seen_generation: Option<u64>,
     info: Option<Arc<str>>,
     started: Time,
     /// Whether it was said that it waits.
-    long: bool,
+    long_wait_logged: bool,
     /// Counted as cancelled if it is dropped before it has ended.
-    gauge: Gauge,
+    gauge: WaitGauge,
 }
 
 impl Acquiring {
-    pub(crate) fn new(engine: Arc<Engine>, lock: &Description, wait: Option<Duration>) -> Acquiring {
+    pub(crate) fn new(engine: Arc<Engine>, lock: &LockSpec, wait: Option<Duration>) -> Acquiring {
         let now = clock::now();
-        let patience = AcquireLimits {
+        let limits = AcquireLimits {
             wait,
             connect_timeout: engine.options.connect_timeout,
             request_timeout: engine.options.request_timeout,
             unreachable_limit: engine.options.unreachable_limit,
         };
         let lock = lock.bounded();
-        let mut machine = Acquire::new((*lock.terms).clone(), patience, now);
-        let seat = (!machine.is_try()).then(|| Seat::take(engine.clone(), lock.kind, &lock.key));
-        if seat.as_ref().is_some_and(Seat::yields) {
+        let mut machine = Acquire::new((*lock.terms).clone(), limits, now);
+        let position = (!machine.is_try()).then(|| QueuePosition::join(engine.clone(), lock.kind, &lock.key));
+        if position.as_ref().is_some_and(QueuePosition::yields) {
             machine.yield_first(now);
         }
         Acquiring {
             lock,
             machine,
             jitter: engine.jitter(),
-            claiming: None,
-            seat,
-            hearing: None,
-            heard: None,
+            undo_guard: None,
+            position,
+            subscription: None,
+            seen_generation: None,
             info: None,
             started: now,
-            long: false,
-            gauge: Gauge { engine: engine.clone(), ended: false, waiting: false },
+            long_wait_logged: false,
+            gauge: WaitGauge { engine: engine.clone(), ended: false, waiting: false },
             engine,
         }
     }
 
     /// To the end, on the runtime.
     pub(crate) async fn run(&mut self) -> Result<Arc<Hold>, Error> {
-        if let Some(verdict) = self.stand_in_line().await {
+        if let Some(verdict) = self.wait_for_turn().await {
             return self.finish(verdict);
         }
         loop {
@@ -104,12 +104,12 @@ impl Acquiring {
 
     /// As far as the calling thread can take it: until the end, or until it has to wait for something that it cannot hear
     /// itself.
-    pub(crate) fn run_on_thread(&mut self, interrupt: &dyn Interrupt) -> Option<Result<Arc<Hold>, Error>> {
-        if self.seat.as_ref().is_some_and(|seat| !seat.is_head()) {
+    pub(crate) fn run_blocking(&mut self, interrupt: &dyn Interrupt) -> Option<Result<Arc<Hold>, Error>> {
+        if self.position.as_ref().is_some_and(|position| !position.is_head()) {
             return None;
         }
         self.become_head();
-        let mut lookout: Option<Box<dyn BlockingSubscription>> = None;
+        let mut subscription: Option<Box<dyn BlockingSubscription>> = None;
         loop {
             match self.machine.next(clock::now()) {
                 Step::Attempt { until } => {
@@ -117,21 +117,22 @@ impl Acquiring {
                         Ok(op) => op,
                         Err(error) => return Some(Err(error)),
                     };
-                    if let Some(claiming) = &mut self.claiming {
-                        claiming.sending(0);
+                    if let Some(undo_guard) = &mut self.undo_guard {
+                        undo_guard.sending(0);
                     }
                     let answer = self.engine.store.call_blocking(&op, until, interrupt);
                     self.engine.observe_clock(&answer);
                     self.answered(&answer);
-                    if !matches!(answer.outcome, Outcome::Applied(_)) && lookout.take().is_some() {
+                    if !matches!(answer.outcome, Outcome::Applied(_)) && subscription.take().is_some() {
                         // a server that is away says nothing either
                         self.machine.watch_lost();
                     }
                 }
-                Step::Watch { until } if self.hearing.is_none() => {
+                Step::Watch { until } if self.subscription.is_none() => {
                     self.note_waiting();
-                    lookout = self.engine.store.subscribe_blocking(self.lock.kind, &self.lock.key, until, interrupt);
-                    lookout.as_ref()?;
+                    subscription =
+                        self.engine.store.subscribe_blocking(self.lock.kind, &self.lock.key, until, interrupt);
+                    subscription.as_ref()?;
                     self.machine.watch_confirmed();
                 }
                 Step::Watch { .. } => return None,
@@ -139,20 +140,20 @@ impl Acquiring {
                     thread::park_timeout(until.since(clock::now()));
                 }
                 Step::Sleep { until } => {
-                    let Some(ear) = &mut lookout else { return None };
-                    self.expect_rivals();
+                    let Some(subscription) = &mut subscription else { return None };
+                    self.set_herd_backoff();
                     let answering = self.machine.is_answering();
-                    let pause = if answering { until } else { self.machine.absent_until().min(until) };
+                    let pause = if answering { until } else { self.machine.away_until().min(until) };
                     let pause = pause.since(clock::now());
                     if !pause.is_zero() {
                         thread::park_timeout(pause);
                         if answering {
                             // the attempt that follows answers this too
-                            ear.drain();
+                            subscription.drain();
                         }
                         continue;
                     }
-                    match ear.recv(until, interrupt) {
+                    match subscription.recv(until, interrupt) {
                         Notification::Message => self.machine.hint(clock::now(), &mut self.jitter),
                         Notification::TimedOut => {}
                         Notification::Lost => {
@@ -178,13 +179,13 @@ impl Acquiring {
     }
 
     fn become_head(&mut self) {
-        let Some(seat) = &self.seat else { return };
-        let (spacing, away_since, heard) = seat.inheritance();
-        self.machine.keep(spacing);
-        self.machine.away_since(away_since);
-        if let Some(mut hearing) = seat.hearing() {
+        let Some(position) = &self.position else { return };
+        let (spacing, away_since, heard) = position.inheritance();
+        self.machine.set_spacing(spacing);
+        self.machine.set_unreachable_since(away_since);
+        if let Some(mut subscription) = position.subscription_state() {
             // the line has been listening all along: a refusal may be slept on
-            let now = *hearing.borrow_and_update();
+            let now = *subscription.borrow_and_update();
             if now.subscribed {
                 self.machine.watch_confirmed();
             }
@@ -192,61 +193,61 @@ impl Acquiring {
                 // said since the head before asked, and answered by nobody yet
                 self.machine.hint(clock::now(), &mut self.jitter);
             }
-            self.hearing = Some(hearing);
+            self.subscription = Some(subscription);
         }
     }
 
-    async fn stand_in_line(&mut self) -> Option<Verdict> {
+    async fn wait_for_turn(&mut self) -> Option<Verdict> {
         loop {
-            match &self.seat {
+            match &self.position {
                 None => return None,
-                Some(seat) if seat.is_head() => {
+                Some(position) if position.is_head() => {
                     self.become_head();
                     return None;
                 }
                 Some(_) => {}
             }
             self.note_waiting();
-            let Some(seat) = &self.seat else { return None };
+            let Some(position) = &self.position else { return None };
             let mut over = Box::pin(sleep_until(self.machine.gives_up_at()));
             let out_of_patience = tokio::select! {
-                () = seat.nudged() => false,
+                () = position.notified() => false,
                 () = &mut over => true,
             };
             if self.engine.is_closed() {
                 return Some(Verdict::Failed(closed()));
             }
-            if out_of_patience && let Step::Done(verdict) = self.machine.out_of_patience() {
+            if out_of_patience && let Step::Done(verdict) = self.machine.give_up_waiting() {
                 return Some(verdict);
             }
         }
     }
 
-    fn expect_rivals(&mut self) {
-        if let Some(seat) = &self.seat {
-            self.machine.expect(seat.rivalry());
+    fn set_herd_backoff(&mut self) {
+        if let Some(position) = &self.position {
+            self.machine.set_herd_backoff(position.herd_backoff());
         }
     }
 
     fn note_waiting(&mut self) {
         if !self.gauge.waiting {
             self.gauge.waiting = true;
-            count(&self.engine.tally.waiting);
+            count(&self.engine.metrics.waiting);
         }
     }
 
     /// The request with the present token, made fresh if the last one is dead.
     fn prepare(&mut self) -> Result<Op, Error> {
         let ttl_ms = self.lock.terms.server_ttl_ms(self.lock.terms.ttl);
-        if self.engine.options.inspectable && self.claiming.as_ref().is_some_and(Claiming::is_clean) {
+        if self.engine.options.inspectable && self.undo_guard.as_ref().is_some_and(UndoGuard::is_clean) {
             // refused before: a new token tells inspectors when this attempt began, not when the wait did
-            self.claiming = None;
+            self.undo_guard = None;
         }
-        let claim = if let Some(claiming) = &self.claiming {
-            claiming.claim().clone()
+        let claim = if let Some(undo_guard) = &self.undo_guard {
+            undo_guard.claim().clone()
         } else {
             let claim = self.fresh_claim().map_err(|error| error.on(&self.lock.name))?;
-            self.claiming = Some(Claiming::new(self.engine.clone(), claim.clone(), ttl_ms));
+            self.undo_guard = Some(UndoGuard::new(self.engine.clone(), claim.clone(), ttl_ms));
             claim
         };
         let fence_ttl_ms = self.lock.fencing.then(|| naming::fence_ttl_ms(ttl_ms));
@@ -261,13 +262,13 @@ impl Acquiring {
 
     async fn attempt(&mut self, until: Time) -> Result<(), Error> {
         let op = self.prepare()?;
-        if let Some(hearing) = &mut self.hearing {
+        if let Some(subscription) = &mut self.subscription {
             // what was heard before this attempt is answered by it
-            self.heard = Some(hearing.borrow_and_update().generation);
+            self.seen_generation = Some(subscription.borrow_and_update().generation);
         }
         let connection = self.engine.store.connection();
-        if let Some(claiming) = &mut self.claiming {
-            claiming.sending(connection);
+        if let Some(undo_guard) = &mut self.undo_guard {
+            undo_guard.sending(connection);
         }
         let answer = self.engine.store.call(op, until).await;
         self.engine.observe_clock(&answer);
@@ -276,37 +277,37 @@ impl Acquiring {
     }
 
     fn answered(&mut self, answer: &Answer) {
-        if let Some(claiming) = &mut self.claiming {
-            claiming.answered(answer);
+        if let Some(undo_guard) = &mut self.undo_guard {
+            undo_guard.answered(answer);
         }
         let now = clock::now();
         if self.machine.answered(now, answer, &mut self.jitter) == Token::Retire {
             // too late to be believed: its key goes to the janitor, the next attempt has a token of its own
-            self.claiming = None;
+            self.undo_guard = None;
         }
-        if self.gauge.waiting && !self.long && now.since(self.started) >= LONG_WAIT {
-            self.long = true;
+        if self.gauge.waiting && !self.long_wait_logged && now.since(self.started) >= LONG_WAIT {
+            self.long_wait_logged = true;
             let (lock, waited) = (self.lock.name.escape_ascii(), now.since(self.started));
             let why = answer.outcome.failure().map_or("somebody else has it", |failure| &failure.detail);
             tracing::info!(%lock, ?waited, why, "onelock: still waiting for a lock");
         }
-        if let Some(seat) = &mut self.seat {
-            seat.leave_word(self.machine.spacing(), self.machine.is_away_since(), self.heard);
+        if let Some(position) = &mut self.position {
+            position.set_handover(self.machine.spacing(), self.machine.unreachable_since(), self.seen_generation);
             if self.gauge.waiting {
-                seat.note_rivalry(self.machine.rivalry());
+                position.set_herd_backoff(self.machine.herd_backoff());
             }
         }
     }
 
     async fn watch(&mut self, until: Time) {
         self.note_waiting();
-        let Some(seat) = &self.seat else {
+        let Some(position) = &self.position else {
             self.machine.watch_failed();
             return;
         };
-        let mut hearing = seat.subscribe(&**self.engine.store);
+        let mut subscription = position.subscribe(&**self.engine.store);
         let ready = async {
-            hearing.wait_for(|heard| heard.subscribed || heard.refused).await.is_ok_and(|heard| heard.subscribed)
+            subscription.wait_for(|heard| heard.subscribed || heard.refused).await.is_ok_and(|heard| heard.subscribed)
         };
         let confirmed = tokio::select! {
             confirmed = ready => confirmed,
@@ -317,19 +318,19 @@ impl Acquiring {
         } else {
             self.machine.watch_failed();
         }
-        self.hearing = Some(hearing);
+        self.subscription = Some(subscription);
     }
 
     async fn sleep(&mut self, until: Time) {
         self.note_waiting();
-        self.expect_rivals();
+        self.set_herd_backoff();
         let closing = self.engine.closing.notified();
         if self.engine.is_closed() {
             return;
         }
         let heard = async {
-            let alive = match &mut self.hearing {
-                Some(hearing) => hearing.changed().await.is_ok(),
+            let alive = match &mut self.subscription {
+                Some(subscription) => subscription.changed().await.is_ok(),
                 None => false,
             };
             if !alive {
@@ -349,7 +350,7 @@ impl Acquiring {
         if let Verdict::Granted { deadline, .. } = &verdict
             && !self.machine.is_worth_handing_out(now, *deadline)
         {
-            self.claiming = None;
+            self.undo_guard = None;
             self.machine.too_late(now, &mut self.jitter);
             return None;
         }
@@ -359,41 +360,41 @@ impl Acquiring {
     fn finish(&mut self, verdict: Verdict) -> Result<Arc<Hold>, Error> {
         self.gauge.ended = true;
         // what is still owed goes to the janitor when `claiming` is dropped; a closed client grants nothing
-        let (deadline, fence, mut claiming) = match (verdict, self.claiming.take()) {
-            (Verdict::Granted { deadline, fence }, Some(claiming)) if !self.engine.is_closed() => {
-                (deadline, fence, claiming)
+        let (deadline, fence, mut undo_guard) = match (verdict, self.undo_guard.take()) {
+            (Verdict::Granted { deadline, fence }, Some(undo_guard)) if !self.engine.is_closed() => {
+                (deadline, fence, undo_guard)
             }
             (Verdict::Granted { .. }, _) => return Err(self.fail(&closed())),
             (Verdict::Failed(failure), _) => return Err(self.fail(&failure)),
         };
         let now = clock::now();
-        let claim = claiming.claim().clone();
-        let doubt = claiming.settle();
+        let claim = undo_guard.claim().clone();
+        let uncertainty = undo_guard.settle();
         let hold = Arc::new(Hold::new(
             self.engine.new_lease_id(),
             claim,
             self.lock.terms.clone(),
             fence,
             now,
-            doubt,
+            uncertainty,
             self.lock.owner.clone(),
         ));
-        hold.cell.grant(deadline);
+        hold.lease.grant(deadline);
         self.lock.listen(&hold);
         self.engine.arm(&hold);
         if self.engine.is_closed() {
             // closed since the last look: `close` may have missed it
-            giving::give_up(&self.engine, &hold);
+            release::release_in_background(&self.engine, &hold);
             return Err(self.fail(&closed()));
         }
         if self.gauge.waiting
-            && let Some(seat) = &self.seat
+            && let Some(position) = &self.position
         {
-            seat.got_after_waiting();
+            position.got_after_waiting();
         }
-        self.engine.tally.wait.record(now.since(self.started));
-        count(&self.engine.tally.acquired);
-        if self.long {
+        self.engine.metrics.wait.record(now.since(self.started));
+        count(&self.engine.metrics.acquired);
+        if self.long_wait_logged {
             let waited = now.since(self.started);
             tracing::info!(lock = %self.lock.name.escape_ascii(), ?waited, "onelock: lock acquired after a long wait");
         }
@@ -402,14 +403,14 @@ impl Acquiring {
     }
 
     fn fail(&self, failure: &Failure) -> Error {
-        self.engine.tally.failed(failure.kind);
+        self.engine.metrics.failed(failure.kind);
         tracing::debug!(lock = %self.lock.name.escape_ascii(), cause = %failure.detail, "lock not acquired");
         failed(&self.engine, if self.machine.is_try() { "try_acquire" } else { "acquire" }, &self.lock.name, failure)
     }
 }
 
 /// A claim with a token of its own, and the text for inspection that the hash of a reentrant lock carries.
-pub(crate) fn fresh_claim(engine: &Engine, lock: &Description) -> Result<(Claim, Option<Arc<str>>), Error> {
+pub(crate) fn fresh_claim(engine: &Engine, lock: &LockSpec) -> Result<(Claim, Option<Arc<str>>), Error> {
     let random = random()?;
     let options = &engine.options;
     let owner = options.inspectable.then(|| OwnerInfo {

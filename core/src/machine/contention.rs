@@ -11,14 +11,14 @@ use crate::machine::{Jitter, Outcome, Reply, Time};
 
 /// What one client expects of the race for one lock. Starts without rivals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rivalry(u8);
+pub struct HerdBackoff(u8);
 
 /// A step up after each race lost, two down after each one won: in balance about three go at once.
 const STEPS_TO_HALVE: u8 = 2;
 /// Somebody goes at once every 64th time at least.
 const MOST: u8 = 6 * STEPS_TO_HALVE;
 /// Who does not go at once asks this much later, at least and at most.
-const STEP_BACK: (Duration, Duration) = (Duration::from_micros(400), Duration::from_micros(1200));
+const RETRY_DELAY: (Duration, Duration) = (Duration::from_micros(400), Duration::from_micros(1200));
 /// From this step on there are many: who loses then stays away from the next races,
 const MANY: u8 = 3 * STEPS_TO_HALVE;
 /// for so long at least and at most.
@@ -32,10 +32,10 @@ pub const RETAKEN_MAX: u8 = 4;
 /// It leaves the lock to them for so long: they hear of the release and ask.
 pub const YIELD: Duration = Duration::from_micros(300);
 
-impl Rivalry {
+impl HerdBackoff {
     /// What was kept as a number.
-    pub fn from_steps(steps: u8) -> Rivalry {
-        Rivalry(steps.min(MOST))
+    pub fn from_steps(steps: u8) -> HerdBackoff {
+        HerdBackoff(steps.min(MOST))
     }
 
     /// As a number, to be kept.
@@ -44,11 +44,11 @@ impl Rivalry {
     }
 
     /// How long to leave the lock to others that has just become free; mostly not at all.
-    pub fn step_back(self, jitter: &mut Jitter) -> Duration {
+    pub fn delay(self, jitter: &mut Jitter) -> Duration {
         if jitter.below(1 << (self.0 / STEPS_TO_HALVE)) == 0 {
             Duration::ZERO
         } else {
-            jitter.between(STEP_BACK.0, STEP_BACK.1)
+            jitter.between(RETRY_DELAY.0, RETRY_DELAY.1)
         }
     }
 
@@ -70,51 +70,51 @@ impl Rivalry {
 
 /// One acquire's part in the races for its lock.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Race {
-    pub(crate) rivalry: Rivalry,
-    part: Part,
+pub(crate) struct WakeRace {
+    pub(crate) backoff: HerdBackoff,
+    entry: RaceEntry,
     /// Until then it stays away.
-    pub(crate) absent_until: Time,
+    pub(crate) away_until: Time,
     /// How many it has lost.
     lost: u16,
 }
 
 /// What the next attempt is in answer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Part {
+enum RaceEntry {
     /// No message.
     #[default]
     None,
-    AtOnce,
-    SteppedBack,
+    Immediate,
+    Delayed,
 }
 
-impl Race {
+impl WakeRace {
     /// A message came to who sleeps until `until`: when to ask instead.
     pub(crate) fn begin(&mut self, now: Time, until: Time, jitter: &mut Jitter) -> Time {
-        if now < self.absent_until {
+        if now < self.away_until {
             // asks when it comes back: perhaps all were away
-            self.part = Part::SteppedBack;
-            return until.min(self.absent_until);
+            self.entry = RaceEntry::Delayed;
+            return until.min(self.away_until);
         }
-        let step_back = if self.lost >= LOST_MAX { Duration::ZERO } else { self.rivalry.step_back(jitter) };
-        self.part = if step_back.is_zero() { Part::AtOnce } else { Part::SteppedBack };
+        let step_back = if self.lost >= LOST_MAX { Duration::ZERO } else { self.backoff.delay(jitter) };
+        self.entry = if step_back.is_zero() { RaceEntry::Immediate } else { RaceEntry::Delayed };
         until.min(now + step_back)
     }
 
     /// The attempt that followed was answered.
     pub(crate) fn answered(&mut self, now: Time, outcome: &Outcome<Reply>, jitter: &mut Jitter) {
-        let part = std::mem::take(&mut self.part);
+        let part = std::mem::take(&mut self.entry);
         match outcome {
-            Outcome::Applied(Reply::Granted { .. }) if part != Part::None => self.rivalry.won(),
+            Outcome::Applied(Reply::Granted { .. }) if part != RaceEntry::None => self.backoff.won(),
             Outcome::Applied(Reply::Denied { .. } | Reply::Split { .. }) => {
-                if part == Part::AtOnce {
-                    self.rivalry.lost();
+                if part == RaceEntry::Immediate {
+                    self.backoff.lost();
                 }
-                if part != Part::None {
+                if part != RaceEntry::None {
                     self.lost = self.lost.saturating_add(1);
                 }
-                self.absent_until = if self.lost >= LOST_MAX { now } else { now + self.rivalry.absence(jitter) };
+                self.away_until = if self.lost >= LOST_MAX { now } else { now + self.backoff.absence(jitter) };
             }
             _ => {}
         }
@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn who_has_no_rivals_never_steps_back() {
         let mut jitter = Jitter::new(1);
-        let mut rivalry = Rivalry::default();
+        let mut rivalry = HerdBackoff::default();
         for _ in 0..1000 {
-            assert_eq!(rivalry.step_back(&mut jitter), Duration::ZERO);
+            assert_eq!(rivalry.delay(&mut jitter), Duration::ZERO);
             rivalry.won();
         }
     }
@@ -138,18 +138,18 @@ mod tests {
     #[test]
     fn an_acquire_that_lost_many_races_goes_at_once() {
         let mut jitter = Jitter::new(3);
-        let mut race = Race { rivalry: Rivalry::from_steps(MOST), ..Race::default() };
+        let mut race = WakeRace { backoff: HerdBackoff::from_steps(MOST), ..WakeRace::default() };
         let refused = Outcome::Applied(Reply::Denied { ttl_left_ms: Some(1000), announces: true });
         let mut now = Time::from_millis(1000);
         let mut late = 0;
         for _ in 0..LOST_MAX {
-            now = now.max(race.absent_until);
+            now = now.max(race.away_until);
             late += u16::from(race.begin(now, Time::MAX, &mut jitter) > now);
             race.answered(now, &refused, &mut jitter);
         }
         assert!(late >= LOST_MAX / 2, "{late} of {LOST_MAX} stepped back");
         for _ in 0..100 {
-            assert!(race.absent_until <= now, "it listens");
+            assert!(race.away_until <= now, "it listens");
             assert_eq!(race.begin(now, Time::MAX, &mut jitter), now);
             race.answered(now, &refused, &mut jitter);
         }
@@ -158,11 +158,11 @@ mod tests {
     #[test]
     fn a_crowd_thins_out_and_one_who_is_left_is_quick_again() {
         let mut jitter = Jitter::new(7);
-        let mut crowd = [Rivalry::default(); 32];
+        let mut crowd = [HerdBackoff::default(); 32];
         let (mut at_once, mut nobody) = (0, 0);
         for race in 0..2000 {
-            let waits: Vec<Duration> = crowd.iter().map(|rivalry| rivalry.step_back(&mut jitter)).collect();
-            assert!(waits.iter().all(|wait| *wait <= STEP_BACK.1));
+            let waits: Vec<Duration> = crowd.iter().map(|rivalry| rivalry.delay(&mut jitter)).collect();
+            assert!(waits.iter().all(|wait| *wait <= RETRY_DELAY.1));
             let going: Vec<usize> = (0..crowd.len()).filter(|index| waits[*index].is_zero()).collect();
             let first = jitter.below(going.len() as u64) as usize;
             for (place, index) in going.iter().enumerate() {
@@ -180,10 +180,10 @@ mod tests {
         assert!((1500..5000).contains(&at_once), "{at_once} went at once in 1000 races");
         assert!(nobody < 200, "nobody went at once in {nobody} of 1000 races");
 
-        let mut last = Rivalry::from_steps(u8::MAX);
+        let mut last = HerdBackoff::from_steps(u8::MAX);
         for _ in 0..MOST / STEPS_TO_HALVE {
             last.won();
         }
-        assert_eq!(last, Rivalry::default());
+        assert_eq!(last, HerdBackoff::default());
     }
 }

@@ -14,13 +14,13 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Sets the server's count of this hold to the registry's, as long as it is held.
-pub(crate) fn recount(engine: &Arc<Engine>, hold: &Arc<Hold>) {
+pub(crate) fn sync_count(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     let Some(owner) = hold.owner.clone() else { return };
     if engine.is_closed() || !hold.begin_recount() {
         return;
     }
     let (worker, hold) = (engine.clone(), hold.clone());
-    engine.runtime.spawn(async move { agree(&worker, &hold, &owner).await });
+    engine.runtime.spawn(async move { sync_until_equal(&worker, &hold, &owner).await });
 }
 
 /// The registry's count; `None` while a call of the owner is in progress, which tells the server itself.
@@ -28,9 +28,9 @@ fn settled_count(engine: &Engine, hold: &Hold, owner: &Owner) -> Option<u64> {
     lock(&engine.registry).settled_count(hold.key(), owner, hold.id)
 }
 
-async fn agree(engine: &Engine, hold: &Hold, owner: &Owner) {
+async fn sync_until_equal(engine: &Engine, hold: &Hold, owner: &Owner) {
     let mut pause = PAUSE_MIN;
-    while hold.cell.is_held(clock::now()) && !engine.is_closed() {
+    while hold.lease.is_held(clock::now()) && !engine.is_closed() {
         let Some(count) = settled_count(engine, hold, owner) else {
             sleep_until(clock::now() + PAUSE_MIN).await;
             continue;

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::claiming::Claiming;
 use super::engine::Engine;
-use super::entering::{Way, way};
-use super::reentering::Reentering;
+use super::enter::{EntryPath, entry_path};
+use super::lock_spec::LockSpec;
+use super::reentry::Reentry;
 use super::sleep_until;
-use crate::lock::Description;
+use super::undo_guard::UndoGuard;
 use crate::machine::{Answer, Claim, Kind, Op, Outcome, Owner, Reply, Time};
 use crate::sys::clock;
 use crate::{Client, ErrorKind, Release};
@@ -29,11 +29,11 @@ fn claim() -> Claim {
 }
 
 /// Somebody of the same owner is in the middle of a re-entry.
-fn busy(client: &Client, owner: &Owner) -> Reentering {
-    let mut what = Description::new(client.options(), Kind::Reentrant, b"a");
+fn busy(client: &Client, owner: &Owner) -> Reentry {
+    let mut what = LockSpec::new(client.options(), Kind::Reentrant, b"a");
     what.owner = Some(owner.clone());
-    match way(&client.engine().unwrap(), &what) {
-        Ok(Way::Again(reentering)) => *reentering,
+    match entry_path(&client.engine().unwrap(), &what) {
+        Ok(EntryPath::Again(reentering)) => *reentering,
         _ => panic!("no re-entry"),
     }
 }
@@ -43,7 +43,7 @@ async fn close_waits_for_a_request_under_way_and_undoes_it() {
     let client = Client::connect("memory://under-way").await.unwrap();
     let other = Client::connect("memory://under-way").await.unwrap();
     let engine = client.engine().unwrap();
-    let mut claiming = Claiming::new(engine.clone(), claim(), 60_000);
+    let mut claiming = UndoGuard::new(engine.clone(), claim(), 60_000);
     claiming.sending(engine.store.connection());
     let op = Op::Acquire { claim: claim(), ttl_ms: 60_000, fence_ttl_ms: None, info: None };
     engine.store.call(op, Time::MAX).await;
@@ -62,7 +62,7 @@ async fn close_waits_for_a_request_under_way_and_undoes_it() {
 async fn a_claim_that_owes_nothing_keeps_no_client_from_closing() {
     let client = Client::builder().close_timeout(Duration::from_secs(60)).connect("memory://").await.unwrap();
     let engine = client.engine().unwrap();
-    let mut refused = Claiming::new(engine.clone(), claim(), 60_000);
+    let mut refused = UndoGuard::new(engine.clone(), claim(), 60_000);
     refused.sending(1);
     let denied = Reply::Denied { ttl_left_ms: None, announces: true };
     let at = clock::now();
@@ -107,10 +107,10 @@ async fn a_release_does_not_wait_for_a_busy_owner_for_ever() {
 async fn clean_up_goes_on_for_as_long_as_an_extended_key_may_live() {
     let client = Client::connect("memory://").await.unwrap();
     let lease = client.lock("a").ttl(Duration::from_secs(5)).acquire().await.unwrap();
-    assert_eq!(lease.handle.hold.longest_ms(), 5000);
+    assert_eq!(lease.handle.hold.longest_ttl_ms(), 5000);
     lease.extend(Duration::from_secs(60)).await.unwrap();
     lease.extend(Duration::from_secs(30)).await.unwrap();
-    assert_eq!(lease.handle.hold.longest_ms(), 60_000);
+    assert_eq!(lease.handle.hold.longest_ttl_ms(), 60_000);
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +174,7 @@ async fn an_owner_who_holds_does_not_attach_and_whoever_waited_for_an_attach_tha
 async fn a_second_close_waits_for_the_first() {
     let client = Client::builder().close_timeout(Duration::from_secs(60)).connect("memory://").await.unwrap();
     let engine = client.engine().unwrap();
-    let mut claiming = Claiming::new(engine.clone(), claim(), 60_000);
+    let mut claiming = UndoGuard::new(engine.clone(), claim(), 60_000);
     claiming.sending(engine.store.connection());
     let close = || {
         let client = client.clone();

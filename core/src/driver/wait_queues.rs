@@ -8,43 +8,43 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
 
 use super::engine::Engine;
-use crate::machine::{Claim, Key, Kind, RETAKEN_MAX, Rivalry, Spacing, Time, WaitQueue, WaiterId};
+use crate::machine::{Claim, HerdBackoff, Key, Kind, RETAKEN_MAX, Spacing, Time, WaitQueue, WaiterId};
 use crate::store::{Store, Subscription, SubscriptionState};
 use crate::sys::lock;
 
 type Name = (Kind, Key);
 
 #[derive(Default)]
-struct Lane {
-    line: WaitQueue<Arc<Notify>>,
+struct LockQueue {
+    queue: WaitQueue<Arc<Notify>>,
     subscription: Option<Subscription>,
-    away_since: Option<Time>,
+    unreachable_since: Option<Time>,
     /// The generation of the subscription at the last attempt of the previous head.
-    heard: Option<u64>,
+    seen_generation: Option<u64>,
 }
 
 /// All wait queues of one client.
-pub(crate) struct Lanes {
-    by_lock: Mutex<HashMap<Name, Lane>>,
+pub(crate) struct WaitQueues {
+    by_lock: Mutex<HashMap<Name, LockQueue>>,
     /// The herd backoff of each lock. It outlives the queue; locks with the same hash share an entry, which costs one
     /// of them a short pause at worst.
-    rivalries: [AtomicU8; 256],
+    herd_backoffs: [AtomicU8; 256],
     /// How often in a row this client released a lock for which others waited, and got it again without having waited.
     /// Locks with the same hash share an entry, as above.
     retaken: [AtomicU8; 256],
 }
 
-impl Default for Lanes {
-    fn default() -> Lanes {
-        Lanes {
+impl Default for WaitQueues {
+    fn default() -> WaitQueues {
+        WaitQueues {
             by_lock: Mutex::default(),
-            rivalries: [const { AtomicU8::new(0) }; 256],
+            herd_backoffs: [const { AtomicU8::new(0) }; 256],
             retaken: [const { AtomicU8::new(0) }; 256],
         }
     }
 }
 
-impl Lanes {
+impl WaitQueues {
     /// How many locks have waiters. Zero at rest.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -53,15 +53,15 @@ impl Lanes {
 
     /// Wakes every waiter, so that it sees that the client was closed.
     pub(crate) fn wake_all(&self) {
-        for lane in lock(&self.by_lock).values() {
-            for waiter in lane.line.waiters() {
+        for queue in lock(&self.by_lock).values() {
+            for waiter in queue.queue.waiters() {
                 waiter.notify_one();
             }
         }
     }
 
-    fn rivalry(&self, name: &Name) -> &AtomicU8 {
-        &self.rivalries[place(name.0, &name.1)]
+    fn herd_backoff(&self, name: &Name) -> &AtomicU8 {
+        &self.herd_backoffs[place(name.0, &name.1)]
     }
 
     /// A lock was released for which others wait.
@@ -78,50 +78,50 @@ fn place(kind: Kind, key: &Key) -> usize {
 }
 
 /// One waiter's position in a queue. Dropping it leaves the queue and makes the next one the head.
-pub(crate) struct Seat {
+pub(crate) struct QueuePosition {
     engine: Arc<Engine>,
     name: Name,
-    ticket: WaiterId,
-    moved_up: Arc<Notify>,
+    waiter: WaiterId,
+    became_head: Arc<Notify>,
     /// The queue was empty: it is the head for good, and inherits nothing. The usual case takes no more locks.
     alone_at_first: bool,
-    word: Option<Word>,
+    handover: Option<Handover>,
 }
 
 /// What a head passes on to the next one.
 #[derive(Clone, Copy)]
-struct Word {
+struct Handover {
     spacing: Spacing,
     away_since: Option<Time>,
     heard: Option<u64>,
 }
 
-impl Seat {
+impl QueuePosition {
     /// Joins the queue of this lock.
-    pub(crate) fn take(engine: Arc<Engine>, kind: Kind, key: &Key) -> Seat {
+    pub(crate) fn join(engine: Arc<Engine>, kind: Kind, key: &Key) -> QueuePosition {
         let name = (kind, key.clone());
         let moved_up = Arc::new(Notify::new());
-        let (ticket, alone_at_first) = {
-            let mut lanes = lock(&engine.lanes.by_lock);
-            let line = &mut lanes.entry(name.clone()).or_default().line;
-            let alone = line.is_empty();
-            (line.join(moved_up.clone()), alone)
+        let (waiter, alone_at_first) = {
+            let mut queues = lock(&engine.wait_queues.by_lock);
+            let queue = &mut queues.entry(name.clone()).or_default().queue;
+            let alone = queue.is_empty();
+            (queue.join(moved_up.clone()), alone)
         };
-        Seat { engine, name, ticket, moved_up, alone_at_first, word: None }
+        QueuePosition { engine, name, waiter, became_head: moved_up, alone_at_first, handover: None }
     }
 
-    fn with<R>(&self, look: impl FnOnce(&mut Lane) -> R) -> Option<R> {
-        lock(&self.engine.lanes.by_lock).get_mut(&self.name).map(look)
+    fn with<R>(&self, look: impl FnOnce(&mut LockQueue) -> R) -> Option<R> {
+        lock(&self.engine.wait_queues.by_lock).get_mut(&self.name).map(look)
     }
 
     /// Whether this waiter is the head, which talks to the server.
     pub(crate) fn is_head(&self) -> bool {
-        self.alone_at_first || self.with(|lane| lane.line.is_head(self.ticket)).unwrap_or(true)
+        self.alone_at_first || self.with(|queue| queue.queue.is_head(self.waiter)).unwrap_or(true)
     }
 
     /// Waits for a reason to check whether it became the head (or the client was closed).
-    pub(crate) async fn nudged(&self) {
-        self.moved_up.notified().await;
+    pub(crate) async fn notified(&self) {
+        self.became_head.notified().await;
     }
 
     /// What the previous head passed on: the spacing to keep, since when the server has been unreachable, and the
@@ -130,22 +130,22 @@ impl Seat {
         if self.alone_at_first {
             return (Spacing::default(), None, None);
         }
-        self.with(|lane| (lane.line.spacing(), lane.away_since, lane.heard)).unwrap_or_default()
+        self.with(|queue| (queue.queue.spacing(), queue.unreachable_since, queue.seen_generation)).unwrap_or_default()
     }
 
     /// Stores what the next head gets when this position becomes free.
-    pub(crate) fn leave_word(&mut self, spacing: Spacing, away_since: Option<Time>, heard: Option<u64>) {
-        self.word = Some(Word { spacing, away_since, heard });
+    pub(crate) fn set_handover(&mut self, spacing: Spacing, away_since: Option<Time>, heard: Option<u64>) {
+        self.handover = Some(Handover { spacing, away_since, heard });
     }
 
     /// What this client knows of the contention for the lock.
-    pub(crate) fn rivalry(&self) -> Rivalry {
-        Rivalry::from_steps(self.engine.lanes.rivalry(&self.name).load(Ordering::Relaxed))
+    pub(crate) fn herd_backoff(&self) -> HerdBackoff {
+        HerdBackoff::from_steps(self.engine.wait_queues.herd_backoff(&self.name).load(Ordering::Relaxed))
     }
 
     /// Whether this acquire first leaves the lock to others, since this client took it [`RETAKEN_MAX`] times in a row.
     pub(crate) fn yields(&self) -> bool {
-        let retaken = &self.engine.lanes.retaken[place(self.name.0, &self.name.1)];
+        let retaken = &self.engine.wait_queues.retaken[place(self.name.0, &self.name.1)];
         let yields = self.alone_at_first && retaken.load(Ordering::Relaxed) >= RETAKEN_MAX;
         if yields {
             retaken.store(0, Ordering::Relaxed);
@@ -155,49 +155,49 @@ impl Seat {
 
     /// Somebody else had the lock meanwhile.
     pub(crate) fn got_after_waiting(&self) {
-        self.engine.lanes.retaken[place(self.name.0, &self.name.1)].store(0, Ordering::Relaxed);
+        self.engine.wait_queues.retaken[place(self.name.0, &self.name.1)].store(0, Ordering::Relaxed);
     }
 
     /// Stores what it has learned.
-    pub(crate) fn note_rivalry(&self, rivalry: Rivalry) {
-        self.engine.lanes.rivalry(&self.name).store(rivalry.steps(), Ordering::Relaxed);
+    pub(crate) fn set_herd_backoff(&self, rivalry: HerdBackoff) {
+        self.engine.wait_queues.herd_backoff(&self.name).store(rivalry.steps(), Ordering::Relaxed);
     }
 
     /// The queue's subscription if there is one already.
-    pub(crate) fn hearing(&self) -> Option<watch::Receiver<SubscriptionState>> {
-        self.with(|lane| lane.subscription.as_ref().map(|subscription| subscription.state.clone())).flatten()
+    pub(crate) fn subscription_state(&self) -> Option<watch::Receiver<SubscriptionState>> {
+        self.with(|queue| queue.subscription.as_ref().map(|subscription| subscription.state.clone())).flatten()
     }
 
     /// Subscribes, once for the whole queue. Only the head does.
     pub(crate) fn subscribe(&self, store: &dyn Store) -> watch::Receiver<SubscriptionState> {
-        if let Some(hearing) = self.hearing() {
-            return hearing;
+        if let Some(state) = self.subscription_state() {
+            return state;
         }
         let subscription = store.subscribe(self.name.0, &self.name.1);
-        let hearing = subscription.state.clone();
-        let replaced = self.with(|lane| lane.subscription.replace(subscription));
+        let state = subscription.state.clone();
+        let replaced = self.with(|queue| queue.subscription.replace(subscription));
         drop(replaced); // outside the lock: its guard unsubscribes
-        hearing
+        state
     }
 }
 
-impl Drop for Seat {
+impl Drop for QueuePosition {
     fn drop(&mut self) {
         if !self.engine.is_here() {
             return;
         }
-        let mut lanes = lock(&self.engine.lanes.by_lock);
-        let Some(lane) = lanes.get_mut(&self.name) else { return };
-        if let Some(word) = self.word {
-            lane.away_since = word.away_since;
-            lane.heard = word.heard;
-            lane.line.set_spacing(word.spacing);
+        let mut queues = lock(&self.engine.wait_queues.by_lock);
+        let Some(queue) = queues.get_mut(&self.name) else { return };
+        if let Some(handover) = self.handover {
+            queue.unreachable_since = handover.away_since;
+            queue.seen_generation = handover.heard;
+            queue.queue.set_spacing(handover.spacing);
         }
-        if let Some(next) = lane.line.leave(self.ticket) {
+        if let Some(next) = queue.queue.leave(self.waiter) {
             next.notify_one();
         }
-        let empty = if lane.line.is_empty() { lanes.remove(&self.name) } else { None };
-        drop(lanes);
+        let empty = if queue.queue.is_empty() { queues.remove(&self.name) } else { None };
+        drop(queues);
         drop(empty); // outside the lock: its subscription ends here
     }
 }
@@ -267,7 +267,7 @@ mod tests {
         while client.stats().waiting == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(engine.lanes.len(), 1);
+        assert_eq!(engine.wait_queues.len(), 1);
         assert_eq!(
             client.lock("a").acquire_within(Duration::from_millis(5)).await.unwrap_err().kind(),
             crate::ErrorKind::Timeout
@@ -275,7 +275,7 @@ mod tests {
         lease.release().await.unwrap();
         let lease = waiter.await.unwrap().unwrap();
         assert!(lease.is_held());
-        assert_eq!(engine.lanes.len(), 0);
+        assert_eq!(engine.wait_queues.len(), 0);
         assert_eq!(client.stats().waiting, 0);
     }
 }

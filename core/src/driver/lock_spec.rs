@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::{Options, check_name, check_wait, check_words};
 use crate::driver::hold::{Hold, OnJeopardy};
 use crate::error::Error;
+use crate::error::invalid;
 use crate::machine::{Key, Kind, LossReason, Owner, Terms};
-use crate::options::{Options, check_name, check_wait, check_words, invalid};
 
 type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
 
 /// Everything about a lock but the client.
 #[derive(Clone)]
-pub(crate) struct Description {
+pub(crate) struct LockSpec {
     pub(crate) kind: Kind,
     pub(crate) name: Arc<[u8]>,
     pub(crate) key: Key,
@@ -23,12 +24,12 @@ pub(crate) struct Description {
     on_jeopardy: Option<OnJeopardy>,
 }
 
-impl Description {
-    pub(crate) fn new(options: &Options, kind: Kind, name: &[u8]) -> Description {
+impl LockSpec {
+    pub(crate) fn new(options: &Options, kind: Kind, name: &[u8]) -> LockSpec {
         let name: Arc<[u8]> = name.into();
         let key =
             if options.prefix.is_empty() { name.clone() } else { [options.prefix.as_slice(), &name].concat().into() };
-        Description {
+        LockSpec {
             kind,
             name,
             key,
@@ -41,8 +42,8 @@ impl Description {
     }
 
     /// The same with a ttl that does not outlive `max_hold` by much.
-    pub(crate) fn bounded(&self) -> Description {
-        Description { terms: Arc::new((*self.terms).clone().within_max_hold()), ..self.clone() }
+    pub(crate) fn bounded(&self) -> LockSpec {
+        LockSpec { terms: Arc::new((*self.terms).clone().within_max_hold()), ..self.clone() }
     }
 
     /// Whether everything about it makes sense, before any I/O.

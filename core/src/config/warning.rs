@@ -1,8 +1,6 @@
 //! Warnings about a server that endangers locks: a sentence for people that ends with a name, by which it can be
 //! accepted.
 
-use super::Facts;
-
 /// The names, each with whether it endangers exclusion while the server runs.
 const NAMES: [(&str, bool); 7] = [
     (EVICTION, true),
@@ -40,7 +38,7 @@ fn name(finding: &str) -> &str {
 }
 
 /// Whether it endangers exclusion while the server runs.
-fn is_danger(finding: &str) -> bool {
+pub(crate) fn is_danger(finding: &str) -> bool {
     NAMES.iter().any(|(known, danger)| *danger && *known == name(finding))
 }
 
@@ -57,24 +55,8 @@ fn unknown(word: &str) -> String {
     format!("accepted_warnings: there is no warning named {word:?}; there are: {}", names.join(", "))
 }
 
-/// Logs the warnings that are not accepted: one line for dangers, one for the rest.
-pub(crate) fn log_and_sort(mut facts: Facts, accepted: &str) -> Facts {
-    let accepted = names(accepted).unwrap_or_default();
-    let open = facts.warnings.iter().filter(|warning| !is_accepted(warning, &accepted)).cloned();
-    let (dangers, remarks): (Vec<String>, Vec<String>) = open.partition(|warning| is_danger(warning));
-    facts.dangers = dangers;
-    let server = &facts.server;
-    if !facts.dangers.is_empty() {
-        tracing::warn!("onelock: {server}: {}", facts.dangers.join("; "));
-    }
-    if !remarks.is_empty() {
-        tracing::info!("onelock: {server}: {}", remarks.join("; "));
-    }
-    facts
-}
-
 /// Whether it is one of these.
-fn is_accepted(finding: &str, accepted: &[&str]) -> bool {
+pub(crate) fn is_accepted(finding: &str, accepted: &[&str]) -> bool {
     accepted.contains(&name(finding))
 }
 

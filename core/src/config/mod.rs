@@ -1,13 +1,26 @@
 //! The options of a client, their defaults and their limits.
+//!
+//! | file | is |
+//! |---|---|
+//! | `credentials` | the credentials provider |
+//! | `notify` | how releases are announced in a cluster |
+//! | `secret` | a text that is never shown |
+//! | `warning` | the names of warnings about a server, by which they are accepted |
+
+pub(crate) mod credentials;
+mod notify;
+mod secret;
+pub(crate) mod warning;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::machine::quorum::Rules;
+use self::credentials::Provider;
+pub use self::notify::Notify;
+pub use self::secret::Secret;
+
+use crate::error::{Error, invalid};
 use crate::machine::{Grade, Terms, naming, terms};
-use crate::store::credentials::Provider;
-use crate::store::{Notify, Secret, finding, redis, redlock};
-use crate::{Error, ErrorKind};
 
 /// The longest lock name, in bytes.
 pub(crate) const NAME_MAX: usize = 512;
@@ -84,10 +97,6 @@ impl Default for Options {
     }
 }
 
-pub(crate) fn invalid(tried: &str, detail: impl Into<String>) -> Error {
-    Error::new(ErrorKind::InvalidArgument, tried, detail)
-}
-
 impl Options {
     /// Whether the options make sense, before any I/O.
     pub(crate) fn check(&self) -> Result<(), Error> {
@@ -115,47 +124,11 @@ impl Options {
         if self.quarantine.is_some_and(|quarantine| quarantine > terms::SPAN_MAX) {
             return refuse("quarantine may be one year at most; 0 switches it off".to_owned());
         }
-        finding::names(&self.accepted_warnings).map_err(|detail| invalid("make a client", detail))?;
+        warning::names(&self.accepted_warnings).map_err(|detail| invalid("make a client", detail))?;
         if !self.fencing && self.min_fencing_grade != Grade::None {
             return refuse("min_fencing_grade asks for fencing tokens, but fencing is off".to_owned());
         }
         self.terms.check().or_else(refuse)
-    }
-}
-
-impl Options {
-    /// What a store of several servers needs to know of them.
-    pub(crate) fn quorum(&self) -> redlock::RedlockOptions {
-        let rules = Rules {
-            quarantine: self.quarantine,
-            drift_factor: self.terms.drift_factor,
-            fencing: self.fencing,
-            longest_ttl: self.terms.ttl.saturating_add(self.terms.lock_delay),
-        };
-        // a thread has connections of its own to all of them
-        let redis = redis::RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis() };
-        redlock::RedlockOptions { redis, node_timeout: self.node_timeout, rules }
-    }
-
-    /// What the Redis store needs to know of them.
-    pub(crate) fn redis(&self) -> redis::RedisOptions {
-        redis::RedisOptions {
-            connect_timeout: self.connect_timeout,
-            request_timeout: self.request_timeout,
-            client_name: self.label.clone(),
-            ca_file: self.tls.ca_file.clone(),
-            cert_file: self.tls.cert_file.clone(),
-            key_file: self.tls.key_file.clone(),
-            tls_insecure: self.tls.insecure,
-            share_from: redis::SHARE_FROM,
-            notify: self.notify,
-            min_replicas: self.min_replicas,
-            replica_timeout: self.replica_timeout,
-            sentinel_username: self.sentinel.username.clone(),
-            sentinel_password: self.sentinel.password.clone(),
-            sentinel_tls: self.sentinel.tls,
-            credentials: self.credentials.as_ref().map(Provider::source),
-        }
     }
 }
 
@@ -231,7 +204,7 @@ mod tests {
 
     #[test]
     fn defaults_are_those_of_the_shared_table() {
-        let table: toml::Table = include_str!("../../tests/spec/options.toml").parse().unwrap();
+        let table: toml::Table = include_str!("../../../tests/spec/options.toml").parse().unwrap();
         for option in table["option"].as_array().unwrap() {
             let name = option["name"].as_str().unwrap();
             assert_eq!(default_of(name).as_ref(), option.get("default"), "the default of {name}");
