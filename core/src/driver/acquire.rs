@@ -1,5 +1,5 @@
-//! Drives one acquire: asks the machine what to do, does it, tells what came of it. The first attempt of a blocking
-//! caller goes over the caller's own connection; everything that waits runs on the runtime.
+//! Runs one acquire: does what the machine says, and reports the result. The first attempt of a blocking caller goes over
+//! the caller's own connection; what waits runs on the runtime, except a thread that reads its own subscription.
 
 use std::sync::Arc;
 use std::thread;
@@ -26,10 +26,10 @@ use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionSt
 use crate::sys::clock;
 use crate::sys::random::random;
 
-/// A wait that is longer is worth a line in the log.
+/// A longer wait is logged.
 const LONG_WAIT: Duration = Duration::from_secs(10);
 
-/// One acquire under way. Dropping it at any point leaves nothing held.
+/// One acquire in progress. Dropping it at any point leaves nothing held.
 pub(crate) struct Acquiring {
     engine: Arc<Engine>,
     lock: LockSpec,
@@ -38,11 +38,11 @@ pub(crate) struct Acquiring {
     undo_guard: Option<UndoGuard>,
     position: Option<QueuePosition>,
     subscription: Option<watch::Receiver<SubscriptionState>>,
-    /// How much had been heard at the last attempt.
+    /// The generation of the subscription at the last attempt.
     seen_generation: Option<u64>,
     info: Option<Arc<str>>,
     started: Time,
-    /// Whether it was said that it waits.
+    /// Whether the long wait was logged.
     long_wait_logged: bool,
     /// Counted as cancelled if it is dropped before it has ended.
     gauge: WaitGauge,
@@ -79,7 +79,7 @@ impl Acquiring {
         }
     }
 
-    /// To the end, on the runtime.
+    /// Runs it to the end, on the runtime.
     pub(crate) async fn run(&mut self) -> Result<Arc<Hold>, Error> {
         if let Some(verdict) = self.wait_for_turn().await {
             return self.finish(verdict);
@@ -90,7 +90,7 @@ impl Acquiring {
             }
             match self.machine.next(clock::now()) {
                 Step::Attempt { until } => self.attempt(until).await?,
-                // boxed, so that an acquire that needs not wait is small
+                // boxed, so that the future of an acquire without waiting is small
                 Step::Watch { until } => Box::pin(self.watch(until)).await,
                 Step::Sleep { until } => Box::pin(self.sleep(until)).await,
                 Step::Done(verdict) => {
@@ -102,8 +102,7 @@ impl Acquiring {
         }
     }
 
-    /// As far as the calling thread can take it: until the end, or until it has to wait for something that it cannot hear
-    /// itself.
+    /// Runs it on the calling thread, to the end or until it has to wait for a message that the thread cannot read itself.
     pub(crate) fn run_blocking(&mut self, interrupt: &dyn Interrupt) -> Option<Result<Arc<Hold>, Error>> {
         if self.position.as_ref().is_some_and(|position| !position.is_head()) {
             return None;
@@ -124,7 +123,7 @@ impl Acquiring {
                     self.engine.observe_clock(&answer);
                     self.answered(&answer);
                     if !matches!(answer.outcome, Outcome::Applied(_)) && subscription.take().is_some() {
-                        // a server that is away says nothing either
+                        // an unreachable server sends no messages
                         self.machine.watch_lost();
                     }
                 }
@@ -148,7 +147,7 @@ impl Acquiring {
                     if !pause.is_zero() {
                         thread::park_timeout(pause);
                         if answering {
-                            // the attempt that follows answers this too
+                            // the next attempt answers this message too
                             subscription.drain();
                         }
                         continue;
@@ -157,7 +156,7 @@ impl Acquiring {
                         Notification::Message => self.machine.hint(clock::now(), &mut self.jitter),
                         Notification::TimedOut => {}
                         Notification::Lost => {
-                            // who cares for the subscriptions of all others knows how long to pause between attempts
+                            // the shared subscription knows how long to pause between attempts to connect
                             self.machine.watch_lost();
                             return None;
                         }
@@ -184,13 +183,13 @@ impl Acquiring {
         self.machine.set_spacing(spacing);
         self.machine.set_unreachable_since(away_since);
         if let Some(mut subscription) = position.subscription_state() {
-            // the line has been listening all along: a refusal may be slept on
+            // the queue has been subscribed all along: the acquire may sleep after a refusal
             let now = *subscription.borrow_and_update();
             if now.subscribed {
                 self.machine.watch_confirmed();
             }
             if heard.is_some_and(|heard| heard != now.generation) {
-                // said since the head before asked, and answered by nobody yet
+                // a message came after the last attempt of the previous head
                 self.machine.hint(clock::now(), &mut self.jitter);
             }
             self.subscription = Some(subscription);
@@ -236,11 +235,11 @@ impl Acquiring {
         }
     }
 
-    /// The request with the present token, made fresh if the last one is dead.
+    /// The request with the present token, or with a fresh one if that is dead.
     fn prepare(&mut self) -> Result<Op, Error> {
         let ttl_ms = self.lock.terms.server_ttl_ms(self.lock.terms.ttl);
         if self.engine.options.inspectable && self.undo_guard.as_ref().is_some_and(UndoGuard::is_clean) {
-            // refused before: a new token tells inspectors when this attempt began, not when the wait did
+            // refused before: `since` in a new token is the time of this attempt, not the start of the wait
             self.undo_guard = None;
         }
         let claim = if let Some(undo_guard) = &self.undo_guard {
@@ -263,7 +262,7 @@ impl Acquiring {
     async fn attempt(&mut self, until: Time) -> Result<(), Error> {
         let op = self.prepare()?;
         if let Some(subscription) = &mut self.subscription {
-            // what was heard before this attempt is answered by it
+            // this attempt answers every message before it
             self.seen_generation = Some(subscription.borrow_and_update().generation);
         }
         let connection = self.engine.store.connection();
@@ -282,7 +281,7 @@ impl Acquiring {
         }
         let now = clock::now();
         if self.machine.answered(now, answer, &mut self.jitter) == Token::Retire {
-            // too late to be believed: its key goes to the janitor, the next attempt has a token of its own
+            // granted too late: its undo is queued, and the next attempt has a token of its own
             self.undo_guard = None;
         }
         if self.gauge.waiting && !self.long_wait_logged && now.since(self.started) >= LONG_WAIT {
@@ -344,7 +343,7 @@ impl Acquiring {
         }
     }
 
-    /// A verdict is handed out, after a last look at the clock; `None` when there is nothing left of the grant.
+    /// Returns the verdict, after a last look at the clock; `None` when the grant has expired by now.
     fn deliver(&mut self, verdict: Verdict) -> Option<Result<Arc<Hold>, Error>> {
         let now = clock::now();
         if let Verdict::Granted { deadline, .. } = &verdict
@@ -359,7 +358,7 @@ impl Acquiring {
 
     fn finish(&mut self, verdict: Verdict) -> Result<Arc<Hold>, Error> {
         self.gauge.ended = true;
-        // what is still owed goes to the janitor when `claiming` is dropped; a closed client grants nothing
+        // dropping the guard queues the undo that is still due; a closed client grants nothing
         let (deadline, fence, mut undo_guard) = match (verdict, self.undo_guard.take()) {
             (Verdict::Granted { deadline, fence }, Some(undo_guard)) if !self.engine.is_closed() => {
                 (deadline, fence, undo_guard)
@@ -383,7 +382,7 @@ impl Acquiring {
         self.lock.listen(&hold);
         self.engine.arm(&hold);
         if self.engine.is_closed() {
-            // closed since the last look: `close` may have missed it
+            // closed since the last check: `close` may have missed this hold
             release::release_in_background(&self.engine, &hold);
             return Err(self.fail(&closed()));
         }
@@ -409,7 +408,7 @@ impl Acquiring {
     }
 }
 
-/// A claim with a token of its own, and the text for inspection that the hash of a reentrant lock carries.
+/// A claim with a token of its own, and the inspection text of a reentrant lock's hash.
 pub(crate) fn fresh_claim(engine: &Engine, lock: &LockSpec) -> Result<(Claim, Option<Arc<str>>), Error> {
     let random = random()?;
     let options = &engine.options;

@@ -1,6 +1,6 @@
-//! One acquire, from the call to the grant or the end of patience. Written once, for every store and every kind.
+//! The state machine of one acquire, from the call to the grant or the time limit, for every store and every kind.
 //!
-//! The driver asks [`Acquire::next`] what to do, does it, and tells what came of it. A wake-up is a reason to look,
+//! The driver calls [`Acquire::next`], does what it says, and reports the result. A wake-up is a reason to ask the server,
 //! never a grant.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
 const SAFETY_POLL_MAX: Duration = Duration::from_secs(5);
 const FOREIGN_POLL_MIN: Duration = Duration::from_millis(50);
 const FOREIGN_POLL_MAX: Duration = Duration::from_millis(150);
-/// After a tie everybody waits for a random while: up to this, or twice the time that the attempt took; each further tie
+/// After a tie every client waits for a random time: up to this, or twice the time that the attempt took; each further tie
 /// doubles it …
 const TIE_MIN: Duration = Duration::from_millis(6);
 /// … up to this.
@@ -28,7 +28,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 pub enum Token {
     /// It stays in use.
     Keep,
-    /// It is dead: hand it to the janitor and make a new one before the next attempt.
+    /// It is dead: queue its undo, and make a new one before the next attempt.
     Retire,
 }
 
@@ -41,15 +41,15 @@ pub struct Acquire {
     hard_limit: Time,
     state: AcquireState,
     spacing: Spacing,
-    /// The next attempt is in answer to a message. Further ones change nothing.
+    /// The next attempt answers a message. Further messages change nothing.
     answering: bool,
-    /// The subscription is confirmed (or known not to be had), so a refusal may be slept on.
+    /// The subscription is confirmed (or cannot be had), so the acquire may sleep after a refusal.
     watched: bool,
     last: LastAnswer,
     unreachable_since: Option<Time>,
     failures: u32,
     resends: u32,
-    /// How often in a row several were at it at once and nobody got it.
+    /// How many ties came in a row: several clients asked at once, and none got a majority.
     ties: u32,
     safety_poll: Duration,
     race: WakeRace,
@@ -100,7 +100,7 @@ impl Acquire {
         self.limits.wait == Some(Duration::ZERO)
     }
 
-    /// When patience ends; [`Time::MAX`] for never.
+    /// When the wait ends; [`Time::MAX`] for never.
     pub fn gives_up_at(&self) -> Time {
         self.give_up_at
     }
@@ -110,50 +110,49 @@ impl Acquire {
         self.hard_limit
     }
 
-    /// Keeps the distance that its predecessor in the local line had to keep.
+    /// Takes over the spacing of its predecessor in the wait queue.
     pub fn set_spacing(&mut self, spacing: Spacing) {
         self.spacing = spacing;
     }
 
-    /// The distance that its successor has to keep.
+    /// The spacing that its successor takes over.
     pub fn spacing(&self) -> Spacing {
         self.spacing
     }
 
-    /// Others of this process have known the server to be away since `since`.
+    /// The server has been unreachable for other waiters of this process since `since`.
     pub fn set_unreachable_since(&mut self, since: Option<Time>) {
         if self.unreachable_since.is_none() {
             self.unreachable_since = since;
         }
     }
 
-    /// Since when the server has been away, if it is.
+    /// Since when the server has been unreachable, if it is.
     pub fn unreachable_since(&self) -> Option<Time> {
         self.unreachable_since
     }
 
-    /// What the client has learned of its rivals for this lock so far.
+    /// Sets the contention that the client has seen for this lock so far.
     pub fn set_herd_backoff(&mut self, rivalry: HerdBackoff) {
         self.race.backoff = rivalry;
     }
 
-    /// What it knows of them now.
+    /// The contention that it has seen by now.
     pub fn herd_backoff(&self) -> HerdBackoff {
         self.race.backoff
     }
 
-    /// Until then it leaves the lock to others, and need not listen: what is heard meanwhile counts when it is over.
+    /// It ignores messages until then, and answers them at that time.
     pub fn away_until(&self) -> Time {
         self.race.away_until
     }
 
-    /// Before the first attempt: leaves the lock to others for [`YIELD`], who wait for it while this client has taken it
-    /// several times in a row.
+    /// Delays the first attempt by [`YIELD`]: this client has retaken the lock several times in a row while others waited.
     pub fn yield_first(&mut self, now: Time) {
         self.state = AcquireState::Asleep { until: (now + YIELD).min(self.give_up_at) };
     }
 
-    /// Whether it has not made its first attempt yet, because it leaves the lock to others.
+    /// Whether the first attempt is delayed, so that other clients get the lock.
     pub fn is_yielding(&self) -> bool {
         matches!(self.state, AcquireState::Asleep { .. }) && self.last == LastAnswer::Nothing
     }
@@ -184,7 +183,7 @@ impl Acquire {
     }
 
     fn attempt(&mut self, now: Time) -> Step {
-        // the first attempt is always made, also with no wait at all; a lost reply is asked for once more
+        // the first attempt is always made, also with no wait at all; after a lost reply the request is sent once more
         let fresh = self.last == LastAnswer::Nothing || self.resends == 1;
         if (now >= self.give_up_at && !fresh) || now >= self.hard_limit {
             return self.give_up_waiting();
@@ -197,7 +196,7 @@ impl Acquire {
         Step::Attempt { until: (now + span).min(self.hard_limit) }
     }
 
-    /// Ends it now, for want of patience: [`Step::Done`] with what was learned last.
+    /// Ends it now, because the wait is over: [`Step::Done`] with the last refusal or failure.
     pub fn give_up_waiting(&mut self) -> Step {
         let failure = match &self.last {
             LastAnswer::Failed(failure) => failure.clone(),
@@ -223,7 +222,7 @@ impl Acquire {
         self.over(Verdict::Failed(failure))
     }
 
-    /// The wait, for people: whole milliseconds, since a little of it may have passed before it came here.
+    /// The wait for a message: rounded up to milliseconds, since a little of it passed before it came here.
     fn waited(&self) -> Duration {
         let wait = self.limits.wait.unwrap_or_default();
         Duration::from_millis(wait.as_micros().div_ceil(1000) as u64)
@@ -234,7 +233,7 @@ impl Acquire {
         Step::Done(verdict)
     }
 
-    /// An attempt was answered, or was not.
+    /// Reports the answer to an attempt, or that there was none.
     pub fn answered(&mut self, now: Time, answer: &Answer, jitter: &mut Jitter) -> Token {
         self.race.answered(now, &answer.outcome, jitter);
         let answering = std::mem::take(&mut self.answering);
@@ -306,7 +305,7 @@ impl Acquire {
         self.failed(now, &Failure::transient(ErrorKind::Unavailable, detail), false, jitter);
     }
 
-    /// Somebody else has it, or is about to. True if it is over with that.
+    /// Another client has the lock, or is about to. Returns whether the acquire ends with that.
     fn refused(&mut self, last: LastAnswer) -> bool {
         self.last = last;
         self.unreachable_since = None;
@@ -318,8 +317,8 @@ impl Acquire {
         self.is_try()
     }
 
-    /// Several were at it at once, and each got a part. They must not meet again: a random delay, whatever is heard
-    /// meanwhile.
+    /// Several clients asked at once, and each got some of the servers. A random delay keeps them apart, whatever messages
+    /// come meanwhile.
     fn tied(&mut self, now: Time, sent_at: Time, jitter: &mut Jitter) {
         if self.refused(LastAnswer::Tied) {
             return;
@@ -345,7 +344,7 @@ impl Acquire {
         } else {
             jitter.between(FOREIGN_POLL_MIN, FOREIGN_POLL_MAX)
         };
-        // a key that is about to expire announces nothing: look when it is due, a little later so that it is gone
+        // the expiry of a key is not published: ask shortly after it is due
         let expiry = ttl_left_ms.map_or(Duration::MAX, |ms| {
             Duration::from_millis(ms) + jitter.between(Duration::from_millis(1), Duration::from_millis(8))
         });
@@ -370,7 +369,7 @@ impl Acquire {
             return;
         }
         if self.resends == 1 {
-            // the answer may be there already: ask at once, with the same token
+            // the server may have granted it already: ask at once, with the same token
             self.state = AcquireState::Ready;
             return;
         }
@@ -382,7 +381,7 @@ impl Acquire {
         self.state = AcquireState::Asleep { until: now + jitter.between(backoff / 2, backoff) };
     }
 
-    /// The subscription is confirmed: whatever happened before it was missed, so look again.
+    /// The subscription is confirmed. Messages before it were missed, so the acquire asks again.
     pub fn watch_confirmed(&mut self) {
         self.watched = true;
         if self.state == AcquireState::NeedWatch {
@@ -390,7 +389,7 @@ impl Acquire {
         }
     }
 
-    /// The subscription cannot be had, or not in time: rely on the safety poll.
+    /// The subscription cannot be had, or not in time: the safety poll is left.
     pub fn watch_failed(&mut self) {
         self.watch_confirmed();
     }
@@ -403,16 +402,16 @@ impl Acquire {
         }
     }
 
-    /// Something happened to the lock or to the subscription: look again. Of use to a sleeper only: what is heard while
-    /// an attempt is under way has to be told again when the machine sleeps, since the refusal may be older.
+    /// A message came, or the subscription changed: ask again. It counts only while the machine sleeps: what comes during
+    /// an attempt has to be reported again when the machine sleeps, since the refusal may be older.
     ///
-    /// Where rivals are known, that may be a moment later: see [`Rivalry`].
+    /// Under contention it may ask a little later: see [`HerdBackoff`].
     pub fn hint(&mut self, now: Time, jitter: &mut Jitter) {
         let until = match self.state {
             AcquireState::Asleep { until } if !self.answering && matches!(self.last, LastAnswer::Denied { .. }) => {
                 until
             }
-            // who keeps its distance has no reason to any more
+            // the message lifts the spacing
             AcquireState::Ready if !self.answering => self.spacing.next(false, self.watched),
             _ => return,
         };
@@ -421,7 +420,7 @@ impl Acquire {
         self.state = if at <= now { AcquireState::Ready } else { AcquireState::Asleep { until: at } };
     }
 
-    /// Whether a message was heard already that the next attempt will answer; so there is nothing to listen for until then.
+    /// Whether the next attempt already answers a message, so that further messages change nothing.
     pub fn is_answering(&self) -> bool {
         self.answering
     }

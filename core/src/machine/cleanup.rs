@@ -295,32 +295,32 @@ mod tests {
 
     #[test]
     fn the_same_ordered_connection_needs_one_answer() {
-        let mut janitor = CleanupQueue::new(Jitter::new(1));
-        let id = janitor.take(at(5), undo(Uncertainty::Ordered(3)));
-        assert_eq!(janitor.wake_at(), at(5));
-        assert_eq!(janitor.poll(at(5)).len(), 1);
-        assert!(janitor.answered(at(6), id, &reply(3)));
-        assert!(janitor.is_empty() && janitor.wake_at() == Time::MAX);
+        let mut queue = CleanupQueue::new(Jitter::new(1));
+        let id = queue.take(at(5), undo(Uncertainty::Ordered(3)));
+        assert_eq!(queue.wake_at(), at(5));
+        assert_eq!(queue.poll(at(5)).len(), 1);
+        assert!(queue.answered(at(6), id, &reply(3)));
+        assert!(queue.is_empty() && queue.wake_at() == Time::MAX);
     }
 
     #[test]
     fn on_another_connection_it_is_repeated_for_one_ttl_after_the_first_answer() {
-        let mut janitor = CleanupQueue::new(Jitter::new(1));
-        let id = janitor.take(at(0), undo(Uncertainty::Ordered(3)));
+        let mut queue = CleanupQueue::new(Jitter::new(1));
+        let id = queue.take(at(0), undo(Uncertainty::Ordered(3)));
         let mut sends = 0;
         let mut now = at(0);
-        while !janitor.is_empty() {
-            now = janitor.wake_at();
-            if janitor.poll(now).is_empty() {
+        while !queue.is_empty() {
+            now = queue.wake_at();
+            if queue.poll(now).is_empty() {
                 continue;
             }
             sends += 1;
             if sends <= 2 {
-                assert!(!janitor.answered(now, id, &silence()));
+                assert!(!queue.answered(now, id, &silence()));
             } else {
-                janitor.answered(now, id, &reply(4));
+                queue.answered(now, id, &reply(4));
             }
-            assert_eq!(janitor.is_answered(), sends > 2, "what is left is in case of a late copy");
+            assert_eq!(queue.is_answered(), sends > 2, "what is left is in case of a late copy");
         }
         assert!(now >= at(1000) && now <= at(1200), "{now:?}");
         assert!((5..40).contains(&sends), "{sends}");
@@ -328,34 +328,34 @@ mod tests {
 
     #[test]
     fn a_confirmed_grant_needs_one_answer_and_is_not_chased_past_its_ttl() {
-        let mut janitor = CleanupQueue::new(Jitter::new(1));
-        let id = janitor.take(at(0), undo(Uncertainty::Confirmed));
+        let mut queue = CleanupQueue::new(Jitter::new(1));
+        let id = queue.take(at(0), undo(Uncertainty::Confirmed));
         let mut now = at(0);
-        while !janitor.is_empty() {
-            now = janitor.wake_at();
-            for (id, _) in janitor.poll(now) {
-                janitor.answered(now, id, &silence());
+        while !queue.is_empty() {
+            now = queue.wake_at();
+            for (id, _) in queue.poll(now) {
+                queue.answered(now, id, &silence());
             }
         }
         assert!(now <= at(1000), "{now:?}");
-        let id2 = janitor.take(at(0), undo(Uncertainty::Confirmed));
+        let id2 = queue.take(at(0), undo(Uncertainty::Confirmed));
         assert_ne!(id, id2);
-        janitor.poll(at(0));
-        assert!(janitor.answered(at(1), id2, &reply(9)));
+        queue.poll(at(0));
+        assert!(queue.answered(at(1), id2, &reply(9)));
     }
 
     #[test]
     fn a_server_that_refuses_to_write_is_asked_again_until_the_key_ends() {
-        let mut janitor = CleanupQueue::new(Jitter::new(1));
-        let id = janitor.take(at(0), undo(Uncertainty::Confirmed));
+        let mut queue = CleanupQueue::new(Jitter::new(1));
+        let id = queue.take(at(0), undo(Uncertainty::Confirmed));
         let misconf = Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, "MISCONF"));
         let refusal = Answer { outcome: misconf, ..reply(1) };
-        assert_eq!(janitor.poll(at(0)).len(), 1);
-        assert!(!janitor.answered(at(1), id, &refusal));
-        let again = janitor.wake_at();
+        assert_eq!(queue.poll(at(0)).len(), 1);
+        assert!(!queue.answered(at(1), id, &refusal));
+        let again = queue.wake_at();
         assert!(again < at(100), "{again:?}");
-        assert_eq!(janitor.poll(again).len(), 1);
-        assert!(janitor.answered(at(1000), id, &refusal), "by then the key has ended by itself");
+        assert_eq!(queue.poll(again).len(), 1);
+        assert!(queue.answered(at(1000), id, &refusal), "by then the key has ended by itself");
     }
 
     #[test]
@@ -372,15 +372,15 @@ mod tests {
         for (uncertainty, parts) in
             [(Uncertainty::Confirmed, 1), (Uncertainty::MayStillArrive, 2), (Uncertainty::Ordered(3), 2)]
         {
-            let mut janitor = CleanupQueue::new(Jitter::new(1));
-            let id = janitor.take(at(0), undo(uncertainty));
-            assert_eq!(asked(janitor.poll(at(0))), [NodeSet::ALL]);
-            assert!(!janitor.answered(at(1), id, &partly(two, false)));
-            assert_eq!(janitor.len(), parts, "{uncertainty:?}");
-            let again = asked(janitor.poll(at(200)));
+            let mut queue = CleanupQueue::new(Jitter::new(1));
+            let id = queue.take(at(0), undo(uncertainty));
+            assert_eq!(asked(queue.poll(at(0))), [NodeSet::ALL]);
+            assert!(!queue.answered(at(1), id, &partly(two, false)));
+            assert_eq!(queue.len(), parts, "{uncertainty:?}");
+            let again = asked(queue.poll(at(200)));
             assert!(again.contains(&two) && again.len() == parts, "{again:?}");
             assert!(parts == 1 || again.contains(&NodeSet::ALL.but(two)));
-            assert_eq!(janitor.answered(at(201), id, &reply(0)), parts == 1, "{uncertainty:?}");
+            assert_eq!(queue.answered(at(201), id, &reply(0)), parts == 1, "{uncertainty:?}");
         }
     }
 
@@ -393,16 +393,16 @@ mod tests {
         });
         let quorum = Outcome::Indeterminate(Failure::transient(ErrorKind::NoQuorum, "two of three are away"));
         for first in [partly, quorum] {
-            let mut janitor = CleanupQueue::new(Jitter::new(1));
-            let id = janitor.take(at(0), undo(Uncertainty::Confirmed));
-            assert_eq!(janitor.poll(at(0)).len(), 1);
-            assert!(!janitor.answered(at(1), id, &Answer { outcome: first, ..reply(0) }));
+            let mut queue = CleanupQueue::new(Jitter::new(1));
+            let id = queue.take(at(0), undo(Uncertainty::Confirmed));
+            assert_eq!(queue.poll(at(0)).len(), 1);
+            assert!(!queue.answered(at(1), id, &Answer { outcome: first, ..reply(0) }));
             let mut last = at(0);
-            while !janitor.is_empty() {
-                let now = janitor.wake_at();
-                for (id, _) in janitor.poll(now) {
+            while !queue.is_empty() {
+                let now = queue.wake_at();
+                for (id, _) in queue.poll(now) {
                     last = now;
-                    janitor.answered(now, id, &silence());
+                    queue.answered(now, id, &silence());
                 }
             }
             assert!(last >= at(2000) && last <= at(3000) + UNANSWERED_LIMIT, "{last:?}");
@@ -415,15 +415,15 @@ mod tests {
         let rest = |op: &Op| if let Op::Retain { rest_ms, .. } = op { Some(*rest_ms) } else { None };
         assert_eq!(rest(&release_op(at(100), claim.clone(), at(350))), Some(250));
         assert_eq!(release_op(at(350), claim.clone(), at(350)), Op::Release { claim });
-        let mut janitor = CleanupQueue::new(Jitter::new(1));
-        janitor.take(at(0), PendingUndo { stays_until: at(300), ..undo(Uncertainty::MayStillArrive) });
+        let mut queue = CleanupQueue::new(Jitter::new(1));
+        queue.take(at(0), PendingUndo { stays_until: at(300), ..undo(Uncertainty::MayStillArrive) });
         let mut rests = Vec::new();
-        while !janitor.is_empty() {
-            let now = janitor.wake_at();
-            for (id, op) in janitor.poll(now) {
+        while !queue.is_empty() {
+            let now = queue.wake_at();
+            for (id, op) in queue.poll(now) {
                 assert_eq!(rest(&op).is_some(), now < at(300), "{now:?}");
                 rests.extend(rest(&op).map(|rest| at(rest) + now.since(Time::ZERO)));
-                janitor.answered(now, id, &reply(9));
+                queue.answered(now, id, &reply(9));
             }
         }
         assert!(rests.len() > 1 && rests.iter().all(|end| (at(300)..=at(301)).contains(end)), "{rests:?}");
@@ -431,10 +431,10 @@ mod tests {
 
     #[test]
     fn a_lasting_refusal_ends_it() {
-        let mut janitor = CleanupQueue::new(Jitter::new(1));
-        let id = janitor.take(at(0), undo(Uncertainty::MayStillArrive));
-        janitor.poll(at(0));
+        let mut queue = CleanupQueue::new(Jitter::new(1));
+        let id = queue.take(at(0), undo(Uncertainty::MayStillArrive));
+        queue.poll(at(0));
         let outcome = Outcome::NotApplied(Failure::lasting(ErrorKind::NotPermitted, "no"));
-        assert!(janitor.answered(at(1), id, &Answer { outcome, ..reply(1) }));
+        assert!(queue.answered(at(1), id, &Answer { outcome, ..reply(1) }));
     }
 }

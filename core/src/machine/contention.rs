@@ -1,49 +1,49 @@
-//! How many others go for a lock at the moment it becomes free, as far as a client's own luck tells.
+//! Backoff against the herd of waiters that one release wakes.
 //!
-//! A release is heard by every process that waits. If all of them ask at once, the answer to the one who gets it stands
-//! in line with the answers to all the others. So after a lost race a client leaves more of the next ones to others: it
-//! asks a moment later. Where many go for the lock, one who lost does not even listen for a while, so that the next release
-//! wakes fewer. Who has never lost a race listens and asks at once, always.
+//! A release wakes every process that waits. If all of them send an acquire at once, the server answers the winner along
+//! with all the others, and the hand-over takes longer. So a client that lost a race delays its attempts in more of the
+//! next races. Under high contention a loser also ignores messages for some milliseconds, so that the next release wakes
+//! fewer. A client that has never lost a race always sends its acquire at once.
 
 use std::time::Duration;
 
 use crate::machine::{Jitter, Outcome, Reply, Time};
 
-/// What one client expects of the race for one lock. Starts without rivals.
+/// How much contention one client expects for one lock. Starts with none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HerdBackoff(u8);
 
-/// A step up after each race lost, two down after each one won: in balance about three go at once.
+/// One step up after a lost race, two down after one that was won: on average about three clients ask at once.
 const STEPS_TO_HALVE: u8 = 2;
-/// Somebody goes at once every 64th time at least.
+/// The highest step: the client still asks at once in one of 64 races.
 const MOST: u8 = 6 * STEPS_TO_HALVE;
-/// Who does not go at once asks this much later, at least and at most.
+/// The delay of a client that does not ask at once, from and to.
 const RETRY_DELAY: (Duration, Duration) = (Duration::from_micros(400), Duration::from_micros(1200));
-/// From this step on there are many: who loses then stays away from the next races,
+/// From this step on contention is high: a client that loses ignores messages
 const MANY: u8 = 3 * STEPS_TO_HALVE;
-/// for so long at least and at most.
+/// for this long, from and to.
 const ABSENCE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(25));
 
-/// After so many lost races an acquire joins every race at once, and no longer stays away.
+/// After this many lost races an acquire asks at once in every race, and ignores no messages.
 const LOST_MAX: u16 = 8;
-/// A client that took a lock so many times in a row, while others waited for it, leaves it to them once. Each time costs a
-/// hand-over; never doing it would let the client that is nearest to the server keep the lock for seconds.
+/// A client that retook a lock this many times in a row, while others waited, delays its next acquire by [`YIELD`]. Each
+/// delay costs one hand-over. Without it, the client that is nearest to the server could keep the lock for seconds.
 pub const RETAKEN_MAX: u8 = 4;
-/// It leaves the lock to them for so long: they hear of the release and ask.
+/// Long enough for the waiters to receive the release and to ask.
 pub const YIELD: Duration = Duration::from_micros(300);
 
 impl HerdBackoff {
-    /// What was kept as a number.
+    /// From the number that [`HerdBackoff::steps`] returned.
     pub fn from_steps(steps: u8) -> HerdBackoff {
         HerdBackoff(steps.min(MOST))
     }
 
-    /// As a number, to be kept.
+    /// As a number, to be stored.
     pub fn steps(self) -> u8 {
         self.0
     }
 
-    /// How long to leave the lock to others that has just become free; mostly not at all.
+    /// How long to wait before asking for a lock that has just become free; zero without contention.
     pub fn delay(self, jitter: &mut Jitter) -> Duration {
         if jitter.below(1 << (self.0 / STEPS_TO_HALVE)) == 0 {
             Duration::ZERO
@@ -52,34 +52,34 @@ impl HerdBackoff {
         }
     }
 
-    /// How long to stay away after somebody else got it; mostly not at all.
+    /// How long to ignore messages after a lost race; zero unless contention is high.
     fn absence(self, jitter: &mut Jitter) -> Duration {
         if self.0 < MANY { Duration::ZERO } else { jitter.between(ABSENCE.0, ABSENCE.1) }
     }
 
-    /// It went at once, and somebody else got it.
+    /// The client asked at once, and another one got the lock.
     pub fn lost(&mut self) {
         self.0 = (self.0 + 1).min(MOST);
     }
 
-    /// It got the lock, at once or later.
+    /// The client got the lock, at once or after a delay.
     pub fn won(&mut self) {
         self.0 = self.0.saturating_sub(STEPS_TO_HALVE);
     }
 }
 
-/// One acquire's part in the races for its lock.
+/// The races of one acquire for its lock.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WakeRace {
     pub(crate) backoff: HerdBackoff,
     entry: RaceEntry,
-    /// Until then it stays away.
+    /// It ignores messages until then.
     pub(crate) away_until: Time,
-    /// How many it has lost.
+    /// How many races it has lost.
     lost: u16,
 }
 
-/// What the next attempt is in answer to.
+/// How the acquire takes part in the present race.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum RaceEntry {
     /// No message.
@@ -90,28 +90,28 @@ enum RaceEntry {
 }
 
 impl WakeRace {
-    /// A message came to who sleeps until `until`: when to ask instead.
+    /// A message came while the acquire sleeps until `until`: returns when to ask instead.
     pub(crate) fn begin(&mut self, now: Time, until: Time, jitter: &mut Jitter) -> Time {
         if now < self.away_until {
-            // asks when it comes back: perhaps all were away
+            // asks at the end of the pause: perhaps every other client pauses too
             self.entry = RaceEntry::Delayed;
             return until.min(self.away_until);
         }
-        let step_back = if self.lost >= LOST_MAX { Duration::ZERO } else { self.backoff.delay(jitter) };
-        self.entry = if step_back.is_zero() { RaceEntry::Immediate } else { RaceEntry::Delayed };
-        until.min(now + step_back)
+        let delay = if self.lost >= LOST_MAX { Duration::ZERO } else { self.backoff.delay(jitter) };
+        self.entry = if delay.is_zero() { RaceEntry::Immediate } else { RaceEntry::Delayed };
+        until.min(now + delay)
     }
 
     /// The attempt that followed was answered.
     pub(crate) fn answered(&mut self, now: Time, outcome: &Outcome<Reply>, jitter: &mut Jitter) {
-        let part = std::mem::take(&mut self.entry);
+        let entry = std::mem::take(&mut self.entry);
         match outcome {
-            Outcome::Applied(Reply::Granted { .. }) if part != RaceEntry::None => self.backoff.won(),
+            Outcome::Applied(Reply::Granted { .. }) if entry != RaceEntry::None => self.backoff.won(),
             Outcome::Applied(Reply::Denied { .. } | Reply::Split { .. }) => {
-                if part == RaceEntry::Immediate {
+                if entry == RaceEntry::Immediate {
                     self.backoff.lost();
                 }
-                if part != RaceEntry::None {
+                if entry != RaceEntry::None {
                     self.lost = self.lost.saturating_add(1);
                 }
                 self.away_until = if self.lost >= LOST_MAX { now } else { now + self.backoff.absence(jitter) };
@@ -126,12 +126,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_no_rivals_never_steps_back() {
+    fn without_contention_nothing_is_delayed() {
         let mut jitter = Jitter::new(1);
-        let mut rivalry = HerdBackoff::default();
+        let mut backoff = HerdBackoff::default();
         for _ in 0..1000 {
-            assert_eq!(rivalry.delay(&mut jitter), Duration::ZERO);
-            rivalry.won();
+            assert_eq!(backoff.delay(&mut jitter), Duration::ZERO);
+            backoff.won();
         }
     }
 
@@ -147,7 +147,7 @@ mod tests {
             late += u16::from(race.begin(now, Time::MAX, &mut jitter) > now);
             race.answered(now, &refused, &mut jitter);
         }
-        assert!(late >= LOST_MAX / 2, "{late} of {LOST_MAX} stepped back");
+        assert!(late >= LOST_MAX / 2, "{late} of {LOST_MAX} were delayed");
         for _ in 0..100 {
             assert!(race.away_until <= now, "it listens");
             assert_eq!(race.begin(now, Time::MAX, &mut jitter), now);
@@ -156,25 +156,25 @@ mod tests {
     }
 
     #[test]
-    fn a_crowd_thins_out_and_one_who_is_left_is_quick_again() {
+    fn many_clients_thin_out_and_the_last_one_asks_at_once_again() {
         let mut jitter = Jitter::new(7);
-        let mut crowd = [HerdBackoff::default(); 32];
+        let mut clients = [HerdBackoff::default(); 32];
         let (mut at_once, mut nobody) = (0, 0);
         for race in 0..2000 {
-            let waits: Vec<Duration> = crowd.iter().map(|rivalry| rivalry.delay(&mut jitter)).collect();
+            let waits: Vec<Duration> = clients.iter().map(|backoff| backoff.delay(&mut jitter)).collect();
             assert!(waits.iter().all(|wait| *wait <= RETRY_DELAY.1));
-            let going: Vec<usize> = (0..crowd.len()).filter(|index| waits[*index].is_zero()).collect();
+            let going: Vec<usize> = (0..clients.len()).filter(|index| waits[*index].is_zero()).collect();
             let first = jitter.below(going.len() as u64) as usize;
             for (place, index) in going.iter().enumerate() {
-                if place == first { crowd[*index].won() } else { crowd[*index].lost() }
+                if place == first { clients[*index].won() } else { clients[*index].lost() }
             }
             if race >= 1000 {
                 at_once += going.len();
                 nobody += usize::from(going.is_empty());
             }
             if going.is_empty() {
-                let soonest = (0..crowd.len()).min_by_key(|index| waits[*index]).unwrap();
-                crowd[soonest].won();
+                let soonest = (0..clients.len()).min_by_key(|index| waits[*index]).unwrap();
+                clients[soonest].won();
             }
         }
         assert!((1500..5000).contains(&at_once), "{at_once} went at once in 1000 races");

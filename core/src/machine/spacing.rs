@@ -1,29 +1,29 @@
-//! How far apart the attempts of those are who wait for a lock.
+//! The minimum time between the attempts of the waiters for one lock.
 //!
-//! Who asks for no particular reason keeps its distance: also the one whose subscription has just been confirmed, and the
-//! next in line after a grant, who would only meet the holder. A message lifts the pause: most say that the lock is free, and
-//! the sooner it is asked for, the shorter it stands idle. But anybody may send messages. So only a few in a row
-//! are answered at once that turn out to be of no use, and the others no more often than without a reason.
+//! Attempts without a message are spaced: also the one after a subscription was confirmed, and the one of the next waiter
+//! after a grant, which would only find the lock held. A message lifts the spacing: it mostly says that the lock is free,
+//! and a prompt attempt keeps the lock busy. But any client may publish messages. So only a few messages in a row cause a
+//! prompt attempt that is refused; after that, attempts are spaced as without messages.
 
 use std::time::Duration;
 
 use crate::machine::Time;
 
-/// Two attempts on one lock without a reason for the second are at least this far apart.
+/// An attempt without a message comes at least this long after the previous one.
 pub const ATTEMPT_SPACING: Duration = Duration::from_millis(2);
 
-/// So many messages in a row are answered at once without the lock being got. After that, one more for each
+/// This many messages in a row may each cause a prompt attempt that is refused. After that, one more for each
 /// [`ATTEMPT_SPACING`] that has passed.
 pub const PROMPT_ANSWERS: u32 = 8;
 
-/// The distance that the attempts of one line of waiters keep.
+/// The spacing of the attempts of one wait queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spacing {
-    /// No attempt without a reason before this.
+    /// No attempt without a message before this.
     not_before: Time,
-    /// The same for who hears of the release.
+    /// The same for a waiter that is subscribed.
     granted_before: Time,
-    /// When none of the messages that were answered in vain counts any more. Each adds [`ATTEMPT_SPACING`].
+    /// When no refused prompt attempt counts any more. Each adds [`ATTEMPT_SPACING`].
     settled_at: Time,
 }
 
@@ -37,7 +37,7 @@ impl Spacing {
         }
     }
 
-    /// An attempt was granted at `now`: what was heard before was true, and the next in line waits for news of the holder.
+    /// An attempt was granted at `now`: the messages before it were true, and the next waiter waits for the holder's release.
     pub fn granted(&mut self, now: Time) {
         *self = Spacing { granted_before: now + ATTEMPT_SPACING, ..Spacing::default() };
     }
