@@ -1,0 +1,327 @@
+//! Every option, once: the parser, help, completion and man pages are made of it.
+
+#![allow(clippy::doc_markdown, reason = "what is written here is shown on terminals and in man pages")]
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueHint};
+
+use crate::span::{Wait, span, wait};
+use crate::status::STATUSES;
+
+/// Run a command under a distributed lock, and see what is locked
+///
+/// The lock is kept on a Redis or Valkey server, or on several, and shared with every program that uses onelock, and
+/// with clients of the same form: redis-py, node-redlock, Redisson.
+#[derive(Debug, Parser)]
+#[command(name = "onelock", version, after_help = STATUSES, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Subcommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Subcommand {
+    Run(Run),
+    List(List),
+    Inspect(Inspect),
+    Wait(WaitFree),
+    Release(Release),
+    ForceRelease(ForceRelease),
+    Completions(Completions),
+    Man(Man),
+}
+
+/// Where the locks are kept
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Server {
+    /// Address of the server: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://
+    ///
+    /// Without it, the environment variable ONELOCK_URL says. A password in the address is seen by whoever sees the
+    /// command line: better give it by the variable.
+    #[arg(short, long, value_name = "URL", value_hint = ValueHint::Url, global = false)]
+    pub(crate) url: Option<String>,
+    /// Put before every name, on the server
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prefix: Option<String>,
+    /// Certificate authorities to believe, PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The client's certificate, PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "key_file")]
+    pub(crate) cert_file: Option<PathBuf>,
+    /// The client's private key, PEM
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "cert_file")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Believe any certificate; for experiments only
+    #[arg(long)]
+    pub(crate) tls_insecure: bool,
+    /// Who this is, for those who look at the lock or at the server's CLIENT LIST
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+}
+
+/// Run a command while the lock is held
+///
+/// Waits until the lock NAME is free, takes it, runs the command, and gives the lock back when the command has ended. The
+/// lock is renewed as long as the command runs. The command finds ONELOCK_NAME and ONELOCK_FENCING_TOKEN in its environment.
+///
+/// Signals are passed on to the command, which runs in a process group of its own. If the lock is lost (the server forgot
+/// it, somebody took it away, the network was away for too long), the command gets SIGTERM, and SIGKILL after --grace. If
+/// onelock itself is killed, so is the command, on Linux; elsewhere the lock ends with its --ttl.
+#[derive(Debug, Parser)]
+#[command(after_help = RUN_HELP)]
+pub(crate) struct Run {
+    /// The name of the lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: OsString,
+    /// The command and its arguments
+    #[arg(
+        value_name = "COMMAND",
+        required_unless_present = "shell",
+        conflicts_with = "shell",
+        last = true,
+        value_hint = ValueHint::CommandWithArguments
+    )]
+    pub(crate) command: Vec<OsString>,
+    /// Run LINE by /bin/sh instead of a command
+    #[arg(short = 'c', long, value_name = "LINE", value_hint = ValueHint::CommandString)]
+    pub(crate) shell: Option<OsString>,
+    /// How long to wait for the lock: a duration, 0 for one try, or forever
+    #[arg(short, long, value_name = "TIME", default_value = "forever", value_parser = wait)]
+    pub(crate) wait: Wait,
+    /// How long others wait after this machine has died
+    ///
+    /// The lock is renewed every third of it while the command runs, however long that takes. 30s, or --min-hold if that
+    /// is longer.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) ttl: Option<Duration>,
+    /// Keep the lock for at least so long, however early the command ends
+    ///
+    /// For a job that many machines start at the same time: one whose clock is late finds the lock still taken, and does
+    /// not run the job a second time. onelock itself ends with the command.
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "0")]
+    pub(crate) min_hold: Duration,
+    /// End the command when it has run for so long: the lock is given up, as if it were lost
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) max_hold: Option<Duration>,
+    /// After SIGTERM, how long until SIGKILL
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s")]
+    pub(crate) grace: Duration,
+    /// Exit with this status when the lock is held by somebody else
+    #[arg(short = 'E', long, value_name = "NUMBER")]
+    pub(crate) conflict_exit_code: Option<u8>,
+    /// Let the command enter again: an `onelock run` of the same lock inside it does not wait for itself
+    #[arg(long)]
+    pub(crate) owner: bool,
+    /// Take the lock as a reentrant one, which Redisson's RLock shares
+    #[arg(long)]
+    pub(crate) reentrant: bool,
+    /// Say on standard error what happens to the lock
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+const RUN_HELP: &str = "\
+Examples:
+  One of many machines does the nightly job; the others do not wait:
+      onelock run nightly --wait 0 -E 0 --min-hold 30s -- /usr/local/bin/report
+
+  Wait at most a minute for a deployment that is under way:
+      onelock run deploy:shop --wait 1m -- ./deploy.sh
+
+  A line for the shell; the resource is told the fencing token, so that it can refuse a late writer:
+      onelock run import -c 'psql -v token=$ONELOCK_FENCING_TOKEN -f import.sql'
+
+The status is that of the command; see `onelock --help` for the others.";
+
+/// Show the locks of a server
+///
+/// Locks of onelock and of Redisson, and strings with a time to live as any SET NX client writes them: then the client is
+/// told as `other`, and it may as well be a cached value. On several independent servers it is what a majority sees. The
+/// server is asked for little at a time, and serves others meanwhile.
+#[derive(Debug, Parser)]
+#[command(after_help = LIST_HELP)]
+pub(crate) struct List {
+    /// Which names: `*`, `?`, `[abc]` and `\` before what stands for itself
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: OsString,
+    /// One JSON object for each lock, a line each
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Only those that are told by onelock itself, or only by the named client
+    #[arg(long, value_name = "CLIENT", value_parser = ["onelock", "redisson", "other"])]
+    pub(crate) client: Option<String>,
+    /// Show it again every so often, until interrupted
+    #[arg(long, value_name = "TIME", value_parser = span, num_args = 0..=1, default_missing_value = "2s", require_equals = true)]
+    pub(crate) watch: Option<Duration>,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+const LIST_HELP: &str = "\
+Examples:
+  onelock list
+  onelock list 'deploy:*' --watch
+  onelock list --json | jq -r 'select(.waiting > 0) | .name'";
+
+/// Show who holds a lock
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  onelock inspect deploy:shop\n  onelock inspect deploy:shop --json | jq .owner.host"
+)]
+pub(crate) struct Inspect {
+    /// The name of the lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: OsString,
+    /// As a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Wait until nobody holds a lock, without taking it
+#[derive(Debug, Parser)]
+#[command(name = "wait", after_help = "Examples:\n  onelock wait deploy:shop --timeout 5m && echo free")]
+pub(crate) struct WaitFree {
+    /// The name of the lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: OsString,
+    /// How long to wait: a duration, 0 for one look, or forever
+    #[arg(short, long, value_name = "TIME", default_value = "forever", value_parser = wait)]
+    pub(crate) timeout: Wait,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Give back a lock that another program has handed over
+///
+/// The proof is what `detach` of a lease gives, in any language.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  onelock release cart:7 --proof - < proof.txt")]
+pub(crate) struct Release {
+    /// The name of the lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: OsString,
+    /// The proof; `-` reads it from standard input, where nobody else sees it
+    #[arg(long, value_name = "PROOF")]
+    pub(crate) proof: String,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Take a lock away from whoever holds it
+///
+/// For an emergency: the holder goes on believing in its lock until its next renewal, and two may be at work until then.
+/// On a terminal it shows the holder and asks; elsewhere it needs --yes.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  onelock force-release deploy:shop\n  onelock force-release deploy:shop --yes")]
+pub(crate) struct ForceRelease {
+    /// The name of the lock
+    #[arg(value_name = "NAME")]
+    pub(crate) name: OsString,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Take a string without a time to live for a lock, too: that of a client that does SET NX alone
+    #[arg(long)]
+    pub(crate) foreign: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+/// Write a completion script for a shell to standard output
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  onelock completions bash > /etc/bash_completion.d/onelock")]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL")]
+    pub(crate) shell: clap_complete::Shell,
+}
+
+/// Write the man pages into a folder
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  onelock man /usr/local/share/man/man1")]
+pub(crate) struct Man {
+    /// The folder
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub(crate) folder: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The words of a line as a shell would split it, up to where it goes on with something else.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
+        for letter in line.chars() {
+            match letter {
+                '\'' => quoted = !quoted,
+                '|' | '>' | '<' | '&' if !quoted => break,
+                ' ' if !quoted => words.push(std::mem::take(&mut word)),
+                _ => word.push(letter),
+            }
+        }
+        words.push(word);
+        words.retain(|word| !word.is_empty());
+        words
+    }
+
+    #[test]
+    fn the_definitions_are_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_example_is_a_command_line() {
+        let mut command = Arguments::command();
+        command.build();
+        let texts = command
+            .get_subcommands()
+            .map(|sub| (sub.get_name().to_owned(), sub.get_after_help().map(ToString::to_string)));
+        let mut examples = 0;
+        for (name, text) in texts.filter(|(name, _)| name != "help") {
+            let text = text.unwrap_or_else(|| panic!("{name} has no examples"));
+            let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| line.starts_with("onelock ")).collect();
+            assert!(!lines.is_empty(), "{name}");
+            for line in lines {
+                Arguments::try_parse_from(words(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
+                examples += 1;
+            }
+        }
+        let readme = include_str!("../README.md");
+        for line in readme.lines().filter(|line| line.starts_with("onelock ")) {
+            let line = line.split(" #").next().unwrap().trim();
+            Arguments::try_parse_from(words(line)).unwrap_or_else(|error| panic!("{line}: {error}"));
+            examples += 1;
+        }
+        assert!(examples > 12, "{examples}");
+    }
+
+    #[test]
+    fn the_readme_lists_the_statuses_that_help_lists() {
+        let rows = include_str!("../README.md").lines().filter(|line| line.starts_with("| ")).map(|line| {
+            let mut cells = line.trim_matches('|').split('|').map(str::trim);
+            cells.next().unwrap_or_default().to_owned()
+        });
+        let numbers: Vec<String> =
+            rows.filter(|cell| cell.starts_with(|letter: char| letter.is_ascii_digit())).collect();
+        let listed: Vec<String> = STATUSES
+            .lines()
+            .filter_map(|line| line.strip_prefix("  "))
+            .filter_map(|line| line.get(..16).map(|cell| cell.trim().to_owned()))
+            .filter(|cell| cell.starts_with(|letter: char| letter.is_ascii_digit()))
+            .collect();
+        assert_eq!(numbers, listed);
+    }
+}

@@ -1,0 +1,81 @@
+//! `onelock list`: the locks of a server.
+
+use std::io::IsTerminal;
+
+use onelock::LockEntry;
+use onelock::blocking::Client;
+
+use crate::arguments::List;
+use crate::status::{Failure, Status};
+use crate::{print, server, show};
+
+/// Moves to the upper left corner; clears from there on.
+const HOME: &str = "\x1b[H";
+const CLEAR: &str = "\x1b[J";
+const CLEAR_LINE: &str = "\x1b[K";
+
+const TITLES: [&str; 8] = ["NAME", "KIND", "CLIENT", "HOLDER", "HELD", "TTL", "TOKEN", "WAITING"];
+
+pub(crate) fn list(options: &List) -> Result<Status, Failure> {
+    let client = server::client(&options.server)?;
+    let redraw = options.watch.is_some() && !options.json && std::io::stdout().is_terminal();
+    loop {
+        let entries = entries(options, &client)?;
+        let shown = if options.json { json(&entries) } else { table(&entries) };
+        if redraw {
+            let lines = shown.replace('\n', &format!("{CLEAR_LINE}\n"));
+            print(&format!("{HOME}{lines}{CLEAR}"))?;
+        } else {
+            print(&shown)?;
+        }
+        let Some(every) = options.watch else { return Ok(Status::Done) };
+        std::thread::sleep(every);
+        if !redraw && !options.json {
+            print("\n")?;
+        }
+    }
+}
+
+/// All of them, each once, in the order of their names.
+fn entries(options: &List, client: &Client) -> Result<Vec<LockEntry>, Failure> {
+    let listing = client.listing(options.pattern.as_encoded_bytes());
+    let wanted = |entry: &LockEntry| options.client.as_deref().is_none_or(|it| it == entry.inspection.origin.as_str());
+    let mut entries = listing.filter(|entry| entry.as_ref().map_or(true, wanted)).collect::<Result<Vec<_>, _>>()?;
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    entries.dedup_by(|one, other| one.name == other.name);
+    Ok(entries)
+}
+
+fn json(entries: &[LockEntry]) -> String {
+    let line = |entry: &LockEntry| format!("{}\n", show::json(&entry.name, &entry.inspection, Some(entry.waiting)));
+    entries.iter().map(line).collect()
+}
+
+fn table(entries: &[LockEntry]) -> String {
+    let mut rows = vec![TITLES.map(str::to_owned)];
+    rows.extend(entries.iter().map(row));
+    let widths: Vec<usize> = (0..TITLES.len())
+        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
+        .collect();
+    let line = |row: &[String; 8]| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row(entry: &LockEntry) -> [String; 8] {
+    let seen = &entry.inspection;
+    let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    [
+        show::name(&entry.name),
+        seen.kind.as_str().to_owned(),
+        seen.origin.as_str().to_owned(),
+        show::holder(seen),
+        show::optional(show::held_for(seen.owner.as_ref())),
+        show::optional(seen.ttl_left),
+        number(seen.fencing_token),
+        number(entry.waiting),
+    ]
+}

@@ -1,0 +1,92 @@
+//! `onelock release` and `onelock force-release`: giving back what was handed over, taking away what is another's.
+
+use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
+
+use onelock::{Inspection, Kind, Origin, Release as Released};
+
+use crate::arguments::{ForceRelease, Release};
+use crate::inspect::sheet;
+use crate::span::show;
+use crate::status::{Failure, Status};
+use crate::{say, server, show as shown};
+
+/// How the proof of a plain lock begins; that of a reentrant one is `<uuid>:<number>`.
+const PLAIN: &str = "onelock1:";
+
+pub(crate) fn release(options: &Release) -> Result<Status, Failure> {
+    let name = options.name.as_encoded_bytes();
+    let proof = match options.proof.as_str() {
+        "-" => first_line()?,
+        proof => proof.to_owned(),
+    };
+    let client = server::client(&options.server)?;
+    let kind = if proof.starts_with(PLAIN) { Kind::Mutex } else { Kind::Reentrant };
+    let lock = if kind == Kind::Mutex { client.lock(name) } else { client.reentrant_lock(name) };
+    let lease = match lock.attach(&proof) {
+        Err(error) if error.kind() == onelock::ErrorKind::Lost => {
+            return Err(Failure::new(Status::Nothing, error.to_string()));
+        }
+        attached => attached?,
+    };
+    let outcome = lease.release()?;
+    client.close();
+    match outcome {
+        Released::Released => Ok(Status::Done),
+        other => Err(Failure::new(Status::Nothing, format!("{}: {}", shown::name(name), other.as_str()))),
+    }
+}
+
+pub(crate) fn force(options: &ForceRelease) -> Result<Status, Failure> {
+    let name = options.name.as_encoded_bytes();
+    let client = server::client(&options.server)?;
+    let Some(found) = client.inspect(name)? else {
+        say(&format!("{}: nobody holds it", shown::name(name)));
+        return Ok(Status::Nothing);
+    };
+    if !options.yes {
+        if !(stdin().is_terminal() && stderr().is_terminal()) {
+            return Err(Failure::usage("there is no terminal to ask on; say --yes if you are sure"));
+        }
+        if !agreed(name, &found)? {
+            say("nothing was done");
+            return Ok(Status::Nothing);
+        }
+    }
+    let done = if options.foreign { client.force_release_foreign(name)? } else { client.force_release(name)? };
+    client.close();
+    Ok(if done { Status::Done } else { Status::Nothing })
+}
+
+/// Shows who holds it and what follows, and asks.
+fn agreed(name: &[u8], found: &Inspection) -> Result<bool, Failure> {
+    let cannot = |error: std::io::Error| Failure::new(Status::Software, format!("the terminal: {error}"));
+    let mut terminal = stderr().lock();
+    write!(terminal, "{}\n{}\n\nTake it away? [y/N] ", sheet(name, found), consequence(found)).map_err(cannot)?;
+    terminal.flush().map_err(cannot)?;
+    let answer = first_line()?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// What the old holder will believe, and for how long.
+fn consequence(found: &Inspection) -> String {
+    let left = found.ttl_left.map_or_else(|| "for ever".to_owned(), |left| format!("for {} at most", show(left)));
+    match found.origin {
+        _ if found.hold_count == 0 => "It was given back, and stands for the rest of its min_hold.".to_owned(),
+        Origin::Onelock => format!(
+            "The holder goes on until its next renewal tells it, {left} (usually a third of its ttl). Until then two may be\n\
+             at work; the next holder's fencing token is higher, so what checks tokens is safe."
+        ),
+        _ => format!(
+            "The holder is another client's: it may never learn of it, and goes on {left} or longer. Two may be at work."
+        ),
+    }
+}
+
+fn first_line() -> Result<String, Failure> {
+    let mut line = String::new();
+    stdin()
+        .lock()
+        .read_line(&mut line)
+        .map_err(|error| Failure::new(Status::Usage, format!("standard input: {error}")))?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

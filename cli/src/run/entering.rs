@@ -1,0 +1,66 @@
+//! An `onelock run --owner` lets the `onelock run` of the same lock inside its command enter: which locks are held, and
+//! with which fencing tokens, is handed down in the environment. Whoever enters looks at the server whether it still is
+//! so.
+
+use std::env;
+
+use onelock::Kind;
+
+/// Holds, separated by commas; each `<place>.<name in hex>.<token>`.
+pub(super) const VARIABLE: &str = "ONELOCK_OWNER";
+
+/// Where a lock is: on which server, behind which prefix, of which kind.
+pub(super) struct Place(u64);
+
+impl Place {
+    pub(super) fn new(address: &str, prefix: Option<&str>, kind: Kind) -> Place {
+        let address =
+            if address.is_empty() { env::var(onelock::URL_VARIABLE).unwrap_or_default() } else { address.to_owned() };
+        let whole = [&address, prefix.unwrap_or_default(), kind.as_str()].join("\0");
+        // FNV-1a: passwords in addresses do not go into the environment of others
+        let digest = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        Place(whole.bytes().fold(0xcbf2_9ce4_8422_2325, digest))
+    }
+
+    /// What a command finds in its environment: this hold, and those around it.
+    pub(super) fn hand_down(&self, name: &[u8], token: u64) -> String {
+        let before = env::var(VARIABLE).unwrap_or_default();
+        let own = format!("{:016x}.{}.{token}", self.0, hex(name));
+        if before.is_empty() { own } else { format!("{own},{before}") }
+    }
+
+    /// The fencing token of the hold that this may enter, if there is one.
+    pub(super) fn handed_down(&self, name: &[u8]) -> Option<u64> {
+        self.find(&env::var(VARIABLE).ok()?, name)
+    }
+
+    fn find(&self, holds: &str, name: &[u8]) -> Option<u64> {
+        let wanted = format!("{:016x}.{}.", self.0, hex(name));
+        holds.split(',').find_map(|hold| hold.strip_prefix(&wanted)?.parse().ok())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hold_is_found_where_it_is_and_nowhere_else() {
+        let place = Place::new("redis://a", None, Kind::Mutex);
+        let holds = format!("{},{}", place.hand_down(b"x", 7), place.hand_down(b"y", 8));
+        assert_eq!((place.find(&holds, b"x"), place.find(&holds, b"y")), (Some(7), Some(8)));
+        assert_eq!(place.find(&holds, b"z"), None);
+        assert_eq!(place.find("nonsense", b"x"), None);
+        for other in [
+            Place::new("redis://b", None, Kind::Mutex),
+            Place::new("redis://a", Some("p"), Kind::Mutex),
+            Place::new("redis://a", None, Kind::Reentrant),
+        ] {
+            assert_eq!(other.find(&holds, b"x"), None);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What may happen while a lock is waited for and a command runs, in the order in which it does.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use onelock::LossReason;
+use onelock::blocking::Interrupt;
+use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+
+/// What is passed on.
+const PASSED_ON: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
+/// What ends the waiting for the lock.
+const ENDING: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2];
+
+#[derive(Debug)]
+pub(super) enum Event {
+    /// Somebody sent us this signal.
+    Signal(i32),
+    /// The lock is not ours any more.
+    Lost(LossReason),
+    /// The command was stopped by this signal.
+    Stopped(i32),
+    /// The command has ended, with this status.
+    Ended(u8),
+}
+
+/// The line of events.
+pub(super) struct Events {
+    sender: Sender<Event>,
+    receiver: Receiver<Event>,
+    stage: Arc<Stage>,
+}
+
+/// Whether there is a command that signals are for, and the first signal that came before.
+#[derive(Default)]
+struct Stage(AtomicI32);
+
+/// There is a command.
+const RUNNING: i32 = -1;
+
+impl Events {
+    /// From here on signals are events.
+    pub(super) fn watch() -> io::Result<Events> {
+        let (sender, receiver) = channel();
+        let stage = Arc::new(Stage::default());
+        let mut signals = Signals::new(PASSED_ON)?;
+        let (to, watched) = (sender.clone(), stage.clone());
+        std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+            for signal in signals.forever() {
+                if !watched.takes(signal) && to.send(Event::Signal(signal)).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Events { sender, receiver, stage })
+    }
+
+    pub(super) fn sender(&self) -> Sender<Event> {
+        self.sender.clone()
+    }
+
+    /// What ends the waiting for the lock.
+    pub(super) fn cancel(&self) -> impl Interrupt + Send + Sync + 'static {
+        Cancel(self.stage.clone())
+    }
+
+    /// The signal that came while there was no command.
+    pub(super) fn ended_by(&self) -> Option<i32> {
+        Some(self.stage.0.load(Ordering::SeqCst)).filter(|signal| *signal > 0)
+    }
+
+    /// There is a command now: signals are for it.
+    pub(super) fn begin_passing_on(&self) {
+        let before = self.stage.0.swap(RUNNING, Ordering::SeqCst);
+        if before > 0 {
+            let _ = self.sender.send(Event::Signal(before));
+        }
+    }
+
+    /// The next event; `None` when there was none for so long.
+    pub(super) fn next(&self, patience: Option<Duration>) -> Option<Event> {
+        let Some(patience) = patience else { return self.receiver.recv().ok() };
+        self.receiver.recv_timeout(patience).ok()
+    }
+}
+
+impl Stage {
+    /// Takes a signal while there is no command that it could be for.
+    fn takes(&self, signal: i32) -> bool {
+        if ENDING.contains(&signal) {
+            return self.0.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst) != Err(RUNNING);
+        }
+        let waiting = self.0.load(Ordering::SeqCst) != RUNNING;
+        if waiting && signal == SIGTSTP {
+            // as it would have been without us
+            let _ = emulate_default_handler(signal);
+        }
+        waiting
+    }
+}
+
+struct Cancel(Arc<Stage>);
+
+impl Interrupt for Cancel {
+    fn interrupted(&self) -> bool {
+        self.0.0.load(Ordering::Acquire) > 0
+    }
+}

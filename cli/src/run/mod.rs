@@ -1,0 +1,194 @@
+//! A command that runs while a lock is held.
+//!
+//! | file | is |
+//! |---|---|
+//! | `child` | the command as a process, and its group |
+//! | `events` | what may happen meanwhile, in one line: signals, the loss of the lock, the end of the command |
+//! | `terminal` | who may read from the terminal |
+//! | `entering` | an `onelock run` inside another one of the same lock |
+
+mod child;
+mod entering;
+mod events;
+mod terminal;
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use onelock::blocking::{Client, Lease, Lock};
+use onelock::{ErrorKind, Release};
+
+use self::child::Child;
+use self::events::{Event, Events};
+use crate::arguments::Run;
+use crate::server::{address, builder};
+use crate::span::{Wait, show};
+use crate::status::{Failure, Status};
+use crate::{say, show};
+
+/// The length of a lease, where neither `--ttl` nor `--min-hold` says so.
+const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
+    let name = options.name.as_encoded_bytes();
+    let events = Events::watch().map_err(|error| Failure::new(Status::Software, format!("signals: {error}")))?;
+    let label = options.server.label.clone().unwrap_or_else(|| label(options));
+    let client = builder(&options.server).label(label).inspectable(true).build_blocking(address(&options.server))?;
+    let lock = lock(options, &client, &events);
+    let place = entering::Place::new(address(&options.server), options.server.prefix.as_deref(), lock.kind());
+
+    if let Some(token) = place.handed_down(name) {
+        let found = client.inspect(name)?;
+        if found.is_some_and(|found| found.fencing_token == Some(token)) {
+            told(options, "entered again: it is held by the command that this one runs in");
+            return under(options, &events, None, &environment(options, &place, Some(token)));
+        }
+        return Err(Failure::new(
+            Status::Lost,
+            format!("{}: the hold that this is to enter has ended", show::name(name)),
+        ));
+    }
+
+    let lease = match acquire(options, &lock) {
+        Ok(lease) => lease,
+        Err(failure) => {
+            client.close();
+            return events.ended_by().map_or(Err(failure), |signal| Ok(Status::Other(128 + signal as u8)));
+        }
+    };
+    told(options, &format!("acquired, fencing token {}", lease.fencing_token().unwrap_or_default()));
+    if let Some(signal) = events.ended_by() {
+        // between the grant and the command: there is nobody to pass it on to
+        give_back(options, &client, &lease)?;
+        return Ok(Status::Other(128 + signal as u8));
+    }
+    let status = under(options, &events, Some(&lease), &environment(options, &place, lease.fencing_token()));
+    let released = give_back(options, &client, &lease);
+    let status = status?;
+    if status == Status::Lost { Ok(status) } else { released.map(|()| status) }
+}
+
+/// What names the holder when `--label` does not: the command's file, without its folder.
+fn label(options: &Run) -> String {
+    let first = options.shell.as_ref().or(options.command.first());
+    let text = first.map(|word| Path::new(word).file_name().unwrap_or(word).to_string_lossy().into_owned());
+    let text: String = text.unwrap_or_default().chars().filter(|letter| !letter.is_control()).take(32).collect();
+    if text.is_empty() { "onelock".to_owned() } else { text }
+}
+
+fn lock(options: &Run, client: &Client, events: &Events) -> Lock {
+    let name = options.name.as_encoded_bytes();
+    let lock = if options.reentrant { client.reentrant_lock(name) } else { client.lock(name) };
+    let ttl = options.ttl.unwrap_or_else(|| TTL.max(options.min_hold));
+    let lock = lock.ttl(ttl).min_hold(options.min_hold).interrupt(events.cancel());
+    match options.max_hold {
+        Some(limit) => lock.max_hold(limit),
+        None => lock,
+    }
+}
+
+fn acquire(options: &Run, lock: &Lock) -> Result<Lease, Failure> {
+    let conflict = |status| options.conflict_exit_code.map_or(status, Status::Other);
+    let held = |status, text: String| {
+        let status = conflict(status);
+        // who calls a conflict a success does not want to hear of it
+        Failure { text: (status.number() != 0).then_some(text), status }
+    };
+    let result = match options.wait {
+        Wait::Forever => lock.acquire(),
+        Wait::For(wait) if wait.is_zero() => {
+            let name = show::name(options.name.as_encoded_bytes());
+            let busy = || held(Status::Busy, format!("{name}: held by somebody else; see `onelock inspect`"));
+            return lock.try_acquire()?.ok_or_else(busy);
+        }
+        Wait::For(wait) => lock.acquire_within(wait),
+    };
+    result.map_err(|error| match error.kind() {
+        ErrorKind::Busy => held(Status::Busy, error.to_string()),
+        ErrorKind::Timeout => held(Status::Timeout, error.to_string()),
+        _ => error.into(),
+    })
+}
+
+fn environment(options: &Run, place: &entering::Place, token: Option<u64>) -> Vec<(&'static str, OsString)> {
+    let mut variables = vec![("ONELOCK_NAME", options.name.clone())];
+    if let Some(token) = token {
+        variables.push(("ONELOCK_FENCING_TOKEN", token.to_string().into()));
+        if options.owner {
+            variables.push((entering::VARIABLE, place.hand_down(options.name.as_encoded_bytes(), token).into()));
+        }
+    }
+    variables
+}
+
+/// Runs the command until it ends, or until it has to.
+fn under(
+    options: &Run,
+    events: &Events,
+    lease: Option<&Lease>,
+    environment: &[(&'static str, OsString)],
+) -> Result<Status, Failure> {
+    let mut child = Child::spawn(options, environment, events)?;
+    if let Some(lease) = lease {
+        let sender = events.sender();
+        lease.on_lost(move |reason| drop(sender.send(Event::Lost(reason))));
+    }
+    let mut lost = false;
+    loop {
+        match events.next(child.patience()) {
+            Some(Event::Signal(signal)) => child.pass_on(signal),
+            Some(Event::Stopped(signal)) => child.stopped(signal),
+            Some(Event::Lost(reason)) => {
+                lost = true;
+                let name = show::name(options.name.as_encoded_bytes());
+                say(&format!(
+                    "{name}: the lock was lost: {}; the command is ended (SIGTERM, and SIGKILL after {})",
+                    reason.explain(),
+                    show(options.grace)
+                ));
+                child.end_within(options.grace);
+            }
+            Some(Event::Ended(status)) => {
+                child.ended(lost);
+                return Ok(if lost { Status::Lost } else { Status::Other(status) });
+            }
+            None => child.kill(),
+        }
+    }
+}
+
+/// Gives the lock back. An error if it had ended before the command did.
+fn give_back(options: &Run, client: &Client, lease: &Lease) -> Result<(), Failure> {
+    let name = show::name(options.name.as_encoded_bytes());
+    let released = lease.release();
+    let result = match released {
+        Ok(Release::Released) => {
+            told(options, "released");
+            Ok(())
+        }
+        Ok(Release::AlreadyExpired | Release::AlreadyReleased) => {
+            let text =
+                format!("{name}: the lock was lost before the command ended: somebody else may have run meanwhile");
+            Err(Failure::new(Status::Lost, text))
+        }
+        Ok(_) => {
+            say(&format!(
+                "{name}: the server did not confirm that the lock is free; it ends with its ttl at the latest"
+            ));
+            Ok(())
+        }
+        Err(error) => {
+            say(&error.to_string());
+            Ok(())
+        }
+    };
+    client.close();
+    result
+}
+
+fn told(options: &Run, text: &str) {
+    if options.verbose {
+        say(&format!("{}: {text}", show::name(options.name.as_encoded_bytes())));
+    }
+}

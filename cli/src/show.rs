@@ -1,0 +1,81 @@
+//! Locks, for people and for programs.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use onelock::{Inspection, OwnerInfo};
+use serde_json::{Value, json};
+
+use crate::span;
+
+/// A name for people: what would command a terminal is spelt out.
+pub(crate) fn name(bytes: &[u8]) -> String {
+    str::from_utf8(bytes).map_or_else(|_| bytes.escape_ascii().to_string(), text)
+}
+
+/// The same for a text that somebody else has written.
+pub(crate) fn text(text: &str) -> String {
+    let turning =
+        |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let shown = |letter: char| -> String {
+        if letter.is_control() || turning(letter) { letter.escape_default().collect() } else { letter.into() }
+    };
+    text.chars().map(shown).collect()
+}
+
+/// A lock as a JSON object. `waiting`: whether that was asked, and is known.
+#[allow(clippy::option_option, reason = "not asked, asked and not known, known")]
+pub(crate) fn json(name: &[u8], seen: &Inspection, waiting: Option<Option<u64>>) -> Value {
+    let owner = seen
+        .owner
+        .as_ref()
+        .map(|owner| json!({"label": owner.label, "pid": owner.pid, "host": owner.host, "since_ms": owner.since_ms}));
+    let mut object = json!({
+        "name": str::from_utf8(name).ok(),
+        "kind": seen.kind.as_str(),
+        "client": seen.origin.as_str(),
+        "owner": owner,
+        "hold_count": seen.hold_count,
+        "ttl_left_ms": seen.ttl_left.map(|left| left.as_millis() as u64),
+        "fencing_token": seen.fencing_token,
+    });
+    if str::from_utf8(name).is_err() {
+        object["name_hex"] = json!(name.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}")));
+    }
+    if let Some(waiting) = waiting {
+        object["waiting"] = json!(waiting);
+    }
+    object
+}
+
+/// Who holds it, in one line.
+pub(crate) fn holder(seen: &Inspection) -> String {
+    match &seen.owner {
+        Some(owner) => format!("{} {}@{}", text(&owner.label), owner.pid, text(&owner.host)),
+        None if seen.hold_count == 0 => "(given back)".to_owned(),
+        None => "-".to_owned(),
+    }
+}
+
+/// For how long it has been held, if the holder told.
+pub(crate) fn held_for(owner: Option<&OwnerInfo>) -> Option<Duration> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Some(now.saturating_sub(Duration::from_millis(owner?.since_ms)))
+}
+
+/// A duration, or what stands for none.
+pub(crate) fn optional(span: Option<Duration>) -> String {
+    span.map_or_else(|| "-".to_owned(), span::show)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_commands_a_terminal_is_spelt_out() {
+        assert_eq!(name(b"a\x1b[2J\n"), "a\\u{1b}[2J\\n");
+        assert_eq!(name(b"\xff\x00"), "\\xff\\x00");
+        assert_eq!(name("grüße".as_bytes()), "grüße");
+        assert_eq!(text("a\u{202e}b"), "a\\u{202e}b");
+    }
+}

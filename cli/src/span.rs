@@ -1,0 +1,89 @@
+//! Durations as people write and read them: `500ms`, `30s`, `5m`, `2h`, `1d`; a number alone is seconds.
+
+use std::time::Duration;
+
+/// How long to wait for the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    Forever,
+    For(Duration),
+}
+
+/// Reads a duration.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let bad = || format!("`{text}` is no duration; write 500ms, 30s, 5m, 2h or 1d");
+    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        "d" => 86400.0,
+        _ => return Err(bad()),
+    };
+    let number: f64 = number.parse().map_err(|_| bad())?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
+}
+
+/// Reads a time to wait: a duration, or `forever`.
+pub(crate) fn wait(text: &str) -> Result<Wait, String> {
+    match text {
+        "forever" => Ok(Wait::Forever),
+        _ => span(text).map(Wait::For).map_err(|why| format!("{why}, or forever")),
+    }
+}
+
+/// A duration for people: two digits or so.
+pub(crate) fn show(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match seconds {
+        0 => format!("{}ms", span.as_millis()),
+        1..=9 => format!("{:.1}s", span.as_secs_f64()),
+        10..=119 => format!("{seconds}s"),
+        120..=7199 => format!("{}m{:02}s", seconds / 60, seconds % 60),
+        7200..=172_799 => format!("{}h{:02}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d{:02}h", seconds / 86400, seconds / 3600 % 24),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_they_are_written() {
+        for (text, ms) in [
+            ("0", 0),
+            ("500ms", 500),
+            ("1.5", 1500),
+            ("30s", 30_000),
+            ("5m", 300_000),
+            ("2h", 7_200_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(span(text).unwrap().as_millis(), ms, "{text}");
+        }
+        for bad in ["", "s", "-1", "1x", "1 s", "forever", "1e3", "..", "99999999999999999999d"] {
+            assert!(span(bad).unwrap_err().contains("30s"), "{bad}");
+        }
+        assert_eq!(wait("forever"), Ok(Wait::Forever));
+        assert_eq!(wait("0"), Ok(Wait::For(Duration::ZERO)));
+        assert!(wait("ever").unwrap_err().contains("forever"));
+    }
+
+    #[test]
+    fn durations_are_short() {
+        for (ms, text) in [
+            (12, "12ms"),
+            (9_440, "9.4s"),
+            (30_000, "30s"),
+            (150_000, "2m30s"),
+            (7_260_000, "2h01m"),
+            (200_000_000, "2d07h"),
+        ] {
+            assert_eq!(show(Duration::from_millis(ms)), text);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! `list`, `inspect`, `wait`, `release`, `force-release`: what people and scripts see of locks, and can do about them.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::time::{Duration, Instant};
+
+use common::{Place, SOON, text};
+use onelock_tests::wait::wait_until;
+use serde_json::Value;
+
+fn lines(bytes: &[u8]) -> Vec<Value> {
+    text(bytes).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn list_tells_what_is_locked_by_whom() {
+    let place = Place::new();
+    let _holder = place.start(&["run", "job:a", "--label", "night shift", "--", "cat"]);
+    place.wait_held("job:a");
+    let _waiter = place.start(&["run", "job:a", "--", "true"]);
+    wait_until(SOON, "one waits", || place.waiting("job:a") == 1);
+    place.server.cmd(&["SET", "job:foreign", "8d4e6b51", "PX", "60000"]);
+    place.server.cmd(&["HSET", "job:java", "c7f1e2d3-0000-4000-8000-0123456789ab:47", "1"]);
+    place.server.cmd(&["PEXPIRE", "job:java", "60000"]);
+    place.server.cmd(&[b"SET".as_slice(), b"job:\xff\x1b[2J", b"v", b"PX", b"60000"]);
+    place.server.cmd(&["SADD", "job:none", "x"]);
+
+    let found = lines(&place.output(&["list", "job:*", "--json"]).stdout);
+    assert_eq!(found.len(), 4, "{found:?}");
+    let [ours, foreign, java, odd] = &found[..] else { panic!() };
+    assert_eq!((&ours["name"], &ours["client"], &ours["waiting"]), (&"job:a".into(), &"onelock".into(), &1.into()));
+    assert_eq!(ours["owner"]["label"], "night shift");
+    assert!(ours["fencing_token"].as_u64().unwrap() > 0 && ours["ttl_left_ms"].as_u64().unwrap() > 0);
+    assert_eq!((&foreign["client"], &foreign["owner"]), (&"other".into(), &Value::Null));
+    assert_eq!((&java["client"], &java["kind"]), (&"redisson".into(), &"reentrant_lock".into()));
+    assert_eq!((&odd["name"], &odd["name_hex"]), (&Value::Null, &"6a6f623aff1b5b324a".into()));
+
+    let table = text(&place.output(&["list", "job:*"]).stdout);
+    let rows: Vec<&str> = table.lines().collect();
+    assert!(rows[0].starts_with("NAME ") && rows.len() == 5, "{table}");
+    assert!(rows[1].contains("night shift") && rows[1].ends_with('1'), "{table}");
+    assert!(table.is_ascii() && !table.contains('\x1b'), "{table}");
+    let only = lines(&place.output(&["list", "--json", "--client", "redisson"]).stdout);
+    assert_eq!((only.len(), &only[0]["name"]), (1, &"job:java".into()));
+    assert_eq!(text(&place.output(&["list", "nothing:*", "--json"]).stdout), "");
+    assert_eq!(place.status(&["list", ""]), 64);
+}
+
+#[test]
+fn watching_shows_what_changes_until_nobody_reads() {
+    let place = Place::new();
+    let mut watching = place.start(&["list", "--watch=50ms"]);
+    let mut lines = BufReader::new(watching.child().stdout.take().unwrap()).lines();
+    let mut next = |wanted: &str| lines.by_ref().map(Result::unwrap).find(|line| line.starts_with(wanted)).unwrap();
+    next("NAME");
+    let holder = place.start(&["run", "x", "--", "cat"]);
+    next("x ");
+    drop(holder);
+    drop(lines);
+    assert_eq!(watching.code(), 0, "who has seen enough goes");
+}
+
+#[test]
+fn a_hundred_thousand_locks_are_listed_while_others_are_served() {
+    let place = Place::new();
+    let fill = "for i = 1, 100000 do redis.call('SET', 'job:' .. i, 'token', 'PX', 600000) end";
+    place.server.cmd(&["EVAL", fill, "0"]);
+    let mut watched = place.server.connect();
+    let mut ask = |seconds: Duration| -> Vec<Duration> {
+        let begun = Instant::now();
+        let mut took = Vec::new();
+        while begun.elapsed() < seconds {
+            let asked = Instant::now();
+            watched.cmd(&["GET", "job:1"]).unwrap();
+            took.push(asked.elapsed());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        took.sort();
+        took
+    };
+    let calm = ask(Duration::from_millis(500));
+    let running = place.onelock(&["list", "--json"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let listing = std::thread::spawn(move || running.wait_with_output().unwrap());
+    let mut busy = Vec::new();
+    while !listing.is_finished() {
+        busy.extend(ask(Duration::from_millis(100)));
+    }
+    let output = listing.join().unwrap();
+    assert_eq!(text(&output.stdout).lines().count(), 100_000);
+    busy.sort();
+    let p99 = |took: &[Duration]| took[took.len() * 99 / 100];
+    // what the machine does beside it is in both
+    assert!(p99(&busy) < p99(&calm) * 3 / 2 + Duration::from_millis(3), "{:?} {:?}", p99(&busy), p99(&calm));
+}
+
+#[test]
+fn inspect_tells_one_lock() {
+    let place = Place::new();
+    let output = place.output(&["inspect", "x"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), "nobody holds it\n"));
+    assert_eq!(text(&place.output(&["inspect", "x", "--json"]).stdout), "null\n");
+    let _holder = place.start(&["run", "x", "--label", "me", "--", "cat"]);
+    place.wait_held("x");
+    let output = place.output(&["inspect", "x"]);
+    let sheet = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    for part in ["name        x\n", "client      onelock\n", "label       me\n", "hold count  1\n", "token       1"] {
+        assert!(sheet.contains(part), "{part:?}: {sheet}");
+    }
+    place.server.cmd(&["SADD", "set", "x"]);
+    assert_eq!(place.status(&["inspect", "set"]), 70);
+}
+
+#[test]
+fn wait_ends_when_it_is_free() {
+    let place = Place::new();
+    assert_eq!(place.status(&["wait", "x"]), 0);
+    let mut holder = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    assert_eq!(place.status(&["wait", "x", "--timeout", "0"]), 75);
+    let begun = Instant::now();
+    assert_eq!(place.status(&["wait", "x", "--timeout", "300ms"]), 79);
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    let mut waiting = place.start(&["wait", "x"]);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(waiting.child().try_wait().unwrap(), None, "it is still held");
+    drop(holder.child().stdin.take());
+    assert_eq!((waiting.code(), holder.code()), (0, 0));
+    // one that nobody gives back
+    place.server.cmd(&["SET", "y", "token", "PX", "300"]);
+    assert_eq!(place.status(&["wait", "y"]), 0);
+}
+
+#[test]
+fn a_proof_gives_back_what_it_is_of_once() {
+    let place = Place::new();
+    let client = onelock::blocking::Client::connect(&place.server.url()).unwrap();
+    for lock in [client.lock("x"), client.reentrant_lock("x")] {
+        let proof = lock.acquire().unwrap().detach().unwrap();
+        assert_eq!(place.status(&["release", "x", "--proof", "nonsense"]), 64);
+        assert!(place.exists("x"));
+        let mut running = place.start(&["release", "x", "--proof", "-"]);
+        running.child().stdin.take().unwrap().write_all(format!("{proof}\n").as_bytes()).unwrap();
+        let output = running.output();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{output:?}");
+        assert!(!place.exists("x"));
+        let again = place.output(&["release", "x", "--proof", &proof]);
+        assert_eq!(again.status.code(), Some(1), "{again:?}");
+    }
+    client.close();
+}
+
+#[test]
+fn force_release_without_a_terminal_has_to_be_sure() {
+    let place = Place::new();
+    assert_eq!(place.status(&["force-release", "x", "--yes"]), 1, "nobody holds it");
+    let mut holder = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    let output = place.output(&["force-release", "x"]);
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert!(place.exists("x") && text(&output.stderr).contains("--yes"));
+    assert_eq!(place.status(&["force-release", "x", "--yes"]), 0);
+    assert!(!place.exists("x"));
+    drop(holder.child().stdin.take());
+    assert_eq!(holder.code(), 80);
+    place.server.cmd(&["SET", "for ever", "a"]);
+    assert_eq!(place.status(&["force-release", "for ever", "--yes"]), 70);
+    assert_eq!(place.status(&["force-release", "for ever", "--yes", "--foreign"]), 0);
+}
+
+#[test]
+fn completion_and_man_pages_know_every_option() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = place.output(&["completions", shell]);
+        let script = text(&output.stdout);
+        assert!(output.status.success() && script.contains("min-hold") && script.contains("force-release"), "{shell}");
+    }
+    let script = text(&place.output(&["completions", "bash"]).stdout);
+    assert!(std::process::Command::new("bash").args(["-n", "-c", &script]).status().unwrap().success());
+    assert_eq!(place.status(&["man", &place.path("man1")]), 0);
+    let page = std::fs::read_to_string(place.file("man1/onelock-run.1")).unwrap();
+    for part in ["min\\-hold", "Examples:", "grace"] {
+        assert!(page.contains(part), "{part}");
+    }
+    for name in
+        ["onelock", "onelock-list", "onelock-inspect", "onelock-wait", "onelock-release", "onelock-force-release"]
+    {
+        assert!(place.file(&format!("man1/{name}.1")).exists(), "{name}");
+    }
+}

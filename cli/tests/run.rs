@@ -1,0 +1,304 @@
+//! `onelock run`: the lock is held exactly as long as the command runs, whatever happens to either.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use common::{Place, SOON, is_alive, onelock, text};
+use onelock_tests::servers::{Flavor, Server};
+use onelock_tests::wait::wait_until;
+
+#[test]
+fn the_status_is_that_of_the_command() {
+    let place = Place::new();
+    assert_eq!(place.status(&["run", "x", "--", "true"]), 0);
+    assert_eq!(place.status(&["run", "x", "--", "sh", "-c", "exit 7"]), 7);
+    assert_eq!(place.status(&["run", "x", "-c", "exit 9"]), 9);
+    assert_eq!(place.status(&["run", "x", "-c", "kill -KILL $$"]), 128 + 9);
+    assert_eq!(place.status(&["run", "x", "--", "/nowhere/to/be/found"]), 127);
+    assert_eq!(place.status(&["run", "x", "--", "/etc/passwd"]), 126);
+    assert!(!place.exists("x"), "given back each time");
+}
+
+#[test]
+fn the_command_has_input_output_and_environment_and_nothing_else_is_printed() {
+    let place = Place::new();
+    let line = "cat; echo err >&2; echo $ONELOCK_NAME $ONELOCK_FENCING_TOKEN ${ONELOCK_OWNER-none}";
+    let mut running = place.start(&["run", "a name", "-c", line]);
+    running.child().stdin.take().unwrap().write_all(b"in\n").unwrap();
+    let output = running.output();
+    let out = text(&output.stdout);
+    let (_, token) = out.trim_end().split_once("a name ").unwrap();
+    let token: u64 = token.strip_suffix(" none").unwrap().parse().unwrap();
+    assert!(token > 1_600_000_000_000_000, "{out}");
+    assert_eq!(out, format!("in\na name {token} none\n"));
+    assert_eq!(text(&output.stderr), "err\n");
+}
+
+#[test]
+fn the_lock_is_held_while_the_command_runs_and_says_who() {
+    let place = Place::new();
+    let mut running = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    let seen: serde_json::Value = serde_json::from_slice(&place.output(&["inspect", "x", "--json"]).stdout).unwrap();
+    assert_eq!((&seen["kind"], &seen["owner"]["label"]), (&"lock".into(), &"cat".into()));
+    assert_eq!(seen["owner"]["pid"], running.id());
+    drop(running.child().stdin.take());
+    assert_eq!(running.code(), 0);
+    assert!(!place.exists("x"));
+
+    let running = place.start(&["run", "r", "--reentrant", "--label", "mine", "--prefix", "app:", "--", "cat"]);
+    place.wait_held("app:r");
+    assert_eq!(place.server.text(&["TYPE", "app:r"]), "hash");
+    assert!(text(&place.output(&["inspect", "app:r"]).stdout).contains("mine"));
+    drop(running);
+}
+
+#[test]
+fn who_comes_second_waits_as_long_as_it_says() {
+    let place = Place::new();
+    let mut first = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    let output = place.output(&["run", "x", "--wait", "0", "--", "true"]);
+    assert_eq!(output.status.code(), Some(75));
+    assert!(text(&output.stderr).contains("x: held by somebody else") && output.stdout.is_empty(), "{output:?}");
+    assert_eq!(place.status(&["run", "x", "-w0", "-E", "3", "--", "true"]), 3);
+    let output = place.output(&["run", "x", "-w0", "-E0", "--", "true"]);
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "a conflict that is no failure is silent");
+    let begun = Instant::now();
+    assert_eq!(place.status(&["run", "x", "--wait", "300ms", "--", "true"]), 79);
+    assert!(begun.elapsed() >= Duration::from_millis(300) && begun.elapsed() < SOON);
+    assert_eq!(place.status(&["run", "x", "--wait", "100ms", "-E", "4", "--", "true"]), 4);
+    // nothing of those who gave up is left
+    let next = place.start(&["run", "x", "--", "echo", "my turn"]);
+    wait_until(SOON, "the next one waits", || place.waiting("x") == 1);
+    drop(first.child().stdin.take());
+    assert_eq!(first.code(), 0);
+    assert_eq!(text(&next.output().stdout), "my turn\n");
+}
+
+#[test]
+fn what_goes_wrong_before_has_a_status_of_its_own() {
+    let place = Place::new();
+    for wrong in [
+        &["run", "x"][..],
+        &["run", "x", "true"],
+        &["run", "x", "--wait", "soon", "--", "true"],
+        &["run", "x", "-c", "true", "--", "true"],
+        &["run", "x", "--fair", "--", "true"],
+        &["run", "x", "--shared", "--", "true"],
+        &["run", "x", "--permits", "3", "--", "true"],
+        &["run", "", "--", "true"],
+        &["run", "x", "--ttl", "1ms", "--", "true"],
+        &["run", "x", "--min-hold", "60s", "--ttl", "30s", "--", "true"],
+        &["frobnicate"],
+        &[],
+    ] {
+        let output = place.output(wrong);
+        assert_eq!(output.status.code(), Some(64), "{wrong:?} {output:?}");
+        assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
+    }
+    let away =
+        onelock(&["run", "x", "--url", "redis://127.0.0.1:1", "--wait", "100ms", "--", "true"]).output().unwrap();
+    assert_eq!(away.status.code(), Some(69), "{away:?}");
+    let guarded = Server::builder(Flavor::Valkey91).password("secret").start();
+    let run = ["run", "x", "--url", &guarded.url_with(":wrong", ""), "--", "true"];
+    let refused = onelock(&run).output().unwrap();
+    assert_eq!(refused.status.code(), Some(77), "{refused:?}");
+    assert!(!text(&refused.stderr).contains("wrong@"), "no password: {refused:?}");
+    place.server.cmd(&["RPUSH", "queue", "1"]);
+    assert_eq!(place.status(&["run", "queue", "--", "true"]), 70);
+    for asked in [&["--help"][..], &["--version"], &["run", "--help"], &["help", "list"]] {
+        let output = place.output(asked);
+        assert!(output.status.success() && output.stderr.is_empty() && !output.stdout.is_empty(), "{asked:?}");
+    }
+}
+
+#[test]
+fn signals_are_passed_on_and_the_command_decides() {
+    let place = Place::new();
+    for (number, signal) in ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "WINCH"].into_iter().enumerate() {
+        let file = format!("ready{number}");
+        let line = format!(
+            "trap 'echo got {signal}; exit 5' {signal}; echo > {}; while :; do sleep 0.02; done",
+            place.path(&file)
+        );
+        let running = place.start(&["run", "x", "-c", &line]);
+        place.wait_written(&file);
+        running.signal(signal);
+        let output = running.output();
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(5), format!("got {signal}\n")), "{signal}");
+        assert!(!place.exists("x"), "{signal}");
+    }
+}
+
+#[test]
+fn a_signal_while_it_waits_ends_it_and_leaves_nothing() {
+    let place = Place::new();
+    let mut first = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    for (signal, number) in [("TERM", 15), ("INT", 2), ("HUP", 1)] {
+        let waiting = place.start(&["run", "x", "--", "true"]);
+        wait_until(SOON, "it waits", || place.waiting("x") == 1);
+        waiting.signal(signal);
+        let output = waiting.output();
+        assert_eq!((output.status.code(), output.stderr.len()), (Some(128 + number), 0), "{output:?}");
+        wait_until(SOON, "nobody waits", || place.waiting("x") == 0);
+    }
+    drop(first.child().stdin.take());
+    assert_eq!(first.code(), 0);
+    assert!(!place.exists("x"));
+}
+
+#[test]
+fn a_lost_lock_ends_the_command_and_what_it_started() {
+    let place = Place::new();
+    // renewed every 200 ms, so the loss is found soon
+    let line = format!("trap 'echo term; exit 0' TERM; echo > {}; while :; do sleep 0.02; done", place.path("polite"));
+    let running = place.start(&["run", "x", "--ttl", "600ms", "-c", &line]);
+    place.wait_written("polite");
+    place.server.cmd(&["DEL", "x"]);
+    let output = running.output();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(80), "term\n"), "{output:?}");
+    assert!(text(&output.stderr).contains("x: the lock was lost"), "{output:?}");
+
+    // one that does not listen, and one more in the background
+    let line = format!("trap '' TERM; sleep 1000 & echo $! $$ > {}; wait; sleep 1000", place.path("deaf"));
+    let running = place.start(&["run", "x", "--ttl", "600ms", "--grace", "300ms", "-c", &line]);
+    let pids = place.wait_written("deaf");
+    place.server.cmd(&["DEL", "x"]);
+    assert_eq!(running.code(), 80);
+    for pid in pids.split_whitespace() {
+        wait_until(SOON, "everything has ended", || !is_alive(pid.parse().unwrap()));
+    }
+
+    // the time is over
+    let begun = Instant::now();
+    let output = place.output(&["run", "x", "--max-hold", "500ms", "--", "sleep", "1000"]);
+    assert_eq!(output.status.code(), Some(80), "{output:?}");
+    assert!(begun.elapsed() >= Duration::from_millis(450));
+}
+
+#[test]
+fn a_lock_that_was_gone_when_the_command_ended_is_told() {
+    let place = Place::new();
+    let mut running = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    place.server.cmd(&["DEL", "x"]);
+    drop(running.child().stdin.take());
+    let output = running.output();
+    assert_eq!(output.status.code(), Some(80), "{output:?}");
+    assert!(text(&output.stderr).contains("lost before the command ended"), "{output:?}");
+}
+
+#[test]
+fn killed_at_any_moment_it_takes_the_command_with_it_and_the_lock_ends() {
+    let place = Place::new();
+    let mut commands = 0;
+    for round in 0..24_u64 {
+        let (name, file) = (format!("x{round}"), format!("pid{round}"));
+        let line = format!("echo $$ > {}; exec sleep 1000", place.path(&file));
+        let mut running = place.start(&["run", &name, "--ttl", "700ms", "-c", &line]);
+        match round % 4 {
+            // while it connects, takes the lock, makes the process
+            0 | 1 => std::thread::sleep(Duration::from_micros(round * 700)),
+            2 => place.wait_held(&name),
+            _ => drop(place.wait_written(&file)),
+        }
+        running.child().kill().unwrap();
+        assert_eq!(running.output().status.signal(), Some(9));
+        place.wait_free(&name);
+        // one that was killed while it wrote has ended already
+        let written = fs::read_to_string(place.file(&file)).unwrap_or_default();
+        if let Ok(pid) = written.trim().parse() {
+            commands += 1;
+            wait_until(SOON, "the command has ended", || !is_alive(pid));
+        }
+    }
+    assert!(commands >= 6, "{commands}");
+}
+
+#[test]
+fn a_run_inside_enters_when_it_may_and_waits_when_not() {
+    let place = Place::new();
+    let inner = format!("{} run x --wait 0 -- sh -c 'echo $ONELOCK_FENCING_TOKEN'", env!("CARGO_BIN_EXE_onelock"));
+    let both = format!("echo $ONELOCK_FENCING_TOKEN; {inner}");
+    let output = place.output(&["run", "x", "--owner", "-c", &both]);
+    let out = text(&output.stdout);
+    let tokens: Vec<&str> = out.lines().collect();
+    assert!(output.status.success() && tokens.len() == 2 && tokens[0] == tokens[1], "{output:?}");
+    assert_eq!(place.status(&["run", "x", "-c", &inner]), 75, "nobody said that it may");
+    assert_eq!(place.status(&["run", "y", "--owner", "-c", &inner]), 0, "another lock is another lock");
+    // three deep, with another lock in between
+    let deep =
+        format!("{0} run y -- {0} run x -w0 -- {0} run z -- {0} run x -w0 -- true", env!("CARGO_BIN_EXE_onelock"));
+    assert_eq!(place.status(&["run", "x", "--owner", "-c", &deep]), 0);
+    assert_eq!(place.server.cmd(&["KEYS", "[xyz]"]), redis::Value::Array(Vec::new()));
+
+    // the hold ended, and nobody knows yet
+    let late = format!("read go; {inner}");
+    let mut running = place.start(&["run", "x", "--owner", "-c", &late]);
+    place.wait_held("x");
+    place.server.cmd(&["DEL", "x"]);
+    running.child().stdin.take().unwrap().write_all(b"\n").unwrap();
+    let output = running.output();
+    assert_eq!(output.status.code(), Some(80), "{output:?}");
+    assert!(output.stdout.is_empty() && text(&output.stderr).contains("has ended"), "{output:?}");
+}
+
+#[test]
+fn a_signal_goes_down_through_all_runs() {
+    let place = Place::new();
+    let inner = format!("trap 'echo got; exit 6' TERM; echo > {}; while :; do sleep 0.02; done", place.path("ready"));
+    let exe = env!("CARGO_BIN_EXE_onelock");
+    let running = place.start(&["run", "x", "--owner", "--", exe, "run", "x", "--", exe, "run", "y", "-c", &inner]);
+    place.wait_written("ready");
+    running.signal("TERM");
+    let output = running.output();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(6), "got\n"), "{output:?}");
+}
+
+#[test]
+fn of_fifty_that_start_at_once_one_runs() {
+    let place = Place::new();
+    let line = format!("echo ran >> {}", place.path("runs"));
+    let all: Vec<_> = (0..50)
+        .map(|_| place.start(&["run", "nightly", "--wait", "0", "-E", "0", "--min-hold", "60s", "-c", &line]))
+        .collect();
+    for running in all {
+        let output = running.output();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    }
+    assert_eq!(fs::read_to_string(place.file("runs")).unwrap(), "ran\n");
+    // a late one
+    assert_eq!(place.status(&["run", "nightly", "--wait", "0", "--", "true"]), 75);
+    assert!(text(&place.output(&["list"]).stdout).contains("(given back)"));
+}
+
+#[test]
+fn one_after_the_other_nobody_is_lost() {
+    let place = Place::new();
+    fs::write(place.file("count"), "0\n").unwrap();
+    let count = place.path("count");
+    let line = format!("n=$(cat {count}); sleep 0.01; echo $((n + 1)) > {count}");
+    let all: Vec<_> = (0..20).map(|_| place.start(&["run", "x", "-c", &line])).collect();
+    for running in all {
+        assert_eq!(running.code(), 0);
+    }
+    assert_eq!(fs::read_to_string(place.file("count")).unwrap(), "20\n");
+}
+
+#[test]
+fn it_says_what_it_does_when_asked() {
+    let place = Place::new();
+    let output = place.onelock(&["run", "x", "-v", "--", "true"]).stdin(Stdio::null()).output().unwrap();
+    let told = text(&output.stderr);
+    assert!(told.contains("x: acquired, fencing token ") && told.ends_with("x: released\n"), "{told}");
+    assert!(output.stdout.is_empty());
+}
