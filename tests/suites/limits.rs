@@ -43,5 +43,5 @@ fn many_threads_that_wait_for_silent_servers_of_a_redlock_need_few_others() {
     let servers = [Server::valkey(), Server::valkey(), Server::valkey()];
     let hosts = servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect::<Vec<_>>().join(",");
     servers.iter().for_each(Server::stop);
-    ends_well("crowd", &format!("redlock://{hosts}?quarantine_ms=0"));
+    ends_well("many", &format!("redlock://{hosts}?quarantine_ms=0"));
 }

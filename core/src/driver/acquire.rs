@@ -231,6 +231,8 @@ impl Acquiring {
     fn note_waiting(&mut self) {
         if !self.gauge.waiting {
             self.gauge.waiting = true;
+            // before an answer stores what this acquire knows of the contention
+            self.set_herd_backoff();
             count(&self.engine.metrics.waiting);
         }
     }

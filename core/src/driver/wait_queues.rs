@@ -159,8 +159,8 @@ impl QueuePosition {
     }
 
     /// Stores what it has learned.
-    pub(crate) fn set_herd_backoff(&self, rivalry: HerdBackoff) {
-        self.engine.wait_queues.herd_backoff(&self.name).store(rivalry.steps(), Ordering::Relaxed);
+    pub(crate) fn set_herd_backoff(&self, backoff: HerdBackoff) {
+        self.engine.wait_queues.herd_backoff(&self.name).store(backoff.steps(), Ordering::Relaxed);
     }
 
     /// The queue's subscription if there is one already.

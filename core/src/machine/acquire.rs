@@ -133,8 +133,8 @@ impl Acquire {
     }
 
     /// Sets the contention that the client has seen for this lock so far.
-    pub fn set_herd_backoff(&mut self, rivalry: HerdBackoff) {
-        self.race.backoff = rivalry;
+    pub fn set_herd_backoff(&mut self, backoff: HerdBackoff) {
+        self.race.backoff = backoff;
     }
 
     /// The contention that it has seen by now.

@@ -100,12 +100,12 @@ pub struct CleanupQueue {
 }
 
 impl CleanupQueue {
-    /// No duties.
+    /// An empty queue.
     pub fn new(jitter: Jitter) -> CleanupQueue {
         CleanupQueue { open: HashMap::new(), timers: BTreeSet::new(), next_id: 0, jitter }
     }
 
-    /// How many duties are open.
+    /// How many undos are queued.
     pub fn len(&self) -> usize {
         self.open.len()
     }

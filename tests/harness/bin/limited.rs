@@ -1,5 +1,5 @@
 //! A process that the machine gives no more threads, or no more file descriptors, and that gets them again later:
-//! `onelock-limited threads|descriptors URL`. Says what is wrong and ends with a failure. `onelock-limited crowd URL` counts
+//! `onelock-limited threads|descriptors URL`. Says what is wrong and ends with a failure. `onelock-limited many URL` counts
 //! the threads of a process in which many wait for servers that say nothing.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
@@ -60,8 +60,8 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let (what, url) = (arguments[1].as_str(), arguments[2].as_str());
     let limit = Limit(if what == "threads" { libc::RLIMIT_NPROC } else { libc::RLIMIT_NOFILE });
-    if what == "crowd" {
-        return crowd(url);
+    if what == "many" {
+        return many(url);
     }
     become_somebody();
 
@@ -84,13 +84,13 @@ fn threads() -> usize {
 }
 
 /// Threads that wait are no reason for more threads, and each is answered in time.
-fn crowd(url: &str) {
+fn many(url: &str) {
     let wait = Duration::from_millis(1500);
     let builder = Client::builder().connect_timeout(Duration::from_secs(1)).node_timeout(Duration::from_millis(500));
     let client = builder.build_blocking(url).unwrap();
     let begun = Instant::now();
     let callers = (0..CROWD).map(|number| {
-        let lock = client.lock(format!("crowd {number}"));
+        let lock = client.lock(format!("many {number}"));
         std::thread::spawn(move || (lock.acquire_within(wait).unwrap_err().kind(), begun.elapsed()))
     });
     let callers = callers.collect::<Vec<_>>();

@@ -185,15 +185,15 @@ impl World {
             granted_at: 0,
             stays_until: Time::ZERO,
             told: 0,
-            duty: None,
-            duty_over: false,
+            undo: None,
+            undo_over: false,
             undone_at: None,
             copied: false,
             counts_in_air: 0,
             last_count: 0,
             count_dirty: None,
         });
-        self.clients[client].janitor.reserve();
+        self.clients[client].cleanup.reserve();
         if let Some(call) = &mut self.tasks[task].call {
             call.deed = Some(index);
         }

@@ -20,7 +20,7 @@ pub enum Bug {
     LateGrantHandedOut,
     /// The fencing token is a plain counter.
     CountingFence,
-    /// The first answered undo settles every duty.
+    /// The first answered undo settles every undo.
     UndoOnce,
     /// A release tells neither the watchdog nor the lease's state.
     NotDisarmed,

@@ -12,7 +12,7 @@ use super::world::{Event, World, nanos, note};
 
 /// How long a free lock may have a waiter that nobody tells: the longest safety poll, and a margin for the attempt.
 const WAKE_LIMIT: u64 = 6_500_000_000;
-/// How long a claim that ended may hold its name while somebody is after it: the janitor's longest pause, and a margin.
+/// How long a claim that ended may hold its name while somebody is after it: the cleanup queue's longest pause, and a margin.
 const ORPHAN_LIMIT: u64 = 2_500_000_000;
 /// What timers may be late in a process that nothing disturbs.
 const SLACK: u64 = 1_000_000;
@@ -121,16 +121,16 @@ impl World {
             return;
         }
         let now = self.local(client);
-        let Deed { release_executed, duty, duty_over, undone_at, terms, ttl, .. } = &self.deeds[deed];
+        let Deed { release_executed, undo, undo_over, undone_at, terms, ttl, .. } = &self.deeds[deed];
         let ttl = std::time::Duration::from_millis(terms.server_ttl_ms(*ttl));
         // chased until one ttl after the first undo that was answered, or until patience with a silent server ended
-        let chased = duty.is_some() && (!duty_over || undone_at.is_none_or(|undone| now >= undone + ttl));
+        let chased = undo.is_some() && (!undo_over || undone_at.is_none_or(|undone| now >= undone + ttl));
         // after a release only a copy of the acquire that is carried out later may hold the name again
         let allowed = chased || (!abandoned && *release_executed);
-        // the janitor's longest pause, and time for the answer
+        // the cleanup queue's longest pause, and time for the answer
         let patience = ORPHAN_LIMIT + nanos(self.call_span());
         let since = self.deeds[deed].granted_at.max(self.trouble_at).max(self.clients[client].disturbed_at);
-        if !duty_over && undone_at.is_some_and(|undone| now < undone + ttl) && self.now > since + patience {
+        if !undo_over && undone_at.is_some_and(|undone| now < undone + ttl) && self.now > since + patience {
             let detail = format!("deed {deed} ended without a lease, and nobody has given it back for long");
             self.violate("P4 nothing is orphaned", detail);
         }
@@ -144,7 +144,7 @@ impl World {
         self.tasks.iter().any(|task| task.errand.is_some_and(|errand| errand.deed == deed))
     }
 
-    /// An acquire was given up: if the server holds it, it must be somebody's duty.
+    /// An acquire was given up: if the server holds it, it must be in a cleanup queue.
     pub(super) fn check_given_up(&mut self, deed: usize) {
         let claim = self.deeds[deed].claim.clone();
         if self.server.hold_ends_us(self.now, &claim).is_some() {
@@ -383,7 +383,7 @@ impl World {
 
     fn is_at_rest(&self) -> bool {
         self.tasks.iter().all(|task| task.stage == Stage::Done)
-            && self.clients.iter().all(|client| client.janitor.is_empty() && client.watchdog.is_empty())
+            && self.clients.iter().all(|client| client.cleanup.is_empty() && client.watchdog.is_empty())
     }
 
     fn look_at_waiters(&mut self, name: usize) {

@@ -1,4 +1,4 @@
-//! Every exit of an acquire without a lease, and what it leaves to the janitor.
+//! Every exit of an acquire without a lease, and what it leaves to the cleanup queue.
 
 use std::time::Duration;
 
@@ -26,28 +26,28 @@ impl World {
         self.claim(task);
     }
 
-    /// Hands a claim that ended without a lease to the janitor, if anything of it may be on the server.
+    /// Hands a claim that ended without a lease to the cleanup queue, if anything of it may be on the server.
     pub(super) fn give_up(&mut self, deed: usize) {
         self.deeds[deed].abandoned = true;
-        if let Some(doubt) = self.deeds[deed].trail.doubt() {
-            self.take_duty(deed, doubt);
+        if let Some(uncertainty) = self.deeds[deed].trail.uncertainty() {
+            self.queue_undo(deed, uncertainty);
         }
     }
 
-    pub(super) fn take_duty(&mut self, deed: usize, doubt: Uncertainty) {
+    pub(super) fn queue_undo(&mut self, deed: usize, uncertainty: Uncertainty) {
         let Deed { client, claim, terms, ttl, .. } = &self.deeds[deed];
         let client = *client;
         let server_ttl = Duration::from_millis(terms.server_ttl_ms(*ttl));
-        let doubt = if self.bug == Some(Bug::UndoOnce) { Uncertainty::Confirmed } else { doubt };
+        let uncertainty = if self.bug == Some(Bug::UndoOnce) { Uncertainty::Confirmed } else { uncertainty };
         let stays_until = self.deeds[deed].stays_until;
-        let duty = PendingUndo { stays_until, ..PendingUndo::new(claim.clone(), server_ttl, doubt) };
+        let undo = PendingUndo { stays_until, ..PendingUndo::new(claim.clone(), server_ttl, uncertainty) };
         let now = self.local(client);
         self.stats.add(Count::Duties);
         let process = &mut self.clients[client];
-        let id = process.janitor.take(now, duty);
-        process.duties.push(deed);
-        self.deeds[deed].duty = Some(id);
-        note!(self, "client {client}: duty {id} for deed {deed}, {doubt:?}");
+        let id = process.cleanup.take(now, undo);
+        process.undo_deeds.push(deed);
+        self.deeds[deed].undo = Some(id);
+        note!(self, "client {client}: undo {id} for deed {deed}, {uncertainty:?}");
         self.run_janitor(client);
     }
 

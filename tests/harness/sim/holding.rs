@@ -126,7 +126,7 @@ impl World {
             self.clients[client].watchdog.disarm(deed as u64);
             self.deeds[deed].release_begun = true;
             if giving != BeginRelease::NotHeld {
-                self.take_duty(deed, Uncertainty::Confirmed);
+                self.queue_undo(deed, Uncertainty::Confirmed);
             }
         } else {
             self.deeds[deed].count_dirty = Some(self.requests.len());
@@ -299,7 +299,7 @@ impl World {
         } else {
             self.stats.add(Count::Unconfirmed);
             if self.bug != Some(Bug::ReleaseForgotten) {
-                self.take_duty(deed, Uncertainty::Confirmed);
+                self.queue_undo(deed, Uncertainty::Confirmed);
             }
         }
         self.go_on(task);

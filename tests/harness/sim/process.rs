@@ -30,10 +30,10 @@ pub(super) struct Process {
     pub(super) watchdog: Watchdog,
     watchdog_at: u64,
     pub(super) rounds: Vec<RenewalRound>,
-    pub(super) janitor: CleanupQueue,
+    pub(super) cleanup: CleanupQueue,
     janitor_at: u64,
-    /// The deed of each duty.
-    pub(super) duties: Vec<usize>,
+    /// The deed of each undo.
+    pub(super) undo_deeds: Vec<usize>,
     pub(super) lines: Vec<WaitQueue<usize>>,
     pub(super) registry: Registry<usize>,
     pub(super) registry_waiters: Vec<usize>,
@@ -64,9 +64,9 @@ impl Process {
             watchdog: Watchdog::new(plan.request_timeout, dice.jitter()),
             watchdog_at: u64::MAX,
             rounds: Vec::new(),
-            janitor: CleanupQueue::new(dice.jitter()),
+            cleanup: CleanupQueue::new(dice.jitter()),
             janitor_at: u64::MAX,
-            duties: Vec::new(),
+            undo_deeds: Vec::new(),
             lines: plan.names.iter().map(|_| WaitQueue::default()).collect(),
             registry: Registry::default(),
             registry_waiters: Vec::new(),
@@ -230,9 +230,9 @@ impl World {
         }
     }
 
-    /// Sets the timer of the janitor anew.
+    /// Sets the timer of the cleanup queue anew.
     pub(super) fn run_janitor(&mut self, client: usize) {
-        let wake = self.clients[client].janitor.wake_at();
+        let wake = self.clients[client].cleanup.wake_at();
         let at = self.world_time(client, wake).max(self.now);
         if wake != Time::MAX && (at < self.clients[client].janitor_at || self.clients[client].janitor_at < self.now) {
             self.clients[client].janitor_at = at;
@@ -247,23 +247,23 @@ impl World {
         }
         self.clients[client].janitor_at = u64::MAX;
         let now = self.local(client);
-        for (duty, op) in self.clients[client].janitor.poll(now) {
+        for (undo, op) in self.clients[client].cleanup.poll(now) {
             self.stats.add(Count::Undos);
-            let deed = self.clients[client].duties[duty as usize];
+            let deed = self.clients[client].undo_deeds[undo as usize];
             let until = self.call_limit(client);
-            self.submit(client, false, op, vec![deed], Purpose::Undo(duty), until);
+            self.submit(client, false, op, vec![deed], Purpose::Undo(undo), until);
         }
         self.run_janitor(client);
     }
 
-    pub(super) fn undo_answered(&mut self, client: usize, duty: u64, answer: &Answer) {
+    pub(super) fn undo_answered(&mut self, client: usize, undo: u64, answer: &Answer) {
         let now = self.local(client);
-        let deed = self.clients[client].duties[duty as usize];
-        let over = self.clients[client].janitor.answered(now, duty, answer);
+        let deed = self.clients[client].undo_deeds[undo as usize];
+        let over = self.clients[client].cleanup.answered(now, undo, answer);
         if matches!(answer.outcome, Outcome::Applied(_)) && self.deeds[deed].undone_at.is_none() {
             self.deeds[deed].undone_at = Some(now);
         }
-        self.deeds[deed].duty_over |= over;
+        self.deeds[deed].undo_over |= over;
         self.run_janitor(client);
     }
 }

@@ -42,7 +42,7 @@ pub enum Count {
     Unconfirmed,
     /// Re-entries.
     Entries,
-    /// Duties of the janitor.
+    /// Undos in the cleanup queue.
     Duties,
     /// Undos sent for them.
     Undos,

@@ -42,7 +42,7 @@ impl Trail {
     }
 
     /// What an undo has to reckon with; `None` when nothing can be there to undo.
-    pub(super) fn doubt(&self) -> Option<Uncertainty> {
+    pub(super) fn uncertainty(&self) -> Option<Uncertainty> {
         match self.open.first() {
             None => self.granted.then_some(Uncertainty::Confirmed),
             Some((_, first)) if *first != 0 && self.open.iter().all(|(_, other)| other == first) => {

@@ -41,8 +41,8 @@ pub(super) struct Deed {
     /// By its process' clock: until then its key stays when it is given back.
     pub(super) stays_until: Time,
     pub(super) told: u32,
-    pub(super) duty: Option<u64>,
-    pub(super) duty_over: bool,
+    pub(super) undo: Option<u64>,
+    pub(super) undo_over: bool,
     pub(super) undone_at: Option<Time>,
     /// Something on the way made copies of its acquire: no client can know of them.
     pub(super) copied: bool,

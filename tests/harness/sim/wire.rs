@@ -48,7 +48,7 @@ pub(super) enum Purpose {
     Attempt(usize),
     /// The watchdog, with the number of its round.
     Renewal(usize),
-    /// The janitor, with the number of its duty.
+    /// The cleanup queue, with the number of its undo.
     Undo(u64),
     /// Somebody who goes on with a hold that was handed over.
     Attach(usize),
@@ -452,7 +452,7 @@ impl World {
         match purpose {
             Purpose::Attempt(task) => self.attempt_answered(task, id, &answer),
             Purpose::Renewal(round) => self.renewal_answered(client, round, &answer),
-            Purpose::Undo(duty) => self.undo_answered(client, duty, &answer),
+            Purpose::Undo(undo) => self.undo_answered(client, undo, &answer),
             Purpose::Errand(task) => self.errand_answered(task, id, &answer),
             Purpose::Attach(task) => self.attach_heard(task, id, &answer),
             Purpose::Nobody => {}

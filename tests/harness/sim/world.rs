@@ -53,7 +53,7 @@ pub(super) enum Event {
     GiveUp(u32, u32),
     /// The watchdog of a client.
     Watchdog(u32, u32),
-    /// The janitor of a client.
+    /// The cleanup queue of a client.
     Janitor(u32, u32),
     /// The subscription connection of a client is made, or cannot be.
     LinkUp(u32, u32),

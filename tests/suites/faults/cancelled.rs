@@ -361,7 +361,7 @@ fn f51_re_entry_and_release_dropped_half_way_keep_the_count_right() {
     });
     held.release();
     assert!(outer.is_held() && outer.hold_count() == 1);
-    // and so has the outer one, which the janitor finishes
+    // and so has the outer one, which the cleanup finishes
     let held = stage.proxy.on(scripts::release()).once().hold();
     block_on(async {
         let call = tokio::spawn(async move { outer.release().await });

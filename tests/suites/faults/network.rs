@@ -167,7 +167,7 @@ fn f05_half_open_every_call_returns_in_time_and_nothing_is_left_after_healing() 
         stage.proxy.resume();
         drop(short);
         for name in ["a", "kept", "short"] {
-            wait_until(ms(10_000), "the janitor to undo it before its ttl of 30 s", || !stage.exists(name));
+            wait_until(ms(10_000), "the cleanup to undo it before its ttl of 30 s", || !stage.exists(name));
         }
         assert!(client.lock("a").acquire_within(SOON).unwrap().is_held(), "the client works again");
     });

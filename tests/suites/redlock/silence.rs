@@ -63,7 +63,7 @@ fn what_is_owed_to_a_silent_server_stays_little_and_is_paid_when_it_is_back() {
         assert!(more <= CYCLES / 100, "{told}");
         // of what is owed, the others hear nothing: they were asked to grant and to give back
         assert!(scripts.iter().all(|scripts| *scripts <= 2 * CYCLES + 20), "{told}");
-        // the silent one is asked on connections that stand, and not for each duty again and again
+        // the silent one is asked on connections that stand, and not for each undo again and again
         assert!(sent <= 8 * CYCLES, "{told}");
         assert!(grown < 64 << 20, "{told}");
         let before = others.iter().map(scripts_run).sum::<u64>();

@@ -271,7 +271,7 @@ fn a_crowd_survives_a_failover() {
             for _ in 0..6 {
                 scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        let Ok(lease) = client.lock("crowd").ttl(ms(10_000)).acquire_within(ms(5000)) else { continue };
+                        let Ok(lease) = client.lock("many").ttl(ms(10_000)).acquire_within(ms(5000)) else { continue };
                         assert!(!inside.swap(true, Ordering::SeqCst), "two inside");
                         turns.fetch_add(1, Ordering::Relaxed);
                         inside.store(false, Ordering::SeqCst);
@@ -289,7 +289,7 @@ fn a_crowd_survives_a_failover() {
     wait_until(FAILOVER, "nothing to be left", || {
         let stats: Vec<_> = clients.iter().map(Client::stats).collect();
         stats.iter().all(|it| (it.cleaning, it.held, it.waiting) == (0, 0, 0))
-            && group.master().int(&["EXISTS", "crowd"]) == 0
+            && group.master().int(&["EXISTS", "many"]) == 0
     });
 }
 

@@ -70,7 +70,7 @@ impl World {
             if ended.gone {
                 continue;
             }
-            if ended.in_air > 0 || ended.rounds > 0 || self.clients[ended.client].janitor.has(&ended.claim) {
+            if ended.in_air > 0 || ended.rounds > 0 || self.clients[ended.client].cleanup.has(&ended.claim) {
                 self.ending.push(deed);
                 continue;
             }
@@ -92,7 +92,7 @@ impl World {
                     Outcome::Applied(Reply::Inspected(Some(standing))) => standing.ttl_left_ms.unwrap_or(u64::MAX),
                     _ => 0,
                 };
-                // what the janitor believes to have expired, by a clock that may be a little faster
+                // what the cleanup queue believes to have expired, by a clock that may be a little faster
                 if u128::from(left) > terms.ttl.as_millis() / 20 {
                     let detail = format!(
                         "deed {deed} is over and stands on node {node} for another {left} ms, and nobody is after it"
@@ -105,7 +105,7 @@ impl World {
 
     pub(super) fn try_to_end(&mut self) {
         let quiet = self.tasks.iter().all(|task| matches!(task.stage, Stage::Done))
-            && self.clients.iter().all(|client| client.janitor.is_empty() && client.rounds.is_empty())
+            && self.clients.iter().all(|client| client.cleanup.is_empty() && client.rounds.is_empty())
             && self.ending.is_empty();
         if quiet {
             self.over = true;

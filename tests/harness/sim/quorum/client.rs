@@ -98,9 +98,9 @@ pub(super) struct Client {
     pub(super) epoch: u32,
     pub(super) quorum: Quorum,
     pub(super) watchdog: Watchdog,
-    pub(super) janitor: CleanupQueue,
+    pub(super) cleanup: CleanupQueue,
     pub(super) jitter: Jitter,
-    pub(super) rivalry: HerdBackoff,
+    pub(super) herd_backoff: HerdBackoff,
     pub(super) conns: Vec<Option<usize>>,
     pub(super) rounds: BTreeMap<u64, Active>,
     /// Renewals that are concluded, and listened to.
@@ -121,9 +121,9 @@ impl Client {
             epoch: 1,
             quorum: Quorum::new(names, rules),
             watchdog: Watchdog::new(plan.node_timeout * 2, dice.jitter()),
-            janitor: CleanupQueue::new(dice.jitter()),
+            cleanup: CleanupQueue::new(dice.jitter()),
             jitter: dice.jitter(),
-            rivalry: HerdBackoff::default(),
+            herd_backoff: HerdBackoff::default(),
             conns: vec![None; plan.nodes.len()],
             rounds: BTreeMap::new(),
             late: BTreeMap::new(),
@@ -302,7 +302,7 @@ impl World {
             Purpose::Attach(task) => self.attach_answered(*task, answer),
             Purpose::Release(task) => self.release_answered(*task, answer),
             Purpose::Renewal(round) => self.renewal_answered(client, round, answer),
-            Purpose::Undo(duty) => self.undo_answered(client, *duty, answer),
+            Purpose::Undo(undo) => self.undo_answered(client, *undo, answer),
         }
     }
 
@@ -314,18 +314,25 @@ impl World {
         (0..self.nodes.len()).map(|node| self.number(client, node)).sum()
     }
 
-    pub(super) fn take_duty(&mut self, client: usize, deed: usize, doubt: Uncertainty, nodes: NodeSet, quiet: bool) {
+    pub(super) fn queue_undo(
+        &mut self,
+        client: usize,
+        deed: usize,
+        uncertainty: Uncertainty,
+        nodes: NodeSet,
+        quiet: bool,
+    ) {
         let now = self.local(client);
         let Deed { claim, terms, .. } = &self.deeds[deed];
         let ttl = std::time::Duration::from_millis(terms.server_ttl_ms(terms.ttl));
-        let duty = PendingUndo { nodes, quiet, ..PendingUndo::new(claim.clone(), ttl, doubt) };
-        note!(self, "client {client}: deed {deed} is to be given back on {nodes:?}, {doubt:?}");
-        self.clients[client].janitor.take(now, duty);
+        let undo = PendingUndo { nodes, quiet, ..PendingUndo::new(claim.clone(), ttl, uncertainty) };
+        note!(self, "client {client}: deed {deed} is to be given back on {nodes:?}, {uncertainty:?}");
+        self.clients[client].cleanup.take(now, undo);
         self.run_janitor(client);
     }
 
     fn run_janitor(&mut self, client: usize) {
-        let wake = self.clients[client].janitor.wake_at();
+        let wake = self.clients[client].cleanup.wake_at();
         let at = self.world_time(client, wake).max(self.now);
         let process = &mut self.clients[client];
         if wake != Time::MAX && (at < process.janitor_at || process.janitor_at < self.now) {
@@ -342,16 +349,16 @@ impl World {
         }
         self.clients[client].janitor_at = u64::MAX;
         let now = self.local(client);
-        for (duty, op) in self.clients[client].janitor.poll(now) {
+        for (undo, op) in self.clients[client].cleanup.poll(now) {
             let until = now + self.plan.node_timeout * 2;
-            self.begin_round(client, op, Purpose::Undo(duty), until);
+            self.begin_round(client, op, Purpose::Undo(undo), until);
         }
         self.run_janitor(client);
     }
 
-    fn undo_answered(&mut self, client: usize, duty: u64, answer: &Answer) {
+    fn undo_answered(&mut self, client: usize, undo: u64, answer: &Answer) {
         let now = self.local(client);
-        self.clients[client].janitor.answered(now, duty, answer);
+        self.clients[client].cleanup.answered(now, undo, answer);
         self.run_janitor(client);
     }
 

@@ -77,19 +77,19 @@ impl World {
         let now = self.local(client);
         let Some(deed) = self.tasks[task].deed else { return };
         let known = &mut self.deeds[deed];
-        let (doubt, again) = match &answer.outcome {
+        let (uncertainty, again) = match &answer.outcome {
             Outcome::Applied(Reply::Granted { .. }) => (Some(Uncertainty::Confirmed), false),
             Outcome::Applied(Reply::Split { may_still_arrive: at_large, failure, .. }) => {
-                let doubt = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
-                (Some(doubt), failure.as_ref().is_some_and(|failure| failure.transient))
+                let uncertainty = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
+                (Some(uncertainty), failure.as_ref().is_some_and(|failure| failure.transient))
             }
             Outcome::Indeterminate(_) => {
-                known.doubt = None;
+                known.uncertainty = None;
                 (Some(Uncertainty::MayStillArrive), true)
             }
             _ => (None, false),
         };
-        known.doubt = known.doubt.or(doubt);
+        known.uncertainty = known.uncertainty.or(uncertainty);
         if again && self.tasks[task].tries < TRIES {
             return self.send_attach(task);
         }

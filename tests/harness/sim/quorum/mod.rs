@@ -1,5 +1,5 @@
 //! The same kind of simulator for Redlock: several clients, three or five independent servers, and the network between
-//! each two of them. The clients run the library's own machines: the rounds of a quorum, acquire, watchdog and janitor.
+//! each two of them. The clients run the library's own machines: the rounds of a quorum, acquire, watchdog and cleanup.
 //!
 //! | file | is |
 //! |---|---|

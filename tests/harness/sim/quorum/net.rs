@@ -268,7 +268,7 @@ impl World {
                 let deed = World::deed_of(claim);
                 let known = &self.deeds[deed];
                 // carried out when the node had been given up without an undo
-                let owed = !known.ended || known.rounds > 0 || self.clients[known.client].janitor.has(&known.claim);
+                let owed = !known.ended || known.rounds > 0 || self.clients[known.client].cleanup.has(&known.claim);
                 self.deeds[deed].late_copy[node] |= known.undone[node].is_none() && !owed;
             }
             Op::Release { claim } | Op::Retain { claim, .. } | Op::Undo { claim, .. } => {

@@ -80,7 +80,7 @@ impl World {
         let deed = self.claim(client, Arc::new(terms.clone()));
         let task_now = &mut self.tasks[task];
         let mut machine = Acquire::new(terms, patience, now);
-        machine.set_herd_backoff(self.clients[client].rivalry);
+        machine.set_herd_backoff(self.clients[client].herd_backoff);
         task_now.call = Some(machine);
         task_now.deed = Some(deed);
         task_now.calls += 1;
@@ -148,32 +148,32 @@ impl World {
         let mut only = None;
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { .. }) => {
-                known.doubt = Some(known.doubt.unwrap_or(Uncertainty::Confirmed));
+                known.uncertainty = Some(known.uncertainty.unwrap_or(Uncertainty::Confirmed));
             }
             Outcome::Applied(Reply::Split { may_still_arrive: at_large, tie, failure, .. }) => {
                 self.tally.splits += 1;
                 self.tally.ties += u64::from(*tie && failure.is_none());
-                known.quiet = known.doubt.is_none();
-                let doubt = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
-                known.doubt = Some(known.doubt.unwrap_or(doubt));
+                known.quiet = known.uncertainty.is_none();
+                let uncertainty = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
+                known.uncertainty = Some(known.uncertainty.unwrap_or(uncertainty));
                 only = Some(granted);
             }
-            Outcome::Indeterminate(_) => known.doubt = Some(Uncertainty::MayStillArrive),
+            Outcome::Indeterminate(_) => known.uncertainty = Some(Uncertainty::MayStillArrive),
             _ => {}
         }
         let token = call.answered(now, answer, &mut self.clients[client].jitter);
-        self.clients[client].rivalry = call.herd_backoff();
+        self.clients[client].herd_backoff = call.herd_backoff();
         if token == Token::Retire {
             match self.bug {
                 Some(Bug::UndoWhereGranted) if only.is_some() => {
                     self.end_deed(deed);
                     if !granted.is_empty() {
-                        self.take_duty(client, deed, Uncertainty::Confirmed, granted, true);
+                        self.queue_undo(client, deed, Uncertainty::Confirmed, granted, true);
                     }
                 }
                 Some(Bug::TokenReused) if only.is_some() => {
-                    if let Some(doubt) = self.deeds[deed].doubt {
-                        self.take_duty(client, deed, doubt, NodeSet::ALL, true);
+                    if let Some(uncertainty) = self.deeds[deed].uncertainty {
+                        self.queue_undo(client, deed, uncertainty, NodeSet::ALL, true);
                     }
                     self.step(task);
                     return;
@@ -191,9 +191,9 @@ impl World {
         let Some(deed) = self.tasks[task].deed.take() else { return };
         let client = self.tasks[task].client;
         self.end_deed(deed);
-        if let Some(doubt) = self.deeds[deed].doubt {
+        if let Some(uncertainty) = self.deeds[deed].uncertainty {
             let quiet = self.deeds[deed].quiet;
-            self.take_duty(client, deed, doubt, NodeSet::ALL, quiet);
+            self.queue_undo(client, deed, uncertainty, NodeSet::ALL, quiet);
         }
     }
 
@@ -259,13 +259,13 @@ impl World {
         match &answer.outcome {
             Outcome::Applied(Reply::PartlyReleased { outstanding: owed, may_still_arrive: at_large, .. }) => {
                 self.tally.owed += 1;
-                let doubt = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
-                self.take_duty(client, deed, doubt, *owed, false);
+                let uncertainty = if *at_large { Uncertainty::MayStillArrive } else { Uncertainty::Confirmed };
+                self.queue_undo(client, deed, uncertainty, *owed, false);
             }
             Outcome::Applied(_) => {}
             _ => {
-                let doubt = self.deeds[deed].doubt.unwrap_or(Uncertainty::Confirmed);
-                self.take_duty(client, deed, doubt, NodeSet::ALL, false);
+                let uncertainty = self.deeds[deed].uncertainty.unwrap_or(Uncertainty::Confirmed);
+                self.queue_undo(client, deed, uncertainty, NodeSet::ALL, false);
             }
         }
         self.idle(task);
@@ -293,10 +293,10 @@ impl World {
     /// A round for this deed goes on without anybody who listens.
     pub(super) fn in_flight(&mut self, deed: usize, client: usize, connection: u64) {
         let ordered = connection != 0 && self.connection(client) == connection;
-        let doubt = if ordered { Uncertainty::Ordered(connection) } else { Uncertainty::MayStillArrive };
+        let uncertainty = if ordered { Uncertainty::Ordered(connection) } else { Uncertainty::MayStillArrive };
         let known = &mut self.deeds[deed];
-        known.doubt = match known.doubt {
-            None | Some(Uncertainty::Confirmed) => Some(doubt),
+        known.uncertainty = match known.uncertainty {
+            None | Some(Uncertainty::Confirmed) => Some(uncertainty),
             _ => Some(Uncertainty::MayStillArrive),
         };
     }

@@ -78,9 +78,9 @@ pub(super) struct Deed {
     /// The deed whose hold it goes on with.
     pub(super) from: Option<usize>,
     /// What its requests may have left behind, as the client knows it.
-    pub(super) doubt: Option<Uncertainty>,
+    pub(super) uncertainty: Option<Uncertainty>,
     pub(super) quiet: bool,
-    /// It is over for its client; what is left of it is somebody's duty.
+    /// It is over for its client; what is left of it is in a cleanup queue.
     pub(super) ended: bool,
     /// Its process was killed.
     pub(super) gone: bool,
@@ -219,7 +219,7 @@ impl World {
             if self.now > cap {
                 let stages: Vec<_> = self.tasks.iter().map(|task| &task.stage).collect();
                 let owed: Vec<_> =
-                    self.clients.iter().map(|client| (client.janitor.len(), client.rounds.len())).collect();
+                    self.clients.iter().map(|client| (client.cleanup.len(), client.rounds.len())).collect();
                 let ending = &self.ending;
                 let detail = format!("not at rest long after faults stopped: {stages:?}, {owed:?}, {ending:?}");
                 self.violate("P8 bounded waiting", detail);
@@ -345,7 +345,7 @@ impl World {
             terms,
             fence: None,
             from: None,
-            doubt: None,
+            uncertainty: None,
             quiet: false,
             ended: false,
             gone: false,

@@ -95,7 +95,7 @@ impl EventLoopPool {
             });
             pool_of_loops.on_connected(&event_loop, &shared, connection);
         };
-        if thread::Builder::new().name("onelock-berth".to_owned()).spawn(work).is_err() {
+        if thread::Builder::new().name("onelock-connect".to_owned()).spawn(work).is_err() {
             self.remove(number);
         }
     }

@@ -218,10 +218,11 @@ impl ConnectionManager {
         }
         let connection = Arc::new(connection);
         state.connection = Some(connection.clone());
-        if let Locator::Sentinel(scout) = &self.shared.locator
+        if let Locator::Sentinel(sentinels) = &self.shared.locator
             && state.master_watch.as_ref().is_none_or(AbortHandle::is_finished)
         {
-            state.master_watch = Some(tokio::spawn(scout.clone().watch_switches(Arc::downgrade(self))).abort_handle());
+            state.master_watch =
+                Some(tokio::spawn(sentinels.clone().watch_switches(Arc::downgrade(self))).abort_handle());
         }
         Ok(connection)
     }
