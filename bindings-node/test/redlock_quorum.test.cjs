@@ -253,7 +253,12 @@ test('two processes count to the same number, with every pair of packages', asyn
       another(one, source('one', 'two')).ended,
       another(two, source('two', 'one')).ended,
     ])
-    for (const { code, err } of ended) assert.deepEqual([code, err], [0, ''])
+    const labels = pair.map((library) => (library === ours ? 'ours' : 'theirs'))
+    const outcomes = ended.map(({ code, err }, index) => ({ label: labels[index], code, err }))
+    assert.deepEqual(
+      outcomes,
+      labels.map((label) => ({ label, code: 0, err: '' })),
+    )
     assert.equal(await servers[0].send('GET', counter), '40')
     // all rounds at least of the one that ended first
     const contested = Number(await servers[0].send('GET', `${counter}:contested`))
