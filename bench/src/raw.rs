@@ -9,7 +9,7 @@ use redis::{Cmd, Connection, FromRedisValue};
 use sha1_smol::Sha1;
 
 /// The library's acquire script.
-pub(crate) const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/acquire_lock.lua");
+pub(crate) const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/lock/acquire.lua");
 /// The library's release script.
 pub(crate) const RELEASE: &str = include_str!("../../core/src/store/redis/command/scripts/release.lua");
 /// What a plain lock releases with.

@@ -205,8 +205,10 @@ mod tests {
     #[test]
     fn names_are_those_of_the_core() {
         let same = |name: &CStr, core: &str| assert_eq!(name.to_str().unwrap(), core);
+        assert_eq!(KINDS.len(), Kind::ALL.len());
         for row in &KINDS {
             same(row.2, row.1.as_str());
+            assert_eq!(row.0, row.1.number());
         }
         for row in &GRADES {
             same(row.2, row.1.as_str());

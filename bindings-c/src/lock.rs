@@ -4,8 +4,8 @@ use std::ffi::c_char;
 use std::sync::Arc;
 use std::time::Duration;
 
+use onelock::ErrorKind;
 use onelock::blocking::Lock;
-use onelock::{ErrorKind, Kind};
 
 use crate::acquisition::{self, onelock_acquisition};
 use crate::boundary::{expose, free, live, output, peek, status, value};
@@ -52,11 +52,7 @@ fn make<'a>(
         }
         let settings =
             if options.is_null() { Settings::default() } else { live::<LockOptions>(options, TRIED)?.settings() };
-        let made = match lock_kind {
-            Kind::Reentrant => client.client.reentrant_lock(name),
-            _ => client.client.lock(name),
-        };
-        let made = settings.apply(made);
+        let made = settings.apply(client.client.lock_of(lock_kind, name));
         lock.put(expose(LockObject { lock: made, settings, client }, TRIED)?)
     })
 }
@@ -166,12 +162,7 @@ pub unsafe extern "C" fn onelock_lock_acquire_start(
         let acquisition = output(acquisition, "acquisition", TRIED)?;
         let limit = wait(wait_ms, TRIED)?;
         let client = object.client.client.to_async();
-        let name = object.lock.name();
-        let lock = match object.lock.kind() {
-            Kind::Reentrant => client.reentrant_lock(name),
-            _ => client.lock(name),
-        };
-        let lock = object.settings.apply_async(lock);
+        let lock = object.settings.apply_async(client.lock_of(object.lock.kind(), object.lock.name()));
         acquisition.put(acquisition::start(lock, limit, object.client.clone(), object.settings.clone())?)
     })
 }

@@ -3,7 +3,7 @@
 use napi::Either;
 use napi::bindgen_prelude::Uint8ArraySlice;
 use napi_derive::napi;
-use onelock::{Client, Lock};
+use onelock::{Client, Kind, Lock};
 
 use crate::data::Counters;
 use crate::options::LockOptions;
@@ -33,10 +33,12 @@ impl NativeClient {
 }
 
 impl NativeClient {
-    /// The lock of this name: 0 is the plain kind, 1 the reentrant one.
+    /// The lock of this name; the kind is a number of the core's table.
     pub(crate) fn lock(&self, kind: u32, name: &Name<'_>, options: Option<LockOptions>) -> Lock {
         let name = bytes(name);
-        let lock = if kind == 1 { self.client.reentrant_lock(name) } else { self.client.lock(name) };
+        // the table of `codes.ts` has these numbers only
+        let kind = Kind::numbered(kind).unwrap_or(Kind::Mutex);
+        let lock = self.client.lock_of(kind, name);
         match options {
             Some(options) => options.apply(lock),
             None => lock,

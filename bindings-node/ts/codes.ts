@@ -22,8 +22,8 @@ export const LISTED = 13
 export const FOR_EVER = -1
 export const ONE_TRY = -2
 
-export const PLAIN = 0
-export const REENTRANT = 1
+/** The kinds of locks by their numbers, which are those of the core. */
+export const KINDS = { lock: 1, reentrant_lock: 2 } as const
 
 /**
  * Why a lease ended without being released.

@@ -4,14 +4,14 @@ import './polyfill'
 
 import { AsyncResource } from 'node:async_hooks'
 import { EventEmitter } from 'node:events'
-import { codeOfLoss, type LossReason, lossOf, type Release, releaseOf } from './codes'
+import { codeOfLoss, type KINDS, type LossReason, lossOf, type Release, releaseOf } from './codes'
 import { type LockLostError, toError } from './errors'
 import { native } from './native'
 import { type Grade, type LockName, milliseconds, printable } from './options'
 import { bridge, pump, resultOf, warn } from './pump'
 
 /** The kinds of locks. */
-export type Kind = 'lock' | 'reentrant_lock'
+export type Kind = keyof typeof KINDS
 
 interface Leaked {
   id: number

@@ -1,7 +1,7 @@
 // A lock: the description of what to acquire. It has no state of any hold.
 
 import * as busy from './busy'
-import { FOR_EVER, NOTHING, ONE_TRY, PLAIN, REENTRANT } from './codes'
+import { FOR_EVER, KINDS, NOTHING, ONE_TRY } from './codes'
 import { invalid } from './errors'
 import { type Kind, Lease } from './lease'
 import type { NativeClient, Values } from './native'
@@ -161,7 +161,7 @@ export class Lock {
   }
 
   get #number(): number {
-    return this.#reentrant ? REENTRANT : PLAIN
+    return KINDS[this.kind]
   }
 
   #key(): string {

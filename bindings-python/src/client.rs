@@ -1,6 +1,6 @@
 //! The client.
 
-use onelock::{Kind, blocking};
+use onelock::blocking;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -64,17 +64,10 @@ impl Client {
         let given = name.clone().unbind();
         let name = bytes(name, "name", "make a lock")?;
         if asynchronous {
-            let client = self.client().to_async();
-            let lock = match kind {
-                Kind::Reentrant => client.reentrant_lock(name),
-                _ => client.lock(name),
-            };
+            let lock = self.client().to_async().lock_of(kind, name);
             return Ok(Lock { api: Api::Async(async_lock(lock, options)?), name: given });
         }
-        let lock = match kind {
-            Kind::Reentrant => self.client().reentrant_lock(name),
-            _ => self.client().lock(name),
-        };
+        let lock = self.client().lock_of(kind, name);
         Ok(Lock { api: Api::Blocking(blocking_lock(lock, options)?.interrupt(Signals)), name: given })
     }
 

@@ -224,7 +224,7 @@ impl Lock {
 
 /// The kind of lock of this name.
 pub(crate) fn kind(py: Python<'_>, name: &str) -> PyResult<onelock::Kind> {
-    [onelock::Kind::Mutex, onelock::Kind::Reentrant].into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
+    onelock::Kind::named(name).ok_or_else(|| {
         let detail = format!("{name} is no kind of lock");
         crate::error::refused(py, ErrorKind::InvalidArgument, "make a lock", &detail, None)
     })

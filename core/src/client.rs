@@ -303,7 +303,7 @@ impl Client {
     /// # lease.release().await?; Ok(()) }
     /// ```
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.clone(), Kind::Mutex, name.as_ref())
+        self.lock_of(Kind::Mutex, name)
     }
 
     /// The reentrant lock of this name: its holder may enter again. Who that is, an [`owner`](Lock::owner) says. No I/O.
@@ -324,7 +324,20 @@ impl Client {
     /// # outer.release().await?; Ok(()) }
     /// ```
     pub fn reentrant_lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
+        self.lock_of(Kind::Reentrant, name)
+    }
+
+    /// The lock of this kind and name, for programs that learn the kind when they run. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.lock_of(onelock::Kind::Mutex, "orders:42").acquire().await?;
+    /// assert!(client.lock("orders:42").try_acquire().await?.is_none()); // the same lock
+    /// # lease.release().await?; Ok(()) }
+    /// ```
+    pub fn lock_of(&self, kind: Kind, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), kind, name.as_ref())
     }
 
     /// Looks at the server: its version, its fencing grade, and what breaks locks on it. [`Client::connect`] does so too.

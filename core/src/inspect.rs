@@ -7,7 +7,9 @@ use crate::driver::engine::Engine;
 use crate::driver::failures::failed;
 use crate::driver::lock_spec::LockSpec;
 use crate::machine::naming::RELEASED_VALUE;
-use crate::machine::{Answer, Failure, InspectedKey, Key, Kind, Op, Origin, Outcome, OwnerInfo, Reply, Time, token};
+use crate::machine::{
+    Answer, Failure, InspectedKey, Key, Kind, Op, Origin, Outcome, OwnerInfo, Reply, Time, TokenForm, token,
+};
 use crate::sys::clock;
 use crate::{Client, Error, ErrorKind};
 
@@ -115,9 +117,9 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
     let kind = kind.map_err(|found| {
         Error::new(ErrorKind::WrongKind, "inspect", format!("a {found} stands under this name")).on(name)
     })?;
-    let origin = match kind {
-        Kind::Mutex => Origin::of_value(&holder),
-        Kind::Reentrant => Origin::of_field(&holder, fence.is_some() || info.is_some()),
+    let origin = match kind.row().token {
+        TokenForm::Value => Origin::of_value(&holder),
+        TokenForm::Owner => Origin::of_field(&holder, fence.is_some() || info.is_some()),
     };
     let released = RELEASED_VALUE.as_bytes();
     if holder == released || info.as_deref() == Some(released) {

@@ -7,9 +7,10 @@ pub const ALL: [&str; 10] =
     [ACQUIRE, ACQUIRE_REENTRANT, ATTACH, RENEW, SET_COUNT, RELEASE, RETAIN, INSPECT, FORCE_RELEASE, WRITE_BACK];
 
 /// Takes a mutex.
-pub const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/acquire_lock.lua");
+pub const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/lock/acquire.lua");
 /// Takes a reentrant lock.
-pub const ACQUIRE_REENTRANT: &str = include_str!("../../core/src/store/redis/command/scripts/acquire_reentrant.lua");
+pub const ACQUIRE_REENTRANT: &str =
+    include_str!("../../core/src/store/redis/command/scripts/reentrant_lock/acquire.lua");
 /// Goes on with a hold that was handed over.
 pub const ATTACH: &str = include_str!("../../core/src/store/redis/command/scripts/attach.lua");
 /// Renews a batch of holds; also extends one.

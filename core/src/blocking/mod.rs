@@ -212,7 +212,7 @@ impl Client {
 
     /// The lock of this name: one holder at a time; see [`crate::Client::lock`]. No I/O.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.clone(), Kind::Mutex, name.as_ref())
+        self.lock_of(Kind::Mutex, name)
     }
 
     /// The reentrant lock of this name: its holder may enter again; see [`crate::Client::reentrant_lock`]. No I/O.
@@ -228,7 +228,13 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub fn reentrant_lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.clone(), Kind::Reentrant, name.as_ref())
+        self.lock_of(Kind::Reentrant, name)
+    }
+
+    /// The lock of this kind and name, for programs that learn the kind when they run; see [`crate::Client::lock_of`].
+    /// No I/O.
+    pub fn lock_of(&self, kind: Kind, name: impl AsRef<[u8]>) -> Lock {
+        Lock::new(self.clone(), kind, name.as_ref())
     }
 
     /// The async form of the same client: same connections, same background work, same leases.

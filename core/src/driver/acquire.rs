@@ -19,9 +19,9 @@ use super::undo_guard::UndoGuard;
 use super::wait_queues::QueuePosition;
 use crate::Error;
 use crate::machine::{
-    Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Step, Time, Verdict,
+    Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Op, Outcome, OwnerInfo, Step, Time, Verdict,
 };
-use crate::machine::{Token, naming, token};
+use crate::machine::{Token, TokenForm, naming, token};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::sys::clock;
 use crate::sys::random::random;
@@ -420,9 +420,9 @@ pub(crate) fn fresh_claim(engine: &Engine, lock: &LockSpec) -> Result<(Claim, Op
         host: engine.host.clone(),
         since_ms: clock::wall_us() / 1000,
     });
-    let (token, info) = match lock.kind {
-        Kind::Mutex => (token::value(random, owner.as_ref()), None),
-        Kind::Reentrant => {
+    let (token, info) = match lock.kind.row().token {
+        TokenForm::Value => (token::value(random, owner.as_ref()), None),
+        TokenForm::Owner => {
             let number = random.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
             let info = owner.as_ref().map(|owner| token::value(random, Some(owner)));
             (token::field(&engine.uuid, number), info)

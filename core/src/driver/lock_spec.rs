@@ -78,9 +78,9 @@ impl LockSpec {
         self.on_jeopardy = Some(callback);
     }
 
-    /// An owner means re-entry, which only one kind has.
+    /// An owner means re-entry, which not every kind has.
     pub(crate) fn check_owner(&self, tried: &str) -> Result<(), Error> {
-        if self.owner.is_some() && self.kind != Kind::Reentrant {
+        if self.owner.is_some() && !self.kind.row().reentrant {
             return Err(invalid(tried, "owner is for reentrant locks; this kind is not re-entrant").on(&self.name));
         }
         Ok(())

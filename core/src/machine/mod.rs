@@ -19,6 +19,7 @@
 //! | `contention` | backoff when many clients are woken by one release |
 //! | `quorum` | Redlock: the result of the answers of several servers |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
+//! | `kind` | what sets one kind of lock apart from the others |
 //! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
 //! | `token`, `naming` | the proof of a hold in its text form; keys and channels |
 //! | `glob` | patterns of names |
@@ -34,6 +35,7 @@ mod clockwatch;
 mod contention;
 mod fence;
 pub mod glob;
+mod kind;
 mod lease;
 #[cfg(test)]
 mod lease_tests;
@@ -61,9 +63,10 @@ pub(crate) use contention::WakeRace;
 pub use contention::{HerdBackoff, RETAKEN_MAX, YIELD};
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
+pub use kind::{HoldLayout, Kind, KindRow, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
-pub use op::{Claim, InspectedKey, Key, Kind, Op, Proposal, Renewal, Reply};
+pub use op::{Claim, InspectedKey, Key, Op, Proposal, Renewal, Reply};
 pub use outcome::{Answer, Failure, Outcome};
 pub use quorum::NodeSet;
 pub use random::Jitter;

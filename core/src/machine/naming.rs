@@ -1,6 +1,6 @@
 //! Names on the server: companion keys and channels share the cluster slot of the lock they belong to.
 
-use crate::machine::op::Kind;
+use crate::machine::kind::Kind;
 
 /// The word of the fencing counter's key.
 pub const FENCE_WORD: &str = "onelock_fence";
@@ -57,10 +57,7 @@ pub fn fence_key(key: &[u8]) -> Vec<u8> {
 
 /// The channel on which the release of the lock at `key` is announced.
 pub fn channel(kind: Kind, key: &[u8]) -> Vec<u8> {
-    match kind {
-        Kind::Mutex => companion(MUTEX_CHANNEL_WORD, key),
-        Kind::Reentrant => companion(REENTRANT_CHANNEL_WORD, key),
-    }
+    companion(kind.row().channel_word, key)
 }
 
 /// The reserved word that a name begins with, colon included, if it does: what stands there may be another lock's.

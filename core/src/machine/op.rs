@@ -4,31 +4,12 @@
 
 use std::sync::Arc;
 
+use crate::machine::kind::Kind;
 use crate::machine::outcome::Failure;
 use crate::machine::quorum::NodeSet;
 
 /// A key on the server: the client's prefix, then the lock's name. Any bytes.
 pub type Key = Arc<[u8]>;
-
-/// The two shapes a lock has on a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum Kind {
-    /// A string key whose value is the token. Shares keys with any `SET NX PX` client.
-    Mutex,
-    /// A hash with one owner field and its hold count, as Redisson's `RLock` keeps it.
-    Reentrant,
-}
-
-impl Kind {
-    /// The name used in messages, URLs and scenarios: `lock` or `reentrant_lock`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Kind::Mutex => "lock",
-            Kind::Reentrant => "reentrant_lock",
-        }
-    }
-}
 
 /// One claim to a lock: its kind, its key, and the token that proves the hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 
+use crate::machine::kind::{Kind, TokenForm};
 use crate::machine::naming::VALUE_PREFIX;
-use crate::machine::op::Kind;
 
 /// Everything but letters, digits and `-_.` is escaped, so that `,` and `:` keep their meaning.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
@@ -153,14 +153,14 @@ pub fn is_well_formed(kind: Kind, token: &str) -> bool {
     if token.len() > 4096 || !token.is_ascii() {
         return false;
     }
-    match kind {
-        Kind::Mutex => token.strip_prefix(VALUE_PREFIX).is_some_and(|rest| {
+    match kind.row().token {
+        TokenForm::Value => token.strip_prefix(VALUE_PREFIX).is_some_and(|rest| {
             let (digits, info) = rest.split_at(rest.len().min(32));
             digits.len() == 32
                 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
                 && (info.is_empty() || info.starts_with(':'))
         }),
-        Kind::Reentrant => token.rsplit_once(':').is_some_and(|(uuid, number)| {
+        TokenForm::Owner => token.rsplit_once(':').is_some_and(|(uuid, number)| {
             uuid.len() == 36
                 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
                 && number.parse::<i64>().is_ok_and(|number| number >= 0)

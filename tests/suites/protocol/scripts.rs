@@ -20,13 +20,16 @@ const WRITES: [&str; 6] = ["SET", "HSET", "DEL", "PEXPIRE", "PUBLISH", "HDEL"];
 
 macro_rules! script {
     ($name:literal) => {
-        ($name, include_str!(concat!("../../../core/src/store/redis/command/scripts/", $name, ".lua")))
+        script!($name, $name)
+    };
+    ($name:literal, $file:literal) => {
+        ($name, include_str!(concat!("../../../core/src/store/redis/command/scripts/", $file, ".lua")))
     };
 }
 
 const SCRIPTS: [(&str, &str); 10] = [
-    script!("acquire_lock"),
-    script!("acquire_reentrant"),
+    script!("acquire_lock", "lock/acquire"),
+    script!("acquire_reentrant", "reentrant_lock/acquire"),
     script!("attach"),
     script!("renew"),
     script!("set_count"),

@@ -22,8 +22,9 @@ pub use keyspace::Value;
 use keyspace::{KeyEntry, Keyspace};
 pub use raw::Live;
 
+use crate::machine::kind::{HoldLayout, Kind};
 use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, RELEASED_VALUE, fence_key};
-use crate::machine::op::{Claim, InspectedKey, Key, Kind, Op, Proposal, Renewal, Reply};
+use crate::machine::op::{Claim, InspectedKey, Key, Op, Proposal, Renewal, Reply};
 use crate::machine::outcome::Outcome;
 use crate::machine::stored_token;
 use crate::machine::token::{self, digest, is_ours};
@@ -127,9 +128,9 @@ impl Model {
             return Relation::Mine;
         }
         let ttl_left_ms = entry.ttl_left_ms(now.ms);
-        match (&entry.value, claim.kind) {
-            (Value::Text(holder), Kind::Mutex) => Relation::Others { ttl_left_ms, announces: is_ours(holder) },
-            (Value::Hash(fields), Kind::Reentrant) if is_lock(fields) => {
+        match (&entry.value, claim.kind.row().layout) {
+            (Value::Text(holder), HoldLayout::Text) => Relation::Others { ttl_left_ms, announces: is_ours(holder) },
+            (Value::Hash(fields), HoldLayout::Hash) if is_lock(fields) => {
                 Relation::Others { ttl_left_ms, announces: true }
             }
             (other, _) => Relation::Wrong(other.type_name()),
@@ -152,9 +153,9 @@ impl Model {
         match self.relation(now, claim) {
             Relation::Free => {
                 let fence = fence.map(|fence| self.draw_fence(now, &claim.key, fence));
-                let value = match claim.kind {
-                    Kind::Mutex => Value::Text(claim.token.clone().into()),
-                    Kind::Reentrant => fresh_hash(claim, fence, info),
+                let value = match claim.kind.row().layout {
+                    HoldLayout::Text => Value::Text(claim.token.clone().into()),
+                    HoldLayout::Hash => fresh_hash(claim, fence, info),
                 };
                 self.keys.put(now.ms, claim.key.clone(), value, Some(ttl_ms));
                 Reply::Granted { fence, again: false }
@@ -201,13 +202,13 @@ impl Model {
 
     /// The token that the present hold has already; a new one if the server lost it.
     fn fence_again(&mut self, now: Moment, claim: &Claim, proposal: Proposal) -> u64 {
-        match claim.kind {
+        match claim.kind.row().layout {
             // the counter is the store: it is read and written back, so that it lives as long as after a fresh grant
-            Kind::Mutex => match self.counter(now, &claim.key) {
+            HoldLayout::Text => match self.counter(now, &claim.key) {
                 Some(fence) => self.store_fence(now, &claim.key, fence, proposal.ttl_ms),
                 None => self.draw_fence(now, &claim.key, proposal),
             },
-            Kind::Reentrant => {
+            HoldLayout::Hash => {
                 let stored = self.keys.peek(now.ms, &claim.key).and_then(|entry| stored_fence(&entry.value));
                 stored.unwrap_or_else(|| {
                     let fence = self.draw_fence(now, &claim.key, proposal);
@@ -220,7 +221,7 @@ impl Model {
 
     /// The token of a reentrant hold stands in its hash too.
     fn note_fence(&mut self, now: Moment, claim: &Claim, fence: u64) {
-        if claim.kind == Kind::Reentrant
+        if claim.kind.row().layout == HoldLayout::Hash
             && let Some(entry) = self.keys.get(now.ms, &claim.key)
         {
             entry.value.set_field(FENCE_FIELD.as_bytes(), decimal(fence));
@@ -298,9 +299,9 @@ impl Model {
             return Reply::Released(false).into();
         }
         let nobody = Key::from(RELEASED_VALUE.as_bytes());
-        let value = match claim.kind {
-            Kind::Mutex => Value::Text(nobody),
-            Kind::Reentrant => Value::Hash(vec![(Key::from(INFO_FIELD.as_bytes()), nobody)]),
+        let value = match claim.kind.row().layout {
+            HoldLayout::Text => Value::Text(nobody),
+            HoldLayout::Hash => Value::Hash(vec![(Key::from(INFO_FIELD.as_bytes()), nobody)]),
         };
         self.keys.put(now.ms, claim.key.clone(), value, Some(rest_ms));
         ModelReply {
@@ -358,9 +359,9 @@ impl Model {
 
 /// Whether an entry is the hold that a claim proves.
 fn owns(entry: &KeyEntry, claim: &Claim) -> bool {
-    match claim.kind {
-        Kind::Mutex => matches!(&entry.value, Value::Text(holder) if **holder == *claim.token.as_bytes()),
-        Kind::Reentrant => entry.value.field(claim.token.as_bytes()).is_some(),
+    match claim.kind.row().layout {
+        HoldLayout::Text => matches!(&entry.value, Value::Text(holder) if **holder == *claim.token.as_bytes()),
+        HoldLayout::Hash => entry.value.field(claim.token.as_bytes()).is_some(),
     }
 }
 

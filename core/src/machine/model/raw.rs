@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{Model, Moment, Value, is_lock, is_owner, number};
+use crate::machine::kind::Kind;
 use crate::machine::naming::{FENCE_WORD, INFO_FIELD, fence_key};
-use crate::machine::op::{Key, Kind};
+use crate::machine::op::Key;
 
 /// One key of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `request` | the command for an operation |
 //! | `form` | which form of a command is sent first: plain command, script hash or script text |
-//! | `scripts`, `scripts/*.lua` | what runs on the server: one script per operation |
+//! | `scripts`, `scripts/` | what runs on the server: one script per operation, in a folder what only one kind has |
 //! | `reply` | the outcome that a reply means |
 //! | `server_error` | the failure that a server's error text means |
 

@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use super::scripts::{SCRIPTS, Script};
-use crate::machine::{Claim, Key, Kind, Op, Proposal, naming};
+use crate::machine::{Claim, HoldLayout, Key, Kind, Op, Proposal, naming};
 
 /// The form of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,15 +126,16 @@ fn acquire(claim: &Claim, terms: &AcquireTerms, info: Option<&str>, form: Comman
 }
 
 fn attach(claim: &Claim, from: &str, ttl_ms: u64, info: Option<&str>, form: CommandForm) -> Cmd {
-    let keys = if claim.kind == Kind::Mutex { 2 } else { 1 };
+    let is_text = claim.kind.row().layout == HoldLayout::Text;
+    let keys = if is_text { 2 } else { 1 };
     let size = 2 * (claim.key.len() + claim.token.len()) + from.len() + info.map_or(0, str::len) + 64;
     let mut command = begin(&SCRIPTS.attach, form, keys, keys + 5, size);
     command.arg(&*claim.key);
-    if claim.kind == Kind::Mutex {
+    if is_text {
         command.arg(naming::fence_key(&claim.key));
     }
     command.arg(letter(claim.kind)).arg(from).arg(&*claim.token).arg(ttl_ms);
-    if claim.kind == Kind::Reentrant {
+    if !is_text {
         command.arg(info.unwrap_or_default());
     }
     command
@@ -183,12 +184,9 @@ fn force_release(key: &Key, foreign: bool, form: CommandForm, announce: Announce
     command
 }
 
-/// The letter of a kind in the scripts.
+/// The letter of a kind in the scripts that serve several.
 fn letter(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Mutex => "m",
-        Kind::Reentrant => "r",
-    }
+    kind.row().layout.letter()
 }
 
 /// Begins a script call with `keys` keys and `words` arguments, keys included. `size` is the rough length of the

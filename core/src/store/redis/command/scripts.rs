@@ -63,8 +63,8 @@ impl Deref for Hashed {
 
 fn scripts() -> Scripts {
     Scripts {
-        acquire_lock: Script::new(include_str!("scripts/acquire_lock.lua")),
-        acquire_reentrant: Script::new(include_str!("scripts/acquire_reentrant.lua")),
+        acquire_lock: Script::new(include_str!("scripts/lock/acquire.lua")),
+        acquire_reentrant: Script::new(include_str!("scripts/reentrant_lock/acquire.lua")),
         attach: Script::new(include_str!("scripts/attach.lua")),
         renew: Script::new(include_str!("scripts/renew.lua")),
         set_count: Script::new(include_str!("scripts/set_count.lua")),

@@ -1,0 +1,136 @@
+//! The kinds of lock: one row for each, which everything that depends on the kind reads.
+//!
+//! A new kind is a row here, its scripts in a folder of `store/redis/command/scripts`, and the same in `machine/model`.
+
+/// The shapes a lock has on a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A string key whose value is the token. Shares keys with any `SET NX PX` client.
+    Mutex,
+    /// A hash with one owner field and its hold count, as Redisson's `RLock` keeps it.
+    Reentrant,
+}
+
+/// What stands under the key of a held lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HoldLayout {
+    /// A string: the token.
+    Text,
+    /// A hash: the token is a field, and the fencing token and the inspection text are two others.
+    Hash,
+}
+
+impl HoldLayout {
+    /// The letter for it in the scripts that serve several kinds.
+    pub const fn letter(self) -> &'static str {
+        match self {
+            HoldLayout::Text => "m",
+            HoldLayout::Hash => "r",
+        }
+    }
+}
+
+/// The form of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenForm {
+    /// `onelock1:<32 hex>`, and with an inspectable client its inspection text behind another colon.
+    Value,
+    /// `<client uuid>:<number>`: an owner, as Redisson spells it.
+    Owner,
+}
+
+/// What sets a kind apart from the others.
+#[derive(Debug)]
+pub struct KindRow {
+    /// The kind.
+    pub kind: Kind,
+    /// Its name in every language, in messages and in scenarios.
+    pub name: &'static str,
+    /// Its number in C. Never used again for another kind.
+    pub number: u32,
+    /// What its holds are on the server.
+    pub layout: HoldLayout,
+    /// How its tokens are written.
+    pub token: TokenForm,
+    /// The word of the channel with its wake-ups.
+    pub channel_word: &'static str,
+    /// Whether an owner may acquire it again.
+    pub reentrant: bool,
+}
+
+/// One row for each kind, in the order of the numbers.
+const ROWS: [KindRow; 2] = [
+    KindRow {
+        kind: Kind::Mutex,
+        name: "lock",
+        number: 1,
+        layout: HoldLayout::Text,
+        token: TokenForm::Value,
+        channel_word: super::naming::MUTEX_CHANNEL_WORD,
+        reentrant: false,
+    },
+    KindRow {
+        kind: Kind::Reentrant,
+        name: "reentrant_lock",
+        number: 2,
+        layout: HoldLayout::Hash,
+        token: TokenForm::Owner,
+        channel_word: super::naming::REENTRANT_CHANNEL_WORD,
+        reentrant: true,
+    },
+];
+
+impl Kind {
+    /// Every kind, in the order of the numbers.
+    pub const ALL: [Kind; ROWS.len()] = {
+        let mut all = [Kind::Mutex; ROWS.len()];
+        let mut at = 0;
+        while at < ROWS.len() {
+            all[at] = ROWS[at].kind;
+            at += 1;
+        }
+        all
+    };
+
+    /// What sets it apart. The rows stand in the order of the variants.
+    pub const fn row(self) -> &'static KindRow {
+        &ROWS[self as usize]
+    }
+
+    /// The name used in messages, URLs and scenarios, such as `lock` or `reentrant_lock`.
+    pub const fn as_str(self) -> &'static str {
+        self.row().name
+    }
+
+    /// The number of the kind in C.
+    pub const fn number(self) -> u32 {
+        self.row().number
+    }
+
+    /// The kind of this name, if there is one.
+    pub fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.as_str() == name)
+    }
+
+    /// The kind of this number, if there is one.
+    pub fn numbered(number: u32) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_stand_in_the_order_of_the_variants_and_share_nothing() {
+        for (at, row) in ROWS.iter().enumerate() {
+            assert_eq!(row.kind as usize, at);
+            assert_eq!(row.kind.row().name, row.name);
+            assert_eq!((Kind::named(row.name), Kind::numbered(row.number)), (Some(row.kind), Some(row.kind)));
+            assert!(super::super::naming::RESERVED_WORDS.contains(&row.channel_word), "{}", row.channel_word);
+        }
+        assert_eq!((Kind::named(""), Kind::numbered(0)), (None, None));
+    }
+}
