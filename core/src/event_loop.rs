@@ -53,8 +53,8 @@ pub(crate) trait LoopSocket: Send + Sync {
     /// Sends the requests that wait to be sent together.
     fn flush(&self);
 
-    /// Reads what has arrived when the loop is blocked; from any thread.
-    fn read_available(&self);
+    /// Reads what has arrived when the loop is blocked, if `wanted` says so once no other thread reads; from any thread.
+    fn read_available(&self, wanted: &dyn Fn() -> bool);
 }
 
 /// A connection for the loop to watch. Keep it for as long as the loop watches it: it is not closed before it is dropped.
@@ -140,11 +140,11 @@ impl LoopState {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads the replies that have arrived, in place of the loop.
-    fn read_available(&self) {
+    /// Reads the replies that have arrived, in place of the loop, while they are `wanted`.
+    fn read_available(&self, wanted: &dyn Fn() -> bool) {
         let sockets: Vec<_> = self.sockets().iter().filter_map(Weak::upgrade).collect();
         for socket in sockets {
-            socket.read_available();
+            socket.read_available(wanted);
         }
     }
 

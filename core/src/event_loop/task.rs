@@ -175,7 +175,8 @@ impl Task {
             let mut pause = FIRST_POLL;
             while task.request_in_flight.load(Ordering::Acquire) {
                 tokio::time::sleep(pause).await;
-                event_loop.read_available();
+                // what else is in flight is the loop's to read
+                event_loop.read_available(&|| task.request_in_flight.load(Ordering::Acquire));
                 pause = (pause * 2).min(POLL_INTERVAL_MAX);
             }
         });

@@ -16,7 +16,7 @@ use onelock::event_loop::{EventLoop, Socket, Task, is_cancelled};
 use onelock::{Client, Lease, Release};
 use onelock_tests::proxy::Cut;
 use onelock_tests::scripts;
-use onelock_tests::stage::{REQUEST, SOON, Stage, quick};
+use onelock_tests::stage::{REQUEST, SOON, Stage, ms, quick};
 use onelock_tests::wait::{wait_for, wait_until};
 
 /// The smallest event loop there is: it asks every socket in turn.
@@ -155,6 +155,30 @@ fn cancelled_in_flight_nothing_stays_held_and_the_connection_goes_on() {
     assert_eq!(event_loop.sockets.len(), 1);
     let ways = ways(&stage);
     assert_eq!(ways[0], ways[1]);
+}
+
+#[test]
+fn after_a_cancellation_replies_to_other_requests_are_left_to_the_loop() {
+    let (stage, client, mut event_loop) = set();
+    let held = stage.proxy.on(scripts::acquire()).once().hold_reply();
+    let (task, result) = event_loop.begin(acquire(&client, "a"));
+    held.wait_hits(1);
+    task.abort();
+    drop(result);
+    // long enough for the pauses between looks at the socket to have grown
+    std::thread::sleep(ms(150));
+    held.release();
+    wait_until(SOON, "clean-up", || {
+        event_loop.turn();
+        !stage.exists("a") && client.stats().cleaning == 0
+    });
+    let (_task, result) = event_loop.begin(acquire(&client, "b"));
+    wait_until(SOON, "the grant", || stage.exists("b"));
+    // time for somebody else to read the reply
+    std::thread::sleep(ms(100));
+    let (lease, granted_on) = event_loop.wait(&result);
+    assert_eq!(granted_on, thread::current().id());
+    assert_eq!(event_loop.run(release(lease)).0, Release::Released);
 }
 
 #[test]

@@ -148,11 +148,12 @@ fn a_lease_is_renewed_and_a_server_that_lost_it_gets_it_again() {
     on_both(|face| {
         let several = Several::start(Flavor::Valkey91, 3);
         let client = client(face, &several);
-        let lease = client.lock("a").ttl(ms(600)).acquire().unwrap();
+        let lease = client.lock("a").ttl(ms(1800)).acquire().unwrap();
         wait_until(SOON, "all servers", || several.count("a") == 3);
         several.servers[1].cmd(&["DEL", "a"]);
         wait_until(SOON, "the server that lost it", || several.count("a") == 3);
-        std::thread::sleep(ms(900));
+        // longer than the ttl: it was renewed
+        std::thread::sleep(ms(2300));
         assert!(lease.is_held());
         // without a majority it is lost, and nothing brings it back
         several.servers[0].cmd(&["DEL", "a"]);

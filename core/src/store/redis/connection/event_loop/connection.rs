@@ -277,9 +277,9 @@ impl LoopSocket for EventLoopConnection {
         wake_all(wakers);
     }
 
-    fn read_available(&self) {
+    fn read_available(&self, wanted: &dyn Fn() -> bool) {
         let mut state = self.state();
-        let wakers = if state.closed { Vec::new() } else { state.read_replies() };
+        let wakers = if state.closed || !wanted() { Vec::new() } else { state.read_replies() };
         drop(state);
         wake_all(wakers);
     }
