@@ -7,13 +7,13 @@ use crate::config::Options;
 use crate::config::credentials::Provider;
 use crate::error::invalid;
 use crate::machine::quorum::Rules;
-use crate::store::SharedStore;
 use crate::store::memory::MemoryStore;
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::address::multi::{ClusterSeeds, SentinelConfig};
 use crate::store::redis::topology::cluster::ClusterStore;
 use crate::store::redis::{RedisOptions, RedisStore, SHARE_FROM};
 use crate::store::redlock::{RedlockNodes, RedlockOptions, RedlockStore};
+use crate::store::{Capabilities, SharedStore, memory, redis, redlock};
 
 /// The environment variable whose address is used when an empty one is given: `ONELOCK_URL`.
 pub const URL_VARIABLE: &str = "ONELOCK_URL";
@@ -85,6 +85,15 @@ impl Address {
         Ok(Address::Quorum(RedlockNodes::list(urls, &options.redis())?))
     }
 
+    /// What a store at this address can do.
+    pub(crate) fn capabilities(&self) -> &'static Capabilities {
+        match self {
+            Address::Redis(_) | Address::Sentinel(_) | Address::Cluster(_) => &redis::CAPABILITIES,
+            Address::Quorum(_) => &redlock::CAPABILITIES,
+            Address::Memory(_) => &memory::CAPABILITIES,
+        }
+    }
+
     /// Whether another store at this address is the same, once the runtime of the first one has ended.
     pub(crate) fn check_again(&self) -> Result<(), Error> {
         match self {
@@ -120,7 +129,7 @@ impl Options {
             longest_ttl: self.terms.ttl.saturating_add(self.terms.lock_delay),
         };
         // a thread has connections of its own to all of them
-        let redis = RedisOptions { share_from: usize::MAX, min_replicas: 0, ..self.redis() };
+        let redis = RedisOptions { share_from: usize::MAX, ..self.redis() };
         RedlockOptions { redis, node_timeout: self.node_timeout, rules }
     }
 

@@ -206,7 +206,8 @@ impl ClientBuilder {
     ///
     /// A grant that fewer confirm within [`replica_timeout`](Self::replica_timeout) is released, and waiting goes on. It
     /// makes the loss of a lock in a failover less likely and does not exclude it; each grant takes one more round trip.
-    /// Without effect on a server that has no `WAIT`, which is said in a warning.
+    /// Without effect on a server that has no `WAIT`, which is said in a warning. Redlock and `memory://` have no replicas that
+    /// could confirm anything: there it is `Unsupported`.
     pub fn min_replicas(mut self, count: u32) -> Self {
         self.options.min_replicas = count;
         self
@@ -288,7 +289,8 @@ impl ClientBuilder {
     /// Makes a client that connects when it is first used; see [`Client::new`].
     ///
     /// # Errors
-    /// `InvalidArgument` names the option or the part of the address that is wrong.
+    /// `InvalidArgument` names the option or the part of the address that is wrong, `Unsupported` the option that the store
+    /// lacks.
     pub fn build(self, url: &str) -> Result<Client, Error> {
         Ok(Client::from_shared(Arc::new(ClientState::new(url, self.options, false)?)))
     }

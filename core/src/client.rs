@@ -19,8 +19,8 @@ use crate::exit::{self, EngineSet};
 use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
 use crate::runtime;
-use crate::store::Facts;
 use crate::store::log_warnings;
+use crate::store::{Capabilities, Facts};
 use crate::sys::clock;
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
@@ -40,7 +40,7 @@ impl ClientState {
     pub(crate) fn new(url: &str, options: Options, background: bool) -> Result<ClientState, Error> {
         options.check()?;
         let address = Address::parse(url, &options)?;
-        Ok(ClientState::at(address, options, background))
+        ClientState::at(address, options, background)
     }
 
     /// Of several servers, each with an address of its own.
@@ -51,18 +51,24 @@ impl ClientState {
     ) -> Result<ClientState, Error> {
         options.check()?;
         let address = Address::of_nodes(urls, &options)?;
-        Ok(ClientState::at(address, options, background))
+        ClientState::at(address, options, background)
     }
 
-    fn at(address: Address, options: Options, background: bool) -> ClientState {
-        ClientState {
+    fn at(address: Address, options: Options, background: bool) -> Result<ClientState, Error> {
+        address.capabilities().check_client(&options)?;
+        Ok(ClientState {
             options: Arc::new(options),
             address,
             engine: ArcSwapOption::empty(),
             closed: AtomicBool::new(false),
             background,
             group: None,
-        }
+        })
+    }
+
+    /// What the store of this client can do.
+    pub(crate) fn capabilities(&self) -> &'static Capabilities {
+        self.address.capabilities()
     }
 
     /// Adds its engine to a set.
@@ -247,8 +253,8 @@ impl Client {
     /// `connect_timeout + request_timeout` (3 s).
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad address, `Unsupported` for a store that this version has not, and what the server
-    /// says: `Unavailable`, `AuthFailed`, `NotPermitted`, `ReadOnly`, `ServerRefused`.
+    /// `InvalidArgument` for a bad address, `Unsupported` for a store that is not built in and for an option that the store
+    /// lacks, and what the server says: `Unavailable`, `AuthFailed`, `NotPermitted`, `ReadOnly`, `ServerRefused`.
     ///
     /// # Cancel safety
     /// Dropping the future leaves nothing behind.
@@ -259,8 +265,8 @@ impl Client {
     /// A client that connects when it is first used. Opens no socket, starts no thread, and needs no runtime yet.
     ///
     /// # Errors
-    /// `InvalidArgument` for a bad address, `Unsupported` for a store that this version has not. Whether the server is
-    /// there, the first use will tell.
+    /// `InvalidArgument` for a bad address, `Unsupported` for a store that is not built in and for an option that the store
+    /// lacks. Whether the server is there, the first use will tell.
     ///
     /// ```
     /// let client = onelock::Client::new("redis://127.0.0.1:6379/0").unwrap();
@@ -282,6 +288,10 @@ impl Client {
 
     pub(crate) fn options(&self) -> &Options {
         &self.shared.options
+    }
+
+    pub(crate) fn capabilities(&self) -> &'static Capabilities {
+        self.shared.capabilities()
     }
 
     pub(crate) fn engine(&self) -> Result<Arc<Engine>, Error> {

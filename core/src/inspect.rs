@@ -57,7 +57,7 @@ impl Client {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
-        let what = LockSpec::new(self.options(), Kind::Mutex, name.as_ref());
+        let what = LockSpec::new(self.options(), self.capabilities(), Kind::Mutex, name.as_ref());
         what.check("inspect")?;
         let engine = self.engine()?;
         engine.check_open("inspect").map_err(|error| error.on(&what.name))?;
@@ -104,8 +104,9 @@ impl Client {
     }
 
     async fn force(&self, name: &[u8], foreign: bool) -> Result<bool, Error> {
-        let what = LockSpec::new(self.options(), Kind::Mutex, name);
+        let what = LockSpec::new(self.options(), self.capabilities(), Kind::Mutex, name);
         what.check("force_release")?;
+        what.require("force_release", "force_release")?;
         let engine = self.engine()?;
         engine.check_open("force_release").map_err(|error| error.on(&what.name))?;
         force_release(&engine, &what.name, what.key, foreign).await

@@ -301,7 +301,7 @@ impl Lease {
     /// ```
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         let handle = &self.handle;
-        release::check_extension(&handle.hold, ttl, &handle.name)?;
+        release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
         handle.check_held("extend")?;
         release::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
     }

@@ -90,6 +90,7 @@ impl Client {
     /// ```
     pub async fn list(&self, pattern: impl AsRef<[u8]>, limit: u32, cursor: Option<&str>) -> Result<LockPage, Error> {
         let wanted = Wanted::new(pattern.as_ref(), limit, cursor)?;
+        self.capabilities().require("list", "list")?;
         let engine = self.engine()?;
         engine.check_open("list")?;
         page(engine, wanted).await

@@ -106,7 +106,7 @@ macro_rules! lock_setters {
         /// want to know when they describe a lock, not when they use it.
         ///
         /// # Errors
-        /// `InvalidArgument`, which says what is wrong.
+        /// `InvalidArgument`, which says what is wrong; `Unsupported` for a kind or an option that the store lacks.
         pub fn validate(&self) -> Result<(), $crate::Error> {
             self.what.check("describe a lock").and_then(|()| self.what.check_owner("describe a lock"))
         }
@@ -148,7 +148,7 @@ pub struct Lock {
 
 impl Lock {
     pub(crate) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
-        let what = LockSpec::new(client.options(), kind, name);
+        let what = LockSpec::new(client.options(), client.capabilities(), kind, name);
         Lock { client, what }
     }
 
@@ -331,6 +331,7 @@ impl Lock {
     /// never reached the server, the hold stays as it was and the proof can be used again.
     pub async fn attach(&self, proof: &str) -> Result<Lease, Error> {
         self.what.check("attach")?;
+        self.what.require("attach", "attach")?;
         self.what.check_owner("attach")?;
         let engine = self.client.engine()?;
         let hold = attach::attach(&engine, &self.what.bounded(), proof).await?;

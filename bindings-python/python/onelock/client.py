@@ -99,7 +99,8 @@ class Client:
     return within the rest of `connect_timeout`. When it raises or is late, the call raises `ServerUnavailable` with the
     reason, and the next connection calls it again. Credentials in the address as well are `InvalidArgument`.
 
-    Raises `InvalidArgument` for a bad address or option, `Unsupported` for a store that this version does not have.
+    Raises `InvalidArgument` for a bad address or option, `Unsupported` for a store that is not built in and
+    for an option that the store lacks.
     """
 
     __slots__ = ("__weakref__", "_native")

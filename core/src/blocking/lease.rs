@@ -118,7 +118,7 @@ impl Lease {
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         check_outside_runtime("extend")?;
         let handle = &self.handle;
-        release::check_extension(&handle.hold, ttl, &handle.name)?;
+        release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
         handle.check_held("extend")?;
         release::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
     }

@@ -22,6 +22,7 @@ impl Client {
     /// As [`crate::Client::list`]; `Unsupported` inside an async runtime.
     pub fn list(&self, pattern: impl AsRef<[u8]>, limit: u32, cursor: Option<&str>) -> Result<LockPage, Error> {
         let wanted = Wanted::new(pattern.as_ref(), limit, cursor)?;
+        self.shared.capabilities().require("list", "list")?;
         let engine = self.engine("list")?;
         wait_for(&engine, &Uninterrupted, list::page(engine.clone(), wanted)).unwrap_or_else(|_| Err(ended("list")))
     }

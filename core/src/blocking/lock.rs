@@ -41,7 +41,7 @@ pub struct Lock {
 
 impl Lock {
     pub(super) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
-        let what = LockSpec::new(&client.shared.options, kind, name);
+        let what = LockSpec::new(&client.shared.options, client.shared.capabilities(), kind, name);
         Lock { client, what, interrupt: Interrupter::nobody() }
     }
 
@@ -158,6 +158,7 @@ impl Lock {
     /// As [`crate::Lock::attach`]; `Unsupported` inside an async runtime.
     pub fn attach(&self, proof: &str) -> Result<Lease, Error> {
         self.what.check("attach")?;
+        self.what.require("attach", "attach")?;
         self.what.check_owner("attach")?;
         let engine = self.client.engine("attach")?;
         let (worker, what, proof) = (engine.clone(), self.what.bounded(), proof.to_owned());

@@ -265,12 +265,17 @@ impl Client {
         Ok(engine)
     }
 
+    /// A name to look at, whatever kind of lock stands there.
+    fn description(&self, name: &[u8]) -> LockSpec {
+        LockSpec::new(&self.shared.options, self.shared.capabilities(), Kind::Mutex, name)
+    }
+
     /// Who holds the lock of this name; `None` when nobody does; see [`crate::Client::inspect`].
     ///
     /// # Errors
     /// As [`crate::Client::inspect`]; `Unsupported` inside an async runtime.
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
-        let what = LockSpec::new(&self.shared.options, Kind::Mutex, name.as_ref());
+        let what = self.description(name.as_ref());
         what.check("inspect")?;
         let engine = self.engine("inspect")?;
         let answer =
@@ -295,8 +300,9 @@ impl Client {
     }
 
     fn force(&self, name: &[u8], foreign: bool) -> Result<bool, Error> {
-        let what = LockSpec::new(&self.shared.options, Kind::Mutex, name);
+        let what = self.description(name);
         what.check("force_release")?;
+        what.require("force_release", "force_release")?;
         let engine = self.engine("force_release")?;
         let key = what.key.clone();
         let worker = engine.clone();

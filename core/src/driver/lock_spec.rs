@@ -8,12 +8,15 @@ use crate::driver::hold::{Hold, OnJeopardy};
 use crate::error::Error;
 use crate::error::invalid;
 use crate::machine::{Key, Kind, LossReason, Owner, Terms};
+use crate::store::Capabilities;
 
 type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
 
 /// Everything about a lock but the client.
 #[derive(Clone)]
 pub(crate) struct LockSpec {
+    /// What the store can do.
+    pub(crate) capabilities: &'static Capabilities,
     pub(crate) kind: Kind,
     pub(crate) name: Arc<[u8]>,
     pub(crate) key: Key,
@@ -25,11 +28,12 @@ pub(crate) struct LockSpec {
 }
 
 impl LockSpec {
-    pub(crate) fn new(options: &Options, kind: Kind, name: &[u8]) -> LockSpec {
+    pub(crate) fn new(options: &Options, capabilities: &'static Capabilities, kind: Kind, name: &[u8]) -> LockSpec {
         let name: Arc<[u8]> = name.into();
         let key =
             if options.prefix.is_empty() { name.clone() } else { [options.prefix.as_slice(), &name].concat().into() };
         LockSpec {
+            capabilities,
             kind,
             name,
             key,
@@ -51,7 +55,14 @@ impl LockSpec {
         check_name(&self.name)
             .and_then(|()| check_words(&self.key, "the name behind its prefix"))
             .and_then(|()| self.terms.check())
-            .map_err(|detail| invalid(tried, detail).on(&self.name))
+            .map_err(|detail| invalid(tried, detail))
+            .and_then(|()| self.capabilities.check_lock(self.kind, &self.terms, tried))
+            .map_err(|error| error.on(&self.name))
+    }
+
+    /// Whether the store has an option or method, as [`Capabilities::require`] names it.
+    pub(crate) fn require(&self, wanted: &str, tried: &str) -> Result<(), Error> {
+        self.capabilities.require(wanted, tried).map_err(|error| error.on(&self.name))
     }
 
     pub(crate) fn check_wait(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {

@@ -303,10 +303,12 @@ pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
 }
 
 /// Whether this ttl is valid for an extension; before any I/O.
-pub(crate) fn check_extension(hold: &Hold, ttl: Duration, name: &[u8]) -> Result<(), Error> {
+pub(crate) fn check_extension(engine: &Engine, hold: &Hold, ttl: Duration, name: &[u8]) -> Result<(), Error> {
     terms::check_ttl(ttl)
         .and_then(|()| hold.terms.check_validity(ttl))
-        .map_err(|detail| invalid("extend", detail).on(name))
+        .map_err(|detail| invalid("extend", detail))
+        .and_then(|()| engine.store.capabilities().check_ttl(ttl, "extend"))
+        .map_err(|error| error.on(name))
 }
 
 /// The error of a handle that holds nothing.
@@ -415,6 +417,7 @@ pub(crate) fn extend_blocking(
 
 /// Detaches a hold without releasing it: its token goes to another process.
 pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Result<String, Error> {
+    engine.store.capabilities().require("attach", "detach").map_err(|error| error.on(name))?;
     if let Some(owner) = &hold.owner {
         let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
         if count > 1 {

@@ -30,7 +30,7 @@ fn claim() -> Claim {
 
 /// Somebody of the same owner is in the middle of a re-entry.
 fn busy(client: &Client, owner: &Owner) -> Reentry {
-    let mut what = LockSpec::new(client.options(), Kind::Reentrant, b"a");
+    let mut what = LockSpec::new(client.options(), client.capabilities(), Kind::Reentrant, b"a");
     what.owner = Some(owner.clone());
     match entry_path(&client.engine().unwrap(), &what) {
         Ok(EntryPath::Again(reentering)) => *reentering,

@@ -12,8 +12,8 @@ use super::lock_spec::LockSpec;
 use super::{attach, close, enter};
 use crate::config::Options;
 use crate::machine::{Answer, Failure, Jitter, Key, Kind, Op, Owner, Time};
-use crate::store::memory::MemoryStore;
-use crate::store::{Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
+use crate::store::memory::{CAPABILITIES, MemoryStore};
+use crate::store::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::sys::lock;
 use crate::{Error, Lease, inspect};
 
@@ -31,6 +31,10 @@ async fn dawdle(turns: u64) {
 }
 
 impl Store for Slow {
+    fn capabilities(&self) -> &'static Capabilities {
+        self.0.capabilities()
+    }
+
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let (store, mut dice) = (self.0.clone(), Jitter::new(lock(&self.1).next_u64()));
         Box::pin(async move {
@@ -83,7 +87,7 @@ struct Storm {
 }
 
 fn describe(kind: Kind, key: usize) -> LockSpec {
-    LockSpec::new(&Options::default(), kind, format!("{}{key}", kind.as_str()).as_bytes())
+    LockSpec::new(&Options::default(), &CAPABILITIES, kind, format!("{}{key}", kind.as_str()).as_bytes())
 }
 
 /// The future's result, if it comes within so many turns; else it is dropped where it stands.

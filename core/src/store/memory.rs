@@ -17,12 +17,17 @@ use once_cell::race::OnceBox;
 use tokio::sync::watch;
 
 use super::{
-    Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription, SubscriptionState, foreign_cursor,
+    Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription, SubscriptionState,
+    foreign_cursor,
 };
 use crate::ErrorKind;
 use crate::machine::model::Model;
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time, glob};
 use crate::sys::clock;
+
+/// What it can do: whatever a server can, but for replicas.
+pub(crate) const CAPABILITIES: Capabilities =
+    Capabilities { min_replicas: false, ..Capabilities::all("memory", &[Kind::Mutex, Kind::Reentrant]) };
 
 /// With fewer keys than this the server does not remove unneeded counters.
 const COMPACT_FLOOR: usize = 1024;
@@ -196,6 +201,10 @@ impl MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
     fn call(&self, op: Op, _until: Time) -> Boxed<Answer> {
         // carried out at once, as a request that is handed to a connection would be: a dropped future loses the answer only
         let answer = self.apply(&op);

@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
+pub use self::capabilities::Capabilities;
 pub use crate::config::credentials::{Credentials, CredentialsProvider, CredentialsRequest, CredentialsSource};
 use crate::config::warning;
 pub use crate::config::{Notify, Secret};
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
 
+mod capabilities;
 pub mod memory;
 pub mod redis;
 pub mod redlock;
@@ -146,6 +148,9 @@ pub(crate) fn foreign_cursor() -> Failure {
 ///
 /// Stores are made without I/O; the first call connects. They must be shareable between threads.
 pub trait Store: Send + Sync + 'static {
+    /// What it can do. The same at any time: nothing is asked for that is not there.
+    fn capabilities(&self) -> &'static Capabilities;
+
     /// Carries out one operation from an async caller. Finishes by `until` at the latest, connecting included, whatever
     /// the network does. Dropping the future loses the answer, never the connection.
     fn call(&self, op: Op, until: Time) -> Boxed<Answer>;

@@ -110,6 +110,21 @@ fn a_grade_that_is_demanded_is_checked_before_anything_is_granted() {
 }
 
 #[test]
+fn what_a_store_lacks_is_refused_before_any_io() {
+    on_both(|face| {
+        // nobody listens there, and nobody is asked
+        for url in ["redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "memory://"] {
+            let error = fails(Client::build(face, quick().min_replicas(1), url).map(drop), ErrorKind::Unsupported);
+            let store = url.split("://").next().unwrap();
+            assert!(error.to_string().contains(&format!("{store}:// has no min_replicas; it has ")), "{error}");
+            assert!(error.to_string().contains("lock_delay"), "{error}");
+            assert!(Client::build(face, quick().min_replicas(0), url).is_ok());
+        }
+        assert!(Client::build(face, quick().min_replicas(1), "redis://127.0.0.1:1").is_ok());
+    });
+}
+
+#[test]
 fn a_label_shows_in_the_list_of_clients() {
     everywhere(|flavor, face| {
         let server = Server::start(flavor);

@@ -37,10 +37,15 @@ use self::node::{Node, SendOptions};
 use self::node::{scan, server_info};
 use self::topology::failover::{self, FailoverRetry};
 use self::topology::sentinel::SentinelResolver;
-use super::{BlockingSubscription, Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
+use super::{
+    BlockingSubscription, Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription,
+};
 use crate::error::{Error, ErrorKind};
 use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
 use crate::sys::clock;
+
+/// What a server, a group behind Sentinels and a cluster can do.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities::all("redis", &[Kind::Mutex, Kind::Reentrant]);
 
 /// Locks on one Redis or Valkey server, 6.2 or newer: a fixed one, or the present master of a group with Sentinels.
 pub struct RedisStore {
@@ -69,6 +74,10 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let node = self.node.clone();
         Box::pin(async move {

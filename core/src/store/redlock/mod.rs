@@ -29,7 +29,7 @@ pub use self::address::RedlockNodes;
 
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
-use super::{Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
+use super::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
 use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
 use crate::store::redis::address::endpoint::Endpoint;
@@ -40,6 +40,10 @@ use crate::store::redis::node::run_id::RunObserver;
 use crate::store::redis::node::{Node, SendOptions, not_sent};
 use crate::store::redis::options::RedisOptions;
 use crate::sys::clock;
+
+/// What several servers can do together: each votes by itself, and its replicas have no say.
+pub(crate) const CAPABILITIES: Capabilities =
+    Capabilities { min_replicas: false, ..Capabilities::all("redlock", &[Kind::Mutex, Kind::Reentrant]) };
 
 /// The options of a store of several servers.
 #[derive(Clone, Debug)]
@@ -217,6 +221,10 @@ impl RedlockState {
 }
 
 impl Store for RedlockStore {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let inner = self.inner.clone();
         Box::pin(inner.call(op, until))

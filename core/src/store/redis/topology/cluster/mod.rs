@@ -36,7 +36,7 @@ use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::node::server_info;
 use crate::store::redis::node::{Node, SendOptions, not_sent};
 use crate::store::redis::options::RedisOptions;
-use crate::store::{Boxed, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
+use crate::store::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::sys::clock;
 
 /// Locks on a Redis or Valkey cluster, 6.2 or newer.
@@ -58,6 +58,10 @@ impl ClusterStore {
 }
 
 impl Store for ClusterStore {
+    fn capabilities(&self) -> &'static Capabilities {
+        &crate::store::redis::CAPABILITIES
+    }
+
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let topology = self.topology.clone();
         Box::pin(async move { call(&topology, &op, until).await })
