@@ -73,6 +73,13 @@ impl Directed {
         let stats = self.servers[number].info("errorstats");
         stats.get("errorstat_READONLY").and_then(|line| line.rsplit('=').next()?.parse().ok()).unwrap_or(0)
     }
+
+    /// How many connections asked this server for its role by `HELLO`.
+    pub fn greetings(&self, number: usize) -> u64 {
+        let stats = self.servers[number].info("commandstats");
+        let calls = |line: &String| line.strip_prefix("calls=")?.split(',').next()?.parse().ok();
+        stats.get("cmdstat_hello").and_then(calls).unwrap_or(0)
+    }
 }
 
 /// Answers as a Sentinel would, until the client hangs up.
