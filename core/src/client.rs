@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwapOption;
 use tokio::runtime::Handle;
 
-use crate::address::Address;
+use crate::address;
 use crate::builder::ClientBuilder;
 use crate::config::Options;
 use crate::driver::close::{self, LossCallbacks};
@@ -19,14 +19,14 @@ use crate::exit::{self, EngineSet};
 use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
 use crate::runtime;
-use crate::store::log_warnings;
-use crate::store::{Capabilities, Facts};
+use crate::store::schemes::{self, StoreAddress};
+use crate::store::{Capabilities, Facts, log_warnings};
 use crate::sys::clock;
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
 pub(crate) struct ClientState {
     pub(crate) options: Arc<Options>,
-    address: Address,
+    address: Box<dyn StoreAddress>,
     /// The present life. A forked child finds its parent's here, leaves it alone and starts its own.
     engine: ArcSwapOption<Engine>,
     closed: AtomicBool,
@@ -39,7 +39,7 @@ pub(crate) struct ClientState {
 impl ClientState {
     pub(crate) fn new(url: &str, options: Options, background: bool) -> Result<ClientState, Error> {
         options.check()?;
-        let address = Address::parse(url, &options)?;
+        let address = address::read(url, &options)?;
         ClientState::at(address, options, background)
     }
 
@@ -50,11 +50,11 @@ impl ClientState {
         background: bool,
     ) -> Result<ClientState, Error> {
         options.check()?;
-        let address = Address::of_nodes(urls, &options)?;
+        let address = schemes::read_list(urls, &options)?;
         ClientState::at(address, options, background)
     }
 
-    fn at(address: Address, options: Options, background: bool) -> Result<ClientState, Error> {
+    fn at(address: Box<dyn StoreAddress>, options: Options, background: bool) -> Result<ClientState, Error> {
         address.capabilities().check_client(&options)?;
         Ok(ClientState {
             options: Arc::new(options),
@@ -87,7 +87,7 @@ impl ClientState {
                 if !engine.is_runtime_ended() {
                     return Ok(engine.clone());
                 }
-                self.address.check_again()?;
+                self.address.check_reopen()?;
             }
             if self.closed.load(Ordering::Acquire) {
                 leak_inherited(present);

@@ -35,7 +35,15 @@
 //!
 //! # Features
 //!
-//! `client` (default): everything that does I/O. Without it only [`machine`] is built, which depends on next to nothing.
+//! Each store has one; `redis` and `redlock` are on by default. `memory://` is always there.
+//!
+//! | feature | addresses |
+//! |---|---|
+//! | `redis` | one server, a group behind Sentinels, a cluster: `redis://`, `valkey://`, `unix://`, `redis+sentinel://` ... |
+//! | `redlock` | several independent servers: `redlock://`, [`ClientBuilder::connect_nodes`] |
+//! | `client` | `memory://`; the others imply it |
+//!
+//! Without any of them only [`machine`] is built, which depends on next to nothing.
 
 #![deny(unsafe_code)] // but for a few lines in `sys::fork_detect` and `exit`
 
@@ -51,10 +59,12 @@ mod builder;
 #[cfg(feature = "client")]
 mod client;
 #[cfg(feature = "client")]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "what only stores with servers use"))]
 mod config;
 #[cfg(feature = "client")]
 mod driver;
 #[cfg(feature = "client")]
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "what only stores with servers use"))]
 pub mod event_loop;
 #[cfg(feature = "client")]
 mod exit;

@@ -263,8 +263,26 @@ fn the_machine_room_builds_alone() {
     let found = dependencies(&["--no-default-features"]);
     let expected = BTreeSet::from(["onelock".to_owned(), "percent-encoding".to_owned()]);
     assert_eq!(found, expected);
+    check_core(&[]);
+}
+
+/// Builds the core with these features alone, without a warning.
+fn check_core(features: &[&str]) {
     // a folder of its own, so that this does not wait for another build and spoils none
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine-room");
-    let folder = folder.to_str().unwrap();
-    cargo(&["check", "--package", "onelock", "--no-default-features", "--locked", "--target-dir", folder]);
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["check", "--package", "onelock", "--no-default-features", "--locked", "--target-dir"]).arg(folder);
+    let output = command.args(features).current_dir(root()).output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !complaint.contains("warning: "), "{features:?}: {complaint}");
+}
+
+#[test]
+fn each_store_builds_alone() {
+    let redis = dependencies(&["--no-default-features", "--features", "redis"]);
+    assert!(redis.contains("redis") && redis.contains("rustls"), "{redis:?}");
+    let memory = dependencies(&["--no-default-features", "--features", "client"]);
+    assert!(memory.contains("tokio") && !memory.contains("redis") && !memory.contains("rustls"), "{memory:?}");
+    check_core(&["--features", "client"]);
+    check_core(&["--features", "redis"]);
 }

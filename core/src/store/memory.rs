@@ -9,6 +9,8 @@
 //!
 //! After a fork the child has a copy of the state as it was; the two go separate ways. Leases do not cross a fork.
 
+mod address;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -16,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use once_cell::race::OnceBox;
 use tokio::sync::watch;
 
+pub(crate) use self::address::read as read_address;
 use super::{
     Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription, SubscriptionState,
     foreign_cursor,
@@ -27,7 +30,7 @@ use crate::sys::clock;
 
 /// What it can do: whatever a server can, but for replicas.
 pub(crate) const CAPABILITIES: Capabilities =
-    Capabilities { min_replicas: false, ..Capabilities::all("memory", &[Kind::Mutex, Kind::Reentrant]) };
+    Capabilities { min_replicas: false, ..Capabilities::all("memory", &Kind::ALL) };
 
 /// With fewer keys than this the server does not remove unneeded counters.
 const COMPACT_FLOOR: usize = 1024;

@@ -19,8 +19,13 @@ use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
 
 mod capabilities;
 pub mod memory;
+mod on_runtime;
+#[cfg(feature = "redis")]
+#[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
 pub mod redis;
+#[cfg(feature = "redlock")]
 pub mod redlock;
+pub(crate) mod schemes;
 
 /// A boxed future, so that stores are trait objects.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -155,8 +160,11 @@ pub trait Store: Send + Sync + 'static {
     /// the network does. Dropping the future loses the answer, never the connection.
     fn call(&self, op: Op, until: Time) -> Boxed<Answer>;
 
-    /// The same from a thread without a runtime, on a connection driven by this very thread.
-    fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer;
+    /// The same from a thread without a runtime. Unless the store has a faster way, such as a connection that this very
+    /// thread drives, the call runs on the background runtime while the thread waits.
+    fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
+        on_runtime::wait(|| self.call(op.clone(), until), until, interrupt)
+    }
 
     /// The same for a renewal, and background work that it leaves: a store of several nodes uses answers that arrive
     /// late.
@@ -172,7 +180,9 @@ pub trait Store: Send + Sync + 'static {
     /// The number of the ordered connection that [`Store::call`] uses at present (see [`Answer::connection`]), or of
     /// the next one if there is none; 0 for a store without. While it stays the same, every call meanwhile was sent on
     /// that connection or not at all.
-    fn connection(&self) -> u64;
+    fn connection(&self) -> u64 {
+        0
+    }
 
     /// Which requests can be combined: holds whose keys have the same number are renewed in one call.
     fn shard(&self, key: &Key) -> u32 {

@@ -45,7 +45,7 @@ use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Time, namin
 use crate::sys::clock;
 
 /// What a server, a group behind Sentinels and a cluster can do.
-pub(crate) const CAPABILITIES: Capabilities = Capabilities::all("redis", &[Kind::Mutex, Kind::Reentrant]);
+pub(crate) const CAPABILITIES: Capabilities = Capabilities::all("redis", &Kind::ALL);
 
 /// Locks on one Redis or Valkey server, 6.2 or newer: a fixed one, or the present master of a group with Sentinels.
 pub struct RedisStore {

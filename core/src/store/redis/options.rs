@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::credentials::CredentialsSource;
-use crate::config::{Notify, Secret};
+use crate::config::credentials::{CredentialsSource, Provider};
+use crate::config::{Notify, Options, Secret};
 
 /// The options of a store. What the address says takes precedence.
 #[derive(Clone, Debug)]
@@ -47,6 +47,29 @@ pub struct RedisOptions {
 /// With this many threads, connections whose requests travel together are faster than one connection each, which costs
 /// the server two system calls for every request. Measured with 2 to 64 threads on two processors.
 pub const SHARE_FROM: usize = 8;
+
+impl RedisOptions {
+    /// What the options of a client say about servers.
+    pub(crate) fn of(options: &Options) -> RedisOptions {
+        RedisOptions {
+            connect_timeout: options.connect_timeout,
+            request_timeout: options.request_timeout,
+            client_name: options.label.clone(),
+            ca_file: options.tls.ca_file.clone(),
+            cert_file: options.tls.cert_file.clone(),
+            key_file: options.tls.key_file.clone(),
+            tls_insecure: options.tls.insecure,
+            share_from: SHARE_FROM,
+            notify: options.notify,
+            min_replicas: options.min_replicas,
+            replica_timeout: options.replica_timeout,
+            sentinel_username: options.sentinel.username.clone(),
+            sentinel_password: options.sentinel.password.clone(),
+            sentinel_tls: options.sentinel.tls,
+            credentials: options.credentials.as_ref().map(Provider::source),
+        }
+    }
+}
 
 impl Default for RedisOptions {
     fn default() -> RedisOptions {

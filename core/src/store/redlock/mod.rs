@@ -29,7 +29,10 @@ pub use self::address::RedlockNodes;
 
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
-use super::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
+use super::schemes::StoreAddress;
+use super::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, SharedStore, Store, StoreStats, Subscription};
+use crate::config::Options;
+use crate::error::Error;
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
 use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
 use crate::store::redis::address::endpoint::Endpoint;
@@ -54,6 +57,41 @@ pub struct RedlockOptions {
     pub node_timeout: Duration,
     /// The rules of the quorum, such as the quarantine.
     pub rules: Rules,
+}
+
+impl RedlockOptions {
+    /// What the options of a client say about several servers.
+    fn of(options: &Options) -> RedlockOptions {
+        let rules = Rules {
+            quarantine: options.quarantine,
+            drift_factor: options.terms.drift_factor,
+            fencing: options.fencing,
+            longest_ttl: options.terms.ttl.saturating_add(options.terms.lock_delay),
+        };
+        // a thread has connections of its own to all of them
+        let redis = RedisOptions { share_from: usize::MAX, ..RedisOptions::of(options) };
+        RedlockOptions { redis, node_timeout: options.node_timeout, rules }
+    }
+}
+
+/// Reads `redlock://h1,h2,h3`, or several complete addresses separated by spaces.
+pub(crate) fn read_address(url: &str, options: &Options) -> Result<Box<dyn StoreAddress>, Error> {
+    Ok(Box::new(RedlockNodes::parse(url, &RedisOptions::of(options))?))
+}
+
+/// Reads one complete address for each server.
+pub(crate) fn read_list(urls: &[&str], options: &Options) -> Result<Box<dyn StoreAddress>, Error> {
+    Ok(Box::new(RedlockNodes::list(urls, &RedisOptions::of(options))?))
+}
+
+impl StoreAddress for RedlockNodes {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn open(&self, options: &Options) -> SharedStore {
+        Arc::new(RedlockStore::at(self.clone(), RedlockOptions::of(options)))
+    }
 }
 
 /// Locks on several independent servers, held by the client that holds a majority of them.
