@@ -8,12 +8,14 @@
 //! | `server` | the client, from the options that all subcommands share |
 //! | `run/` | `run`: the lock, the command, and what passes between them |
 //! | `list`, `inspect`, `free`, `release` | the other subcommands |
+//! | `doctor` | looking at the servers step by step |
 //! | `show` | locks for people and for programs |
 //! | `generate` | completion and man pages |
 //!
 //! On standard output there is what was asked for, and nothing else. What goes wrong is told on standard error.
 
 mod arguments;
+mod doctor;
 mod free;
 mod generate;
 mod inspect;
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Subcommand::Wait(options) => free::wait(&options),
         Subcommand::Release(options) => release::release(&options),
         Subcommand::ForceRelease(options) => release::force(&options),
+        Subcommand::Doctor(options) => doctor::doctor(options),
         Subcommand::Completions(options) => generate::completions(&options),
         Subcommand::Man(options) => generate::man(&options),
     };

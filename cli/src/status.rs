@@ -11,7 +11,7 @@ use onelock::{Error, ErrorKind};
 pub(crate) enum Status {
     /// 0
     Done,
-    /// 1: `inspect`, `force-release` and `release`: there was nothing.
+    /// 1: `inspect`, `force-release` and `release`: there was nothing. `doctor`: something endangers locks.
     Nothing,
     /// 64: the command line makes no sense.
     Usage,
@@ -36,7 +36,8 @@ pub(crate) const STATUSES: &str = "\
 Exit status:
   of the command  run: what the command ended with; 128 and the number of the signal that ended it
   0               done
-  1               inspect, release, force-release: there was no such lock, or it was over
+  1               inspect, release, force-release: there was no such lock, or it was over;
+                  doctor: locks work, but something endangers them
   64              the command line makes no sense
   69              the server is away, or too few of several servers answer
   70              any other error

@@ -26,7 +26,7 @@ use crate::sys::clock;
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
 pub(crate) struct ClientState {
     pub(crate) options: Arc<Options>,
-    address: Box<dyn StoreAddress>,
+    pub(crate) address: Box<dyn StoreAddress>,
     /// The present life. A forked child finds its parent's here, leaves it alone and starts its own.
     engine: ArcSwapOption<Engine>,
     closed: AtomicBool,
@@ -296,6 +296,10 @@ impl Client {
 
     pub(crate) fn engine(&self) -> Result<Arc<Engine>, Error> {
         self.shared.engine()
+    }
+
+    pub(crate) fn address(&self) -> &dyn StoreAddress {
+        &*self.shared.address
     }
 
     /// The lock of this name: one holder at a time, among everybody who uses the same server, prefix and name. No I/O.

@@ -21,7 +21,7 @@
 //! | to set options | [`Client::builder`], and the setters of [`Lock`] |
 //! | to know why it failed | [`Error`], [`ErrorKind`], [`LossReason`] |
 //! | to protect the resource itself | [`FenceGate`], [`Lease::fencing_token`] |
-//! | to see what goes on | [`Client::inspect`], [`Client::list`], [`Client::stats`], `tracing` events of this crate |
+//! | to see what goes on | [`Client::inspect`], [`Client::list`], [`Client::stats`], [`Client::diagnose`], `tracing` events of this crate |
 //! | to know what is promised | `GUARANTEES.md` in the repository |
 //!
 //! # What is stable
@@ -61,6 +61,8 @@ mod client;
 #[cfg(feature = "client")]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "what only stores with servers use"))]
 mod config;
+#[cfg(feature = "client")]
+mod diagnosis;
 #[cfg(feature = "client")]
 mod driver;
 #[cfg(feature = "client")]
@@ -109,7 +111,7 @@ pub use lock::Lock;
 pub use machine::Release;
 #[cfg(feature = "client")]
 #[doc(inline)]
-pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Facts, Notify};
+pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Diagnosis, Facts, Finding, Notify, Severity};
 
 /// The Rust in the README compiles.
 #[cfg(all(doctest, feature = "client"))]

@@ -33,6 +33,7 @@ use tokio::task::coop::poll_proceed;
 
 use crate::builder::ClientBuilder;
 use crate::client::{self, ClientState};
+use crate::diagnosis;
 use crate::driver::close::{self, LossCallbacks};
 use crate::driver::engine::Engine;
 use crate::driver::lock_spec::LockSpec;
@@ -40,7 +41,7 @@ use crate::driver::metrics::Stats;
 use crate::error::{Error, ErrorKind};
 use crate::inspect::{self, Inspection};
 use crate::machine::{Kind, Op};
-use crate::store::{Facts, Uninterrupted};
+use crate::store::{Diagnosis, Facts, Uninterrupted};
 
 pub use self::lease::Lease;
 pub use self::listing::Listing;
@@ -319,6 +320,18 @@ impl Client {
         let worker = engine.clone();
         wait_for(&engine, &Uninterrupted, async move { client::check(&worker).await })
             .unwrap_or_else(|_| Err(ended("check")))
+    }
+
+    /// Looks at the servers step by step, and tells which step fails and what to do; see [`crate::Client::diagnose`].
+    ///
+    /// # Errors
+    /// As [`crate::Client::diagnose`]; `Unsupported` inside an async runtime.
+    pub fn diagnose(&self, name: impl AsRef<[u8]>) -> Result<Diagnosis, Error> {
+        let engine = self.engine("diagnose")?;
+        let steps = diagnosis::steps(&*self.shared.address, &engine, name.as_ref());
+        let worker = engine.clone();
+        wait_for(&engine, &Uninterrupted, async move { diagnosis::diagnose(worker, steps).await })
+            .map_err(|_| ended("diagnose"))
     }
 
     /// What this client and its clones have done so far; see [`crate::Client::stats`]. No I/O.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 pub use self::capabilities::Capabilities;
+pub use self::diagnosis::{Diagnosis, Finding, Severity};
 pub use crate::config::credentials::{Credentials, CredentialsProvider, CredentialsRequest, CredentialsSource};
 use crate::config::warning;
 pub use crate::config::{Notify, Secret};
@@ -18,6 +19,7 @@ use crate::error::ErrorKind;
 use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
 
 mod capabilities;
+pub(crate) mod diagnosis;
 pub mod memory;
 mod on_runtime;
 #[cfg(feature = "redis")]

@@ -8,6 +8,7 @@
 //! | `connection/` | connections for threads, for async tasks, and for the event loops of other languages |
 //! | `pubsub/` | subscriptions to the channels on which releases are announced |
 //! | `node/` | one server: its connections of each kind, and one operation on them |
+//! | `diagnosis/` | looking at servers step by step |
 //! | `topology/` | finding the server that serves a lock: Sentinel and cluster |
 //!
 //! Wire format and multiplexing are redis-rs'. Connections are made here, because the time limits, the order of addresses
@@ -16,6 +17,7 @@
 pub(crate) mod address;
 pub(crate) mod command;
 pub(crate) mod connection;
+pub(crate) mod diagnosis;
 pub(crate) mod node;
 pub(crate) mod options;
 pub(crate) mod pubsub;

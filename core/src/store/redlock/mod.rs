@@ -9,11 +9,13 @@
 //! | `connectors` | a few threads that make the connections of all blocking calls |
 //! | `subscription` | one subscription made of several |
 //! | `server_info` | what all servers together report about themselves |
+//! | `diagnosis` | looking at each server, and at what they are together |
 //! | `scan` | listing the keys of all servers |
 
 mod address;
 mod blocking;
 mod connectors;
+mod diagnosis;
 mod late_replies;
 mod scan;
 mod server_info;
@@ -30,7 +32,9 @@ pub use self::address::RedlockNodes;
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
 use super::schemes::StoreAddress;
-use super::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, SharedStore, Store, StoreStats, Subscription};
+use super::{
+    Boxed, Capabilities, Facts, Finding, Interrupt, Scan, Scanned, SharedStore, Store, StoreStats, Subscription,
+};
 use crate::config::Options;
 use crate::error::Error;
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
@@ -39,6 +43,7 @@ use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::command::request::Announce;
 use crate::store::redis::connection::context::StoreState;
 use crate::store::redis::connection::socket::no_connection_in_time;
+use crate::store::redis::diagnosis::DiagnosisPlan;
 use crate::store::redis::node::run_id::RunObserver;
 use crate::store::redis::node::{Node, SendOptions, not_sent};
 use crate::store::redis::options::RedisOptions;
@@ -91,6 +96,12 @@ impl StoreAddress for RedlockNodes {
 
     fn open(&self, options: &Options) -> SharedStore {
         Arc::new(RedlockStore::at(self.clone(), RedlockOptions::of(options)))
+    }
+
+    fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {
+        let (nodes, plan) = (self.clone(), DiagnosisPlan::new(options, name));
+        let rules = RedlockOptions::of(options).rules;
+        Box::pin(async move { diagnosis::diagnose(nodes, rules, &plan).await })
     }
 }
 

@@ -7,11 +7,12 @@ use std::sync::Arc;
 
 use self::endpoint::Endpoint;
 use self::multi::{ClusterSeeds, SentinelConfig};
+use super::diagnosis::{self, DiagnosisPlan};
 use super::{CAPABILITIES, ClusterStore, RedisOptions, RedisStore};
 use crate::config::Options;
 use crate::error::Error;
 use crate::store::schemes::StoreAddress;
-use crate::store::{Capabilities, SharedStore};
+use crate::store::{Boxed, Capabilities, Finding, SharedStore};
 
 /// Reads the address of one server, of a group behind Sentinels, or of a cluster.
 pub(crate) fn read(url: &str, options: &Options) -> Result<Box<dyn StoreAddress>, Error> {
@@ -32,6 +33,11 @@ impl StoreAddress for Endpoint {
     fn open(&self, options: &Options) -> SharedStore {
         Arc::new(RedisStore::at(self.clone(), RedisOptions::of(options)))
     }
+
+    fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {
+        let (endpoint, plan) = (self.clone(), DiagnosisPlan::new(options, name));
+        Box::pin(async move { diagnosis::server(endpoint, &plan).await.findings })
+    }
 }
 
 impl StoreAddress for SentinelConfig {
@@ -42,6 +48,11 @@ impl StoreAddress for SentinelConfig {
     fn open(&self, options: &Options) -> SharedStore {
         Arc::new(RedisStore::with_sentinels(self.clone(), RedisOptions::of(options)))
     }
+
+    fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {
+        let (group, plan) = (self.clone(), DiagnosisPlan::new(options, name));
+        Box::pin(async move { diagnosis::sentinel(group, &plan).await })
+    }
 }
 
 impl StoreAddress for ClusterSeeds {
@@ -51,5 +62,10 @@ impl StoreAddress for ClusterSeeds {
 
     fn open(&self, options: &Options) -> SharedStore {
         Arc::new(ClusterStore::at(self.clone(), RedisOptions::of(options)))
+    }
+
+    fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {
+        let (seeds, plan) = (self.clone(), DiagnosisPlan::new(options, name));
+        Box::pin(async move { diagnosis::cluster(seeds, &plan).await })
     }
 }

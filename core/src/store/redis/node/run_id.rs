@@ -38,7 +38,8 @@ impl fmt::Debug for RunObserver {
     }
 }
 
-fn parse_run(info: &str) -> Option<ServerRun> {
+/// The run that an `INFO` tells of.
+pub(crate) fn parse_run(info: &str) -> Option<ServerRun> {
     let fields: HashMap<&str, &str> = info.lines().filter_map(|line| line.split_once(':')).collect();
     let field = |name: &str| fields.get(name).map(|value| value.trim());
     let name = field("run_id")?.as_bytes();

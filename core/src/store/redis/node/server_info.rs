@@ -37,7 +37,7 @@ async fn setting(node: &Node, name: &str, until: Time) -> Result<Option<Vec<u8>>
 }
 
 /// What `INFO` (`None`: denied), `appendfsync` and `min-replicas-to-write` (`None`: unknown) mean for locks.
-fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>) -> Facts {
+pub(crate) fn judge(info: Option<&[u8]>, fsync: Option<&[u8]>, min_replicas: Option<&[u8]>) -> Facts {
     let Some(info) = info else {
         let warning = "INFO is not permitted, so it could not be checked whether this server keeps its locks: eviction \
                        policy, persistence and replicas are unknown";

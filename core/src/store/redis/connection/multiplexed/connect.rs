@@ -97,12 +97,12 @@ async fn connect_stream(
 }
 
 #[cfg(unix)]
-async fn unix(path: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
+pub(crate) async fn unix(path: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
     Ok(Box::new(UnixStream::connect(path).await?))
 }
 
 #[cfg(not(unix))]
-async fn unix(_: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
+pub(crate) async fn unix(_: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
@@ -112,6 +112,12 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
         Some(address) => vec![address],
         None => resolve(host, port).await?,
     };
+    tcp_to(addresses, until.since(clock::now())).await
+}
+
+/// Connects to the first of these addresses that answers; `limit` is shared by all of them.
+pub(crate) async fn tcp_to(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<TcpStream> {
+    let until = clock::now() + limit;
     let mut tries = AddressAttempts::new(addresses);
     while let Some((address, share)) = tries.next(until.since(clock::now())) {
         match timeout(share, TcpStream::connect(address)).await {
@@ -128,7 +134,7 @@ async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
 
 /// Resolves on a separate thread, since the resolver blocks: the runtime's thread pool panics when the system gives it
 /// no thread.
-async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let (sender, found) = oneshot::channel();
     let host = host.to_owned();
     let work = move || {

@@ -17,7 +17,7 @@ mod pubsub;
 pub(crate) mod redirect;
 mod routing;
 mod scan;
-mod slot_map;
+pub(crate) mod slot_map;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

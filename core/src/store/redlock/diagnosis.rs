@@ -1,0 +1,88 @@
+//! Looking at several independent servers: each of them, and what they are together.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use super::RedlockNodes;
+use crate::error::ErrorKind;
+use crate::machine::quorum::{Quorum, Rules};
+use crate::store::diagnosis::{Finding, FindingList};
+use crate::store::redis::address::endpoint::Endpoint;
+use crate::store::redis::diagnosis::{self, DiagnosisPlan, ServerLook};
+use crate::sys::clock;
+
+/// Clocks of servers that are further apart are worth a remark.
+const CLOCKS_APART: Duration = Duration::from_secs(1);
+
+pub(super) async fn diagnose(nodes: RedlockNodes, mut rules: Rules, plan: &DiagnosisPlan) -> Vec<Finding> {
+    let names: Vec<String> = nodes.endpoints.iter().map(Endpoint::to_string).collect();
+    if nodes.quarantine.is_some() {
+        rules.quarantine = nodes.quarantine;
+    }
+    let mut looks = join_all(nodes.endpoints.into_iter().map(|endpoint| diagnosis::server(endpoint, plan))).await;
+    let mut quorum = Quorum::new(names.clone(), rules);
+    let (now, mut voting) = (clock::now(), 0);
+    for (number, (look, name)) in looks.iter_mut().zip(&names).enumerate() {
+        if look.failed {
+            continue;
+        }
+        quorum.on_connected(now, number, look.run.as_ref());
+        let mut found = FindingList::of(name);
+        match quorum.ineligible_for(now, number) {
+            None => {
+                voting += 1;
+                found.passed("quarantine", "it votes");
+            }
+            Some(left) => {
+                let detail = format!("it was started without its data, and does not vote for another {left:.0?}");
+                found.warning("quarantine", detail, "set appendonly yes, or another time with the option quarantine");
+            }
+        }
+        look.findings.extend(found.all);
+    }
+    let mut findings = together(&names, quorum.majority(), voting, &looks);
+    let mut all: Vec<Finding> = looks.into_iter().flat_map(|look| look.findings).collect();
+    if voting >= quorum.majority() {
+        // a majority is enough
+        for finding in &mut all {
+            if finding.severity == crate::store::diagnosis::Severity::Failed {
+                finding.severity = crate::store::diagnosis::Severity::Warning;
+            }
+        }
+    }
+    all.append(&mut findings);
+    all
+}
+
+fn together(names: &[String], majority: usize, voting: usize, looks: &[ServerLook]) -> Vec<Finding> {
+    let mut found = FindingList::of("");
+    let number = names.len();
+    let detail = format!("{voting} of {number} servers vote, {majority} are needed");
+    if voting < majority {
+        found.failed("quorum", ErrorKind::NoQuorum, detail, "bring the servers back whose steps failed above");
+    } else if number.is_multiple_of(2) {
+        let todo = format!("use an odd number: {number} survive no more failures than {}", number - 1);
+        found.remark("quorum", detail, todo);
+    } else {
+        found.passed("quorum", detail);
+    }
+    let ahead: Vec<f64> = looks.iter().filter_map(|look| look.clock_ahead_us).collect();
+    let least = ahead.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = ahead.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    if ahead.len() < 2 {
+        found.skipped("clocks", "fewer than two servers told their time");
+        return found.all;
+    }
+    let apart = most - least;
+    let detail = format!("{:.1} ms apart at most", apart / 1e3);
+    if apart > CLOCKS_APART.as_secs_f64() * 1e6 {
+        let todo = "set the servers' clocks by NTP: only how fast they run matters to leases, but what sets one may set it \
+                    again while a lock is held";
+        found.remark("clocks", detail, todo);
+    } else {
+        found.passed("clocks", detail);
+    }
+    found.measured(&[("apart_ms", apart / 1e3)]);
+    found.all
+}
