@@ -286,6 +286,11 @@ impl Client {
         Client { shared }
     }
 
+    /// Whether this is the other one, or a clone of it.
+    pub(crate) fn is_same(&self, other: &Client) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     pub(crate) fn options(&self) -> &Options {
         &self.shared.options
     }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use crate::Error;
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
 use crate::driver::release;
+use crate::machine::multi::worst_release;
 use crate::machine::{Grade, LossReason, Phase, Release};
+use crate::multi_handle::AnyHandle;
 use crate::sys::{clock, lock};
 use crate::{ErrorKind, Kind};
 
@@ -123,6 +127,14 @@ impl Drop for LeaseHandle {
     }
 }
 
+/// Releases handles all at once, and tells the worst result.
+pub(crate) async fn release_together(handles: &[LeaseHandle]) -> Release {
+    let begun = handles.iter().filter(|handle| handle.begin_release().unwrap_or(false));
+    let all = begun
+        .map(|handle| Box::pin(release::release_async(release::PendingRelease::new(&handle.engine, &handle.hold))));
+    join_all(all).await.into_iter().reduce(worst_release).unwrap_or(Release::AlreadyReleased)
+}
+
 /// One granted hold of a lock, from [`Lock::acquire`](crate::Lock::acquire). Dropping it gives the lock back in the
 /// background; [`Lease::release`] also tells what became of it.
 ///
@@ -139,26 +151,33 @@ impl Drop for LeaseHandle {
 /// # Ok(()) }
 /// ```
 pub struct Lease {
-    pub(crate) handle: LeaseHandle,
+    pub(crate) handle: AnyHandle,
 }
 
 impl Lease {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>, name: Arc<[u8]>) -> Lease {
-        Lease { handle: LeaseHandle::new(engine, hold, name) }
+        Lease { handle: AnyHandle::One(LeaseHandle::new(engine, hold, name)) }
     }
 
-    /// The name that is locked, as it was given (without the prefix).
+    /// The name that is locked, as it was given (without the prefix). Of several locks all names, with `, ` between them,
+    /// for messages; see [`Lease::names`].
     pub fn name(&self) -> &[u8] {
-        &self.handle.name
+        self.handle.name()
     }
 
-    /// The kind of lock.
+    /// The names of the locks that are held together, in the order in which they were named; one for a lease of one lock.
+    pub fn names(&self) -> Vec<&[u8]> {
+        self.handle.names()
+    }
+
+    /// The kind of lock; of several that of the first.
     pub fn kind(&self) -> Kind {
-        self.handle.hold.claim.kind
+        self.handle.kind()
     }
 
     /// The fencing token of this hold: a number for the protected resource, which refuses a lower one than it has seen.
-    /// `None` when fencing is off.
+    /// `None` when fencing is off, and for a lease of several locks, each of which has its own:
+    /// [`Lease::fencing_token_of`].
     ///
     /// Grows with every grant of the name, but not by one; below 2^53. Stays the same for as long as the lease is held,
     /// and is still readable after.
@@ -172,12 +191,27 @@ impl Lease {
     /// # Ok(()) }
     /// ```
     pub fn fencing_token(&self) -> Option<u64> {
-        self.handle.hold.fence
+        self.handle.fencing_token()
+    }
+
+    /// The fencing token of one of the locks that this lease holds together; `None` when fencing is off, or for a name that
+    /// it does not hold. Of several locks of one name (in several stores) that of the first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.multi_lock(["account:1", "account:2"]).acquire().await?;
+    /// assert!(lease.fencing_token_of("account:2").is_some());
+    /// assert_eq!(lease.fencing_token(), None);
+    /// # lease.release().await?; Ok(()) }
+    /// ```
+    pub fn fencing_token_of(&self, name: impl AsRef<[u8]>) -> Option<u64> {
+        self.handle.fencing_token_of(name.as_ref())
     }
 
     /// The owner token: the proof of this hold, as it stands on the server. Whoever has it can end the hold, so keep it
     /// secret. To hand a hold to another process use [`Lease::detach`]: who attaches with the token of a lease that is held
-    /// takes the hold away from it, and the lease learns of its loss at its next renewal.
+    /// takes the hold away from it, and the lease learns of its loss at its next renewal. Empty for a lease of several locks.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -187,7 +221,7 @@ impl Lease {
     /// # Ok(()) }
     /// ```
     pub fn token(&self) -> &str {
-        &self.handle.hold.claim.token
+        self.handle.token()
     }
 
     /// How strong the fencing token is, as far as the server's configuration tells; [`Grade::None`] without fencing.
@@ -245,14 +279,7 @@ impl Lease {
     /// # assert_eq!(done, Some(7)); Ok(()) }
     /// ```
     pub fn lost(&self) -> impl Future<Output = LossReason> + Send + 'static + use<> {
-        // a forked child touches nothing that a thread of its parent may have locked
-        let hold = self.handle.engine.is_here().then(|| Arc::clone(&self.handle.hold));
-        async move {
-            match hold {
-                Some(hold) => hold.lost().await,
-                None => std::future::pending().await,
-            }
-        }
+        self.handle.lost()
     }
 
     /// Calls back once when the lease is lost, with the reason, on a thread kept for callbacks; at once if it is lost
@@ -300,16 +327,29 @@ impl Lease {
     /// # Ok(()) }
     /// ```
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
-        let handle = &self.handle;
-        release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
-        handle.check_held("extend")?;
-        release::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
+        match &self.handle {
+            AnyHandle::One(handle) => {
+                release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
+                handle.check_held("extend")?;
+                release::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
+            }
+            AnyHandle::Many(handles) => {
+                handles.check_extension(ttl)?;
+                handles.check_held("extend")?;
+                let all = handles
+                    .members
+                    .iter()
+                    .map(|member| Box::pin(release::extend_async(&member.engine, &member.hold, ttl, &member.name)));
+                join_all(all).await.into_iter().collect()
+            }
+        }
     }
 
     /// Releases the lock, wakes a waiter, and tells what the server found. Idempotent; one round trip, within
     /// `request_timeout`.
     ///
-    /// Of a reentrant lock that was entered more than once, this handle's entry is released; the last one releases
+    /// Of several locks all are released at once, and the worst result counts: [`Release::Unconfirmed`], then
+    /// [`Release::AlreadyExpired`]. Of a reentrant lock that was entered more than once, this handle's entry is released; the last one releases
     /// the lock.
     ///
     /// # Errors
@@ -318,10 +358,20 @@ impl Lease {
     /// # Cancel safety
     /// From the first poll on the lease is not held; if the future is dropped, cleanup goes on in the background.
     pub async fn release(&self) -> Result<Release, Error> {
-        if !self.handle.begin_release()? {
-            return Ok(Release::AlreadyReleased);
+        match &self.handle {
+            AnyHandle::One(handle) => {
+                if !handle.begin_release()? {
+                    return Ok(Release::AlreadyReleased);
+                }
+                Ok(release::release_async(release::PendingRelease::new(&handle.engine, &handle.hold)).await)
+            }
+            AnyHandle::Many(handles) => {
+                if !handles.begin_release()? {
+                    return Ok(Release::AlreadyReleased);
+                }
+                Ok(release_together(&handles.members).await)
+            }
         }
-        Ok(release::release_async(release::PendingRelease::new(&self.handle.engine, &self.handle.hold)).await)
     }
 
     /// Hands the lease to another process: the returned text is the proof of the hold for
@@ -332,7 +382,8 @@ impl Lease {
     /// [`Release::AlreadyReleased`].
     ///
     /// # Errors
-    /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once.
+    /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once;
+    /// `Unsupported` for a lease of several locks.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
@@ -351,7 +402,7 @@ impl Lease {
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Lease")
-            .field("name", &format_args!("{}", self.handle.name.escape_ascii()))
+            .field("name", &format_args!("{}", self.name().escape_ascii()))
             .field("kind", &self.kind())
             .field("held", &self.is_held())
             .field("fencing_token", &self.fencing_token())

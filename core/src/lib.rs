@@ -18,6 +18,7 @@
 //! | you want | look at |
 //! |---|---|
 //! | to lock something | [`Client`] -> [`Lock`] -> [`Lease`], or the same in [`blocking`] |
+//! | to lock several at once | [`Client::multi_lock`], [`MultiLock`] |
 //! | to set options | [`Client::builder`], and the setters of [`Lock`] |
 //! | to know why it failed | [`Error`], [`ErrorKind`], [`LossReason`] |
 //! | to protect the resource itself | [`FenceGate`], [`Lease::fencing_token`] |
@@ -81,6 +82,10 @@ mod lock;
 #[cfg(feature = "client")]
 pub mod log;
 #[cfg(feature = "client")]
+mod multi_handle;
+#[cfg(feature = "client")]
+mod multi_lock;
+#[cfg(feature = "client")]
 pub mod runtime;
 #[cfg(feature = "client")]
 pub mod store;
@@ -109,6 +114,8 @@ pub use list::{Listing, LockEntry, LockPage};
 pub use lock::Lock;
 #[cfg(feature = "client")]
 pub use machine::Release;
+#[cfg(feature = "client")]
+pub use multi_lock::MultiLock;
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Diagnosis, Facts, Finding, Notify, Severity};

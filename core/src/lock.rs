@@ -242,7 +242,7 @@ impl Lock {
         Fut: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        self.run(self.acquire().await?, body).await
+        run(self.acquire().await?, body).await
     }
 
     /// The same with a bounded wait; see [`Lock::acquire_within`].
@@ -258,7 +258,7 @@ impl Lock {
         Fut: Future<Output = Result<T, E>>,
         E: From<Error>,
     {
-        self.run(self.acquire_within(wait).await?, body).await
+        run(self.acquire_within(wait).await?, body).await
     }
 
     /// The same with one try: `None`, and `body` does not run, when somebody else holds the lock.
@@ -284,33 +284,8 @@ impl Lock {
         E: From<Error>,
     {
         match self.try_acquire().await? {
-            Some(lease) => self.run(lease, body).await.map(Some),
+            Some(lease) => run(lease, body).await.map(Some),
             None => Ok(None),
-        }
-    }
-
-    async fn run<F, Fut, T, E>(&self, lease: Lease, body: F) -> Result<T, E>
-    where
-        F: FnOnce(Arc<Lease>) -> Fut,
-        Fut: Future<Output = Result<T, E>>,
-        E: From<Error>,
-    {
-        let lease = Arc::new(lease);
-        let lost = lease.lost();
-        let outcome = tokio::select! {
-            // a body that is ready wins over a loss that is ready
-            biased;
-            outcome = body(lease.clone()) => Some(outcome),
-            _ = lost => None,
-        };
-        let release = lease.release().await;
-        match outcome {
-            Some(Err(error)) => Err(error),
-            Some(Ok(value)) if lease.loss().is_none() => {
-                release?;
-                Ok(value)
-            }
-            _ => Err(enter::lost(&lease.handle.hold, &self.what.name).into()),
         }
     }
 
@@ -353,9 +328,21 @@ impl Lock {
         inspect::is_locked(&engine, &self.what).await
     }
 
-    async fn enter(&self, tried: &str, wait: Option<Duration>) -> Result<Lease, Error> {
-        self.what.check_wait(tried, wait)?;
-        self.what.check_owner(tried)?;
+    /// A member of several locks, as it is acquired; and what it is once all are held.
+    pub(crate) fn as_member(&self) -> (Lock, LockSpec) {
+        (Lock { client: self.client.clone(), what: self.what.while_acquiring() }, self.what.clone())
+    }
+
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) fn spec(&self) -> &LockSpec {
+        &self.what
+    }
+
+    pub(crate) async fn enter(&self, tried: &str, wait: Option<Duration>) -> Result<Lease, Error> {
+        self.what.check_use(tried, wait)?;
         let engine = self.client.engine()?;
         let span = tracing::debug_span!(
             "acquire",
@@ -373,6 +360,32 @@ impl Lock {
 
     fn lease(&self, engine: Arc<Engine>, hold: Arc<Hold>) -> Lease {
         Lease::new(engine, hold, self.what.name.clone())
+    }
+}
+
+/// Runs `body` while this lease is held, and releases it.
+pub(crate) async fn run<F, Fut, T, E>(lease: Lease, body: F) -> Result<T, E>
+where
+    F: FnOnce(Arc<Lease>) -> Fut,
+    Fut: Future<Output = Result<T, E>>,
+    E: From<Error>,
+{
+    let lease = Arc::new(lease);
+    let lost = lease.lost();
+    let outcome = tokio::select! {
+        // a body that is ready wins over a loss that is ready
+        biased;
+        outcome = body(lease.clone()) => Some(outcome),
+        _ = lost => None,
+    };
+    let release = lease.release().await;
+    match outcome {
+        Some(Err(error)) => Err(error),
+        Some(Ok(value)) if lease.loss().is_none() => {
+            release?;
+            Ok(value)
+        }
+        _ => Err(lease.handle.lost_error().into()),
     }
 }
 

@@ -125,6 +125,14 @@ impl Client {
         }
     }
 
+    /// See [`onelock::Client::multi_lock`].
+    pub fn multi_lock<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        match self {
+            Client::Async(client) => MultiLock::Async(client.multi_lock(names)),
+            Client::Blocking(client) => MultiLock::Blocking(client.multi_lock(names)),
+        }
+    }
+
     /// See [`onelock::Client::inspect`].
     pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
         match self {
@@ -300,6 +308,77 @@ impl Lock {
     }
 }
 
+/// Several locks with either face.
+#[derive(Clone)]
+pub enum MultiLock {
+    /// The async ones.
+    Async(onelock::MultiLock),
+    /// The blocking ones.
+    Blocking(b::MultiLock),
+}
+
+impl MultiLock {
+    /// See [`onelock::MultiLock::new`].
+    ///
+    /// # Panics
+    /// When the locks have different faces.
+    pub fn of(locks: impl IntoIterator<Item = Lock>) -> MultiLock {
+        let (mut waiting, mut blocking) = (Vec::new(), Vec::new());
+        for lock in locks {
+            match lock {
+                Lock::Async(lock) => waiting.push(lock),
+                Lock::Blocking(lock) => blocking.push(lock),
+            }
+        }
+        match (waiting.is_empty(), blocking.is_empty()) {
+            (_, true) => MultiLock::Async(onelock::MultiLock::new(waiting)),
+            (true, false) => MultiLock::Blocking(b::MultiLock::new(blocking)),
+            (false, false) => panic!("locks of one face"),
+        }
+    }
+
+    /// See [`onelock::MultiLock::on_lost`].
+    #[must_use]
+    pub fn on_lost(self, callback: impl Fn(LossReason) + Send + Sync + 'static) -> Self {
+        match self {
+            MultiLock::Async(lock) => MultiLock::Async(lock.on_lost(callback)),
+            MultiLock::Blocking(lock) => MultiLock::Blocking(lock.on_lost(callback)),
+        }
+    }
+
+    /// See [`onelock::MultiLock::validate`].
+    pub fn validate(&self) -> Result<(), Error> {
+        match self {
+            MultiLock::Async(lock) => lock.validate(),
+            MultiLock::Blocking(lock) => lock.validate(),
+        }
+    }
+
+    /// See [`onelock::MultiLock::acquire`].
+    pub fn acquire(&self) -> Result<Lease, Error> {
+        Ok(match self {
+            MultiLock::Async(lock) => Lease::Async(Arc::new(block_on(lock.acquire())?)),
+            MultiLock::Blocking(lock) => Lease::Blocking(Arc::new(lock.acquire()?)),
+        })
+    }
+
+    /// See [`onelock::MultiLock::acquire_within`].
+    pub fn acquire_within(&self, wait: Duration) -> Result<Lease, Error> {
+        Ok(match self {
+            MultiLock::Async(lock) => Lease::Async(Arc::new(block_on(lock.acquire_within(wait))?)),
+            MultiLock::Blocking(lock) => Lease::Blocking(Arc::new(lock.acquire_within(wait)?)),
+        })
+    }
+
+    /// See [`onelock::MultiLock::try_acquire`].
+    pub fn try_acquire(&self) -> Result<Option<Lease>, Error> {
+        Ok(match self {
+            MultiLock::Async(lock) => block_on(lock.try_acquire())?.map(|lease| Lease::Async(Arc::new(lease))),
+            MultiLock::Blocking(lock) => lock.try_acquire()?.map(|lease| Lease::Blocking(Arc::new(lease))),
+        })
+    }
+}
+
 /// A lease with either face. Clones are one handle.
 #[derive(Clone, Debug)]
 pub enum Lease {
@@ -355,6 +434,11 @@ impl Lease {
     /// See [`onelock::Lease::fencing_token`].
     pub fn fencing_token(&self) -> Option<u64> {
         both!(self, lease => lease.fencing_token())
+    }
+
+    /// See [`onelock::Lease::fencing_token_of`].
+    pub fn fencing_token_of(&self, name: &str) -> Option<u64> {
+        both!(self, lease => lease.fencing_token_of(name))
     }
 
     /// See [`onelock::Lease::on_lost`].

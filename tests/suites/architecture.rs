@@ -142,7 +142,7 @@ fn the_look_at_what_is_used_sees_every_form() {
 }
 
 /// Types of the API that exist in an async and in a blocking form.
-const TWICE: [&str; 4] = ["Client", "Lease", "Listing", "Lock"];
+const TWICE: [&str; 5] = ["Client", "Lease", "Listing", "Lock", "MultiLock"];
 
 /// The types that a piece of code defines outside of functions and implementations.
 fn types(code: &str) -> Vec<&str> {

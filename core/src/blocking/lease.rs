@@ -1,14 +1,15 @@
 //! A lease for threads.
 
-use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use super::{Interrupter, check_outside_runtime, is_inside_task, wait_for};
 use crate::driver::{release, release_retry};
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
-use crate::machine::Release;
-use crate::machine::{Grade, Kind, LossReason};
+use crate::machine::multi::worst_release;
+use crate::machine::{Grade, Kind, LossReason, Release};
+use crate::multi_handle::AnyHandle;
 use crate::store::Uninterrupted;
 
 /// One granted hold, for threads, from [`Lock::acquire`](super::Lock::acquire); see [`crate::Lease`]. Dropping it gives the
@@ -28,29 +29,39 @@ use crate::store::Uninterrupted;
 /// # Ok(()) }
 /// ```
 pub struct Lease {
-    pub(super) handle: LeaseHandle,
+    pub(super) handle: AnyHandle,
     pub(super) interrupt: Interrupter,
 }
 
 impl Lease {
-    /// The name that is locked, as it was given.
+    /// The name that is locked, as it was given; see [`crate::Lease::name`].
     pub fn name(&self) -> &[u8] {
-        &self.handle.name
+        self.handle.name()
     }
 
-    /// The kind of lock.
+    /// The names of the locks that are held together; see [`crate::Lease::names`].
+    pub fn names(&self) -> Vec<&[u8]> {
+        self.handle.names()
+    }
+
+    /// The kind of lock; of several that of the first.
     pub fn kind(&self) -> Kind {
-        self.handle.hold.claim.kind
+        self.handle.kind()
     }
 
     /// The fencing token of this hold; see [`crate::Lease::fencing_token`].
     pub fn fencing_token(&self) -> Option<u64> {
-        self.handle.hold.fence
+        self.handle.fencing_token()
+    }
+
+    /// The fencing token of one of the locks that this lease holds together; see [`crate::Lease::fencing_token_of`].
+    pub fn fencing_token_of(&self, name: impl AsRef<[u8]>) -> Option<u64> {
+        self.handle.fencing_token_of(name.as_ref())
     }
 
     /// The owner token: the proof of this hold, as it stands on the server; see [`crate::Lease::token`].
     pub fn token(&self) -> &str {
-        &self.handle.hold.claim.token
+        self.handle.token()
     }
 
     /// How strong the fencing token is, as far as the server's configuration tells; [`Grade::None`] without fencing.
@@ -91,14 +102,11 @@ impl Lease {
     /// `Cancelled` when interrupted; `Unsupported` inside an async runtime.
     pub fn wait_lost(&self, limit: Duration) -> Result<Option<LossReason>, Error> {
         check_outside_runtime("wait_lost")?;
-        if !self.handle.engine.is_here() {
-            return Ok(None);
-        }
-        let hold = Arc::clone(&self.handle.hold);
-        let work = async move { tokio::time::timeout(limit, hold.lost()).await.ok() };
-        wait_for(&self.handle.engine, self.interrupt.get(), work).map_err(|_| {
-            Error::new(ErrorKind::Cancelled, "wait_lost", "the caller stopped waiting").on(&self.handle.name)
-        })
+        let Some(first) = self.handle.first().filter(|first| first.engine.is_here()) else { return Ok(None) };
+        let lost = self.handle.lost();
+        let work = async move { tokio::time::timeout(limit, lost).await.ok() };
+        wait_for(&first.engine, self.interrupt.get(), work)
+            .map_err(|_| Error::new(ErrorKind::Cancelled, "wait_lost", "the caller stopped waiting").on(self.name()))
     }
 
     /// Calls back once when the lease is lost; see [`crate::Lease::on_lost`].
@@ -117,10 +125,21 @@ impl Lease {
     /// As [`crate::Lease::extend`]; `Unsupported` inside an async runtime.
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         check_outside_runtime("extend")?;
-        let handle = &self.handle;
-        release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
-        handle.check_held("extend")?;
-        release::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
+        let extend = |handle: &LeaseHandle| {
+            release::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
+        };
+        match &self.handle {
+            AnyHandle::One(handle) => {
+                release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
+                handle.check_held("extend")?;
+                extend(handle)
+            }
+            AnyHandle::Many(handles) => {
+                handles.check_extension(ttl)?;
+                handles.check_held("extend")?;
+                handles.members.iter().try_for_each(extend)
+            }
+        }
     }
 
     /// Releases the lock and tells what the server found; see [`crate::Lease::release`].
@@ -130,19 +149,12 @@ impl Lease {
     /// # Errors
     /// Only `Forked`, in a forked child.
     pub fn release(&self) -> Result<Release, Error> {
-        if !self.handle.begin_release()? {
-            return Ok(Release::AlreadyReleased);
-        }
-        let (engine, hold) = (&self.handle.engine, &self.handle.hold);
-        if is_inside_task() {
-            return Ok(release::release_in_background(engine, hold));
-        }
-        match release::release(engine, hold) {
-            release::ReleaseStep::Done(release) => Ok(release),
-            release::ReleaseStep::Send(sending) => Ok(release_retry::send_blocking(engine, sending)),
-            release::ReleaseStep::Wait => {
-                let work = release::release_async(release::PendingRelease::new(engine, hold));
-                Ok(wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed))
+        match &self.handle {
+            AnyHandle::One(handle) => {
+                Ok(if handle.begin_release()? { release_begun(handle) } else { Release::AlreadyReleased })
+            }
+            AnyHandle::Many(handles) => {
+                Ok(if handles.begin_release()? { release_together(&handles.members) } else { Release::AlreadyReleased })
             }
         }
     }
@@ -154,6 +166,46 @@ impl Lease {
     pub fn detach(&self) -> Result<String, Error> {
         self.handle.detach()
     }
+}
+
+/// Releases a handle whose release has begun.
+fn release_begun(handle: &LeaseHandle) -> Release {
+    let (engine, hold) = (&handle.engine, &handle.hold);
+    if is_inside_task() {
+        return release::release_in_background(engine, hold);
+    }
+    match release::release(engine, hold) {
+        release::ReleaseStep::Done(release) => release,
+        release::ReleaseStep::Send(sending) => release_retry::send_blocking(engine, sending),
+        release::ReleaseStep::Wait => {
+            let work = release::release_async(release::PendingRelease::new(engine, hold));
+            wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed)
+        }
+    }
+}
+
+/// Releases handles all at once, the last one on this thread, and tells the worst result.
+pub(super) fn release_together(handles: &[LeaseHandle]) -> Release {
+    let begun: Vec<&LeaseHandle> = handles.iter().filter(|handle| handle.begin_release().unwrap_or(false)).collect();
+    let Some((last, others)) = begun.split_last() else { return Release::AlreadyReleased };
+    if is_inside_task() {
+        return begun.iter().map(|handle| release_begun(handle)).fold(Release::AlreadyReleased, worst_release);
+    }
+    let (sender, results) = sync_channel(others.len());
+    for handle in others {
+        let sender = sender.clone();
+        let pending = release::PendingRelease::new(&handle.engine, &handle.hold);
+        handle.engine.runtime.spawn(async move {
+            let _ = sender.send(release::release_async(pending).await);
+        });
+    }
+    drop(sender);
+    let mut worst = release_begun(last);
+    // a runtime that has ended drops what it was given
+    for _ in others {
+        worst = worst_release(worst, results.recv().unwrap_or(Release::Unconfirmed));
+    }
+    worst
 }
 
 impl From<crate::Lease> for Lease {
@@ -174,7 +226,7 @@ impl From<Lease> for crate::Lease {
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("blocking::Lease")
-            .field("name", &format_args!("{}", self.handle.name.escape_ascii()))
+            .field("name", &format_args!("{}", self.name().escape_ascii()))
             .field("held", &self.is_held())
             .field("fencing_token", &self.fencing_token())
             .finish_non_exhaustive()

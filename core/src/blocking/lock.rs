@@ -16,6 +16,7 @@ use crate::inspect;
 use crate::lease::LeaseHandle;
 use crate::lock::lock_setters;
 use crate::machine::{Grade, Kind, LossReason, Owner};
+use crate::multi_handle::AnyHandle;
 
 /// A lock by name, for threads, from [`Client::lock`] or [`Client::reentrant_lock`]. Says what is wanted; holds nothing.
 /// See [`crate::Lock`].
@@ -109,7 +110,7 @@ impl Lock {
     /// # assert_eq!(sum, 2); Ok(()) }
     /// ```
     pub fn with<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
-        self.run(&self.acquire()?, body)
+        run(&self.acquire()?, body)
     }
 
     /// The same with a bounded wait; see [`crate::Lock::with_within`].
@@ -121,7 +122,7 @@ impl Lock {
         wait: Duration,
         body: impl FnOnce(&Lease) -> Result<T, E>,
     ) -> Result<T, E> {
-        self.run(&self.acquire_within(wait)?, body)
+        run(&self.acquire_within(wait)?, body)
     }
 
     /// The same with one try: `None`, and `body` does not run, when somebody else holds the lock; see
@@ -138,18 +139,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub fn try_with<T, E: From<Error>>(&self, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<Option<T>, E> {
-        self.try_acquire()?.map(|lease| self.run(&lease, body)).transpose()
-    }
-
-    fn run<T, E: From<Error>>(&self, lease: &Lease, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
-        let outcome = body(lease);
-        let release = lease.release();
-        let value = outcome?;
-        if lease.loss().is_none() {
-            release?;
-            return Ok(value);
-        }
-        Err(enter::lost(&lease.handle.hold, &self.what.name).into())
+        self.try_acquire()?.map(|lease| run(&lease, body)).transpose()
     }
 
     /// Takes over a hold that another process detached; see [`crate::Lock::attach`].
@@ -169,7 +159,7 @@ impl Lock {
         };
         wait_for(&engine, self.interrupt.get(), work)
             .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
-            .map(|handle| Lease { handle, interrupt: self.interrupt.clone() })
+            .map(|handle| Lease { handle: AnyHandle::One(handle), interrupt: self.interrupt.clone() })
     }
 
     /// Whether anybody holds it; see [`crate::Lock::is_locked`].
@@ -181,9 +171,27 @@ impl Lock {
         inspect::same_kind(self.client.inspect(&self.what.name)?, &self.what)
     }
 
-    fn enter(&self, tried: &str, wait: Option<Duration>) -> Result<Lease, Error> {
-        self.what.check_wait(tried, wait)?;
-        self.what.check_owner(tried)?;
+    /// A member of several locks, as it is acquired; and what it is once all are held.
+    pub(super) fn as_member(&self) -> (Lock, LockSpec) {
+        let member = Lock { what: self.what.while_acquiring(), ..self.clone() };
+        (member, self.what.clone())
+    }
+
+    /// The same, with another one who may end its wait.
+    pub(super) fn interrupted_by(&self, interrupt: Interrupter) -> Lock {
+        Lock { interrupt, ..self.clone() }
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn spec(&self) -> &LockSpec {
+        &self.what
+    }
+
+    pub(super) fn enter(&self, tried: &str, wait: Option<Duration>) -> Result<Lease, Error> {
+        self.what.check_use(tried, wait)?;
         let engine = self.client.engine(tried).map_err(|error| error.on(&self.what.name))?;
         let interrupt = self.interrupt.get();
         if !engine.is_checked() {
@@ -218,7 +226,7 @@ impl Lock {
         };
         waited
             .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
-            .map(|handle| Lease { handle, interrupt: self.interrupt.clone() })
+            .map(|handle| Lease { handle: AnyHandle::One(handle), interrupt: self.interrupt.clone() })
     }
 
     fn stopped(&self, stopped: Stopped) -> Error {
@@ -231,8 +239,21 @@ impl Lock {
     }
 
     fn lease(&self, engine: Arc<Engine>, hold: Arc<Hold>) -> Lease {
-        Lease { handle: LeaseHandle::new(engine, hold, self.what.name.clone()), interrupt: self.interrupt.clone() }
+        let handle = AnyHandle::One(LeaseHandle::new(engine, hold, self.what.name.clone()));
+        Lease { handle, interrupt: self.interrupt.clone() }
     }
+}
+
+/// Runs `body` while this lease is held, and releases it.
+pub(super) fn run<T, E: From<Error>>(lease: &Lease, body: impl FnOnce(&Lease) -> Result<T, E>) -> Result<T, E> {
+    let outcome = body(lease);
+    let release = lease.release();
+    let value = outcome?;
+    if lease.loss().is_none() {
+        release?;
+        return Ok(value);
+    }
+    Err(lease.handle.lost_error().into())
 }
 
 impl std::fmt::Debug for Lock {

@@ -20,6 +20,7 @@
 mod lease;
 mod listing;
 mod lock;
+mod multi_lock;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use crate::store::{Diagnosis, Facts, Uninterrupted};
 pub use self::lease::Lease;
 pub use self::listing::Listing;
 pub use self::lock::Lock;
+pub use self::multi_lock::MultiLock;
 pub use crate::store::Interrupt;
 
 /// How often a waiting thread looks whether it was interrupted.
@@ -236,6 +238,25 @@ impl Client {
     /// No I/O.
     pub fn lock_of(&self, kind: Kind, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), kind, name.as_ref())
+    }
+
+    /// The locks of these names, held all together or not at all; see [`crate::Client::multi_lock`]. No I/O.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::blocking::Client::connect("memory://")?;
+    /// let lease = client.multi_lock(["account:1", "account:2"]).acquire()?;
+    /// assert!(client.lock("account:2").try_acquire()?.is_none());
+    /// lease.release()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn multi_lock<N: AsRef<[u8]>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::new(names.into_iter().map(|name| self.lock(name)))
+    }
+
+    /// Whether this is the other one, or a clone of it.
+    fn is_same(&self, other: &Client) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
     }
 
     /// The async form of the same client: same connections, same background work, same leases.

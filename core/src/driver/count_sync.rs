@@ -38,7 +38,7 @@ async fn sync_until_equal(engine: &Engine, hold: &Hold, owner: &Owner) {
         if count == 0 {
             break;
         }
-        let ttl_ms = hold.terms.server_ttl_ms(hold.terms.ttl);
+        let ttl_ms = hold.terms().server_ttl_ms(hold.terms().ttl);
         let op = Op::SetCount { claim: hold.claim.clone(), count, ttl_ms };
         let answer = engine.store.call(op, clock::now() + engine.options.request_timeout).await;
         match &answer.outcome {

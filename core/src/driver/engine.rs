@@ -17,7 +17,7 @@ use super::wait_queues::WaitQueues;
 use crate::config::Options;
 use crate::machine::{
     Anomaly, Answer, CleanupQueue, ClockWatch, Grade, Guarded, Jitter, LeaseId, LossReason, PendingUndo, Registry,
-    Time, UndoId, Watchdog, token,
+    Terms, Time, UndoId, Watchdog, token,
 };
 use crate::store::SharedStore;
 use crate::sys::fork::{LeakAfterFork, ProcessStamp};
@@ -200,8 +200,8 @@ impl Engine {
         let guarded = Guarded {
             claim: hold.claim.clone(),
             state: hold.lease.clone(),
-            terms: hold.terms.clone(),
-            ttl: hold.terms.ttl,
+            terms: hold.terms().clone(),
+            ttl: hold.terms().ttl,
         };
         let mut watch = lock(&self.renewals);
         let due = watch.watchdog.arm(hold.granted_at, hold.id, guarded);
@@ -229,6 +229,15 @@ impl Engine {
         self.renewal_waker.wake_for(watch.watchdog.wake_at());
     }
 
+    /// Other terms of a lease count from now on.
+    pub(crate) fn set_terms(&self, hold: &Hold, terms: Arc<Terms>) {
+        let now = clock::now();
+        hold.set_terms(terms.clone(), now);
+        let mut watch = lock(&self.renewals);
+        watch.watchdog.set_terms(now, hold.id, terms);
+        self.renewal_waker.wake_for(watch.watchdog.wake_at());
+    }
+
     /// Every hold in the schedule.
     pub(crate) fn holds(&self) -> Vec<Arc<Hold>> {
         lock(&self.renewals).holds.values().cloned().collect()
@@ -251,7 +260,7 @@ impl Engine {
     pub(crate) fn notify_loss_of(&self, hold: &Hold, reason: LossReason) {
         count(&self.metrics.lost);
         tracing::warn!(lock = %hold.key().escape_ascii(), reason = reason.as_str(), "lock lost: {}", reason.explain());
-        for callback in hold.take_loss_callbacks() {
+        for callback in hold.take_loss_callbacks(reason, true) {
             self.run_callback(Box::new(move || callback(reason)));
         }
     }
@@ -267,7 +276,7 @@ impl Engine {
         self.disarm(hold);
         count(&self.metrics.lost);
         tracing::info!(lock = %hold.key().escape_ascii(), "lock given back: {}", LossReason::Closed.explain());
-        for callback in hold.take_loss_callbacks() {
+        for callback in hold.take_loss_callbacks(LossReason::Closed, callbacks) {
             if callbacks {
                 self.run_callback(Box::new(move || callback(LossReason::Closed)));
             }

@@ -1,7 +1,7 @@
 //! One granted hold, shared by its handles, the registry and the watchdog.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,12 +11,16 @@ use crate::sys::lock;
 
 /// Called once, with the reason, when a lease is lost.
 pub(crate) type OnLost = Box<dyn FnOnce(LossReason) + Send>;
+/// Called once, with the reason and whether callbacks of the user run, on the task that finds a loss.
+pub(crate) type OnLostAtOnce = Box<dyn FnOnce(LossReason, bool) + Send>;
 /// Called at every missed renewal round while the lease is still valid.
 pub(crate) type OnJeopardy = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Listeners {
     lost: Vec<OnLost>,
+    /// They run before the others, on the task that found the loss.
+    at_once: Vec<OnLostAtOnce>,
     jeopardy: Vec<OnJeopardy>,
     told: bool,
 }
@@ -26,7 +30,9 @@ pub(crate) struct Hold {
     pub(crate) id: LeaseId,
     pub(crate) claim: Claim,
     pub(crate) lease: Arc<LeaseState>,
-    pub(crate) terms: Arc<Terms>,
+    first_terms: Arc<Terms>,
+    /// The terms that count from a later moment on than the grant.
+    later_terms: OnceLock<(Arc<Terms>, Time)>,
     pub(crate) fence: Option<u64>,
     pub(crate) granted_at: Time,
     /// The longest time to live that was requested from the server, in milliseconds; grows with `extend`.
@@ -56,7 +62,8 @@ impl Hold {
             claim,
             lease: Arc::new(LeaseState::new()),
             longest_ms: AtomicU64::new(terms.server_ttl_ms(terms.ttl)),
-            terms,
+            first_terms: terms,
+            later_terms: OnceLock::new(),
             fence,
             granted_at,
             uncertainty,
@@ -71,10 +78,20 @@ impl Hold {
         &self.claim.key
     }
 
+    pub(crate) fn terms(&self) -> &Arc<Terms> {
+        self.later_terms.get().map_or(&self.first_terms, |(terms, _)| terms)
+    }
+
+    /// Other terms count from now on. Only once.
+    pub(crate) fn set_terms(&self, terms: Arc<Terms>, now: Time) {
+        let _ = self.later_terms.set((terms, now));
+    }
+
     /// `ttl`, or the part of it that `max_hold` leaves.
     pub(crate) fn bounded(&self, ttl: Duration, now: Time) -> Duration {
-        match self.terms.max_hold {
-            Some(most) => self.terms.bounded(ttl, (self.granted_at + most).since(now)),
+        let began = self.later_terms.get().map_or(self.granted_at, |(_, from)| *from);
+        match self.terms().max_hold {
+            Some(most) => self.terms().bounded(ttl, (began + most).since(now)),
             None => ttl,
         }
     }
@@ -111,16 +128,24 @@ impl Hold {
         }
     }
 
-    /// Wakes the callers that await the loss and returns the callbacks, once.
-    pub(crate) fn take_loss_callbacks(&self) -> Vec<OnLost> {
-        let callbacks = {
+    /// Wakes the callers that await the loss, runs what has to run at once, and returns the callbacks, once.
+    pub(crate) fn take_loss_callbacks(&self, reason: LossReason, tell: bool) -> Vec<OnLost> {
+        let (at_once, callbacks) = {
             let mut listeners = lock(&self.listeners);
             listeners.told = true;
             listeners.jeopardy = Vec::new();
-            std::mem::take(&mut listeners.lost)
+            (std::mem::take(&mut listeners.at_once), std::mem::take(&mut listeners.lost))
         };
         self.lost.notify_waiters();
+        for callback in at_once {
+            callback(reason, tell);
+        }
         callbacks
+    }
+
+    /// Has this run on the task that finds the loss, before the callbacks. Not for a hold that is lost already.
+    pub(crate) fn on_lost_at_once(&self, callback: OnLostAtOnce) {
+        lock(&self.listeners).at_once.push(callback);
     }
 
     pub(crate) fn jeopardy_listeners(&self) -> Vec<OnJeopardy> {

@@ -7,10 +7,11 @@ use crate::config::{Options, check_name, check_wait, check_words};
 use crate::driver::hold::{Hold, OnJeopardy};
 use crate::error::Error;
 use crate::error::invalid;
+use crate::machine::multi::terms_while_acquiring;
 use crate::machine::{Key, Kind, LossReason, Owner, Terms};
 use crate::store::Capabilities;
 
-type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
+pub(crate) type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
 
 /// Everything about a lock but the client.
 #[derive(Clone)]
@@ -50,6 +51,23 @@ impl LockSpec {
         LockSpec { terms: Arc::new((*self.terms).clone().within_max_hold()), ..self.clone() }
     }
 
+    /// The same as a member of several locks, while the later ones are waited for: it is renewed, and the whole has the
+    /// callbacks.
+    pub(crate) fn while_acquiring(&self) -> LockSpec {
+        let terms = Arc::new(terms_while_acquiring(&self.terms));
+        LockSpec { terms, on_lost: None, on_jeopardy: None, ..self.clone() }
+    }
+
+    /// Whether something ends its hold but the holder.
+    pub(crate) fn limits_hold(&self) -> bool {
+        !self.terms.auto_renew || self.terms.max_hold.is_some()
+    }
+
+    /// The callbacks of the description.
+    pub(crate) fn callbacks(&self) -> (Option<LossCallback>, Option<OnJeopardy>) {
+        (self.on_lost.clone(), self.on_jeopardy.clone())
+    }
+
     /// Whether everything about it makes sense, before any I/O.
     pub(crate) fn check(&self, tried: &str) -> Result<(), Error> {
         check_name(&self.name)
@@ -68,6 +86,12 @@ impl LockSpec {
     pub(crate) fn check_wait(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {
         self.check(tried)?;
         check_wait(wait).map_err(|detail| invalid(tried, detail).on(&self.name))
+    }
+
+    /// Whether it may be acquired like this, before any I/O.
+    pub(crate) fn check_use(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {
+        self.check_wait(tried, wait)?;
+        self.check_owner(tried)
     }
 
     /// Registers the callbacks of the description with a fresh hold.

@@ -14,6 +14,7 @@
 //! | `attach` | taking over a hold that another process detached |
 //! | `enter`, `reentry` | re-entry of reentrant locks |
 //! | `count_sync` | synchronises the server's hold count with the registry |
+//! | `multi` | several holds that are one lease |
 //! | `wait_queues` | the local wait queues and their subscriptions |
 //! | `background` | the background tasks: renewal and cleanup |
 //! | `callbacks` | the one thread that runs the user's callbacks |
@@ -32,6 +33,7 @@ mod gauge;
 pub(crate) mod hold;
 pub(crate) mod lock_spec;
 pub(crate) mod metrics;
+pub(crate) mod multi;
 pub(crate) mod reentry;
 pub(crate) mod release;
 pub(crate) mod release_retry;

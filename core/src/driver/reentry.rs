@@ -62,7 +62,7 @@ impl Drop for Reentry {
 
 impl Reentry {
     pub(crate) fn new(engine: &Arc<Engine>, hold: Arc<Hold>, owner: &Owner, count: u64) -> Reentry {
-        let pace = Acquire::new((*hold.terms).clone(), AcquireLimits::default(), clock::now());
+        let pace = Acquire::new((**hold.terms()).clone(), AcquireLimits::default(), clock::now());
         let (engine, owner, jitter) = (engine.clone(), owner.clone(), engine.jitter());
         Reentry { engine, hold, owner, count, acquire: pace, jitter, settled: false, may_be_set: false }
     }
@@ -76,12 +76,12 @@ impl Reentry {
             request_timeout: options.request_timeout,
             unreachable_limit: options.unreachable_limit,
         };
-        self.acquire = Acquire::new((*self.hold.terms).clone(), patience, clock::now());
+        self.acquire = Acquire::new((**self.hold.terms()).clone(), patience, clock::now());
         self
     }
 
     fn op(&mut self) -> Op {
-        let ttl_ms = self.hold.terms.server_ttl_ms(self.hold.terms.ttl);
+        let ttl_ms = self.hold.terms().server_ttl_ms(self.hold.terms().ttl);
         self.may_be_set = true;
         Op::SetCount { claim: self.hold.claim.clone(), count: self.count, ttl_ms }
     }
@@ -113,7 +113,7 @@ impl Reentry {
         let now = clock::now();
         match &answer.outcome {
             Outcome::Applied(Reply::Counted(true)) => {
-                let deadline = self.hold.terms.deadline(answer.sent_at, self.hold.terms.ttl);
+                let deadline = self.hold.terms().deadline(answer.sent_at, self.hold.terms().ttl);
                 let confirmed = self.hold.lease.confirm(now, deadline);
                 if !confirmed && !self.is_released() {
                     return Err(lost(&self.hold, &spec.name));

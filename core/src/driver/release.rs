@@ -63,7 +63,7 @@ impl Drop for ReleaseRequest {
 }
 
 fn server_ttl_ms(hold: &Hold) -> u64 {
-    hold.terms.server_ttl_ms(hold.terms.ttl)
+    hold.terms().server_ttl_ms(hold.terms().ttl)
 }
 
 /// Begins to release one handle. It does not count as held from here on.
@@ -181,7 +181,7 @@ impl ReleaseRequest {
         match (&self.kind, found) {
             (_, None) => Release::Unconfirmed,
             (ReleaseKind::Inner { .. }, Some(true)) => {
-                let deadline = self.hold.terms.deadline(answer.sent_at, self.hold.terms.ttl);
+                let deadline = self.hold.terms().deadline(answer.sent_at, self.hold.terms().ttl);
                 self.hold.lease.confirm(clock::now(), deadline);
                 Release::Released
             }
@@ -305,7 +305,7 @@ pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
 /// Whether this ttl is valid for an extension; before any I/O.
 pub(crate) fn check_extension(engine: &Engine, hold: &Hold, ttl: Duration, name: &[u8]) -> Result<(), Error> {
     terms::check_ttl(ttl)
-        .and_then(|()| hold.terms.check_validity(ttl))
+        .and_then(|()| hold.terms().check_validity(ttl))
         .map_err(|detail| invalid("extend", detail))
         .and_then(|()| engine.store.capabilities().check_ttl(ttl, "extend"))
         .map_err(|error| error.on(name))
@@ -322,7 +322,7 @@ pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
 
 /// The request that renews one hold with this ttl.
 pub(crate) fn extension(hold: &Hold, ttl: Duration) -> Op {
-    let ttl_ms = hold.terms.server_ttl_ms(ttl);
+    let ttl_ms = hold.terms().server_ttl_ms(ttl);
     hold.note_requested_ttl_ms(ttl_ms);
     Op::Renew { holds: vec![(hold.claim.clone(), ttl_ms)] }
 }
@@ -339,7 +339,7 @@ pub(crate) fn judge_extension(
     match &answer.outcome {
         Outcome::Applied(Reply::Renewed(verdicts)) => match verdicts.first() {
             Some(Renewal::Renewed) => {
-                if !hold.lease.confirm(now, hold.terms.deadline(answer.sent_at, ttl)) {
+                if !hold.lease.confirm(now, hold.terms().deadline(answer.sent_at, ttl)) {
                     return Err(not_held(hold, name));
                 }
                 engine.extended(hold, answer.sent_at, ttl);

@@ -107,10 +107,10 @@ async fn a_release_does_not_wait_for_a_busy_owner_for_ever() {
 async fn clean_up_goes_on_for_as_long_as_an_extended_key_may_live() {
     let client = Client::connect("memory://").await.unwrap();
     let lease = client.lock("a").ttl(Duration::from_secs(5)).acquire().await.unwrap();
-    assert_eq!(lease.handle.hold.longest_ttl_ms(), 5000);
+    assert_eq!(lease.handle.first().unwrap().hold.longest_ttl_ms(), 5000);
     lease.extend(Duration::from_secs(60)).await.unwrap();
     lease.extend(Duration::from_secs(30)).await.unwrap();
-    assert_eq!(lease.handle.hold.longest_ttl_ms(), 60_000);
+    assert_eq!(lease.handle.first().unwrap().hold.longest_ttl_ms(), 60_000);
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,7 +159,7 @@ async fn an_owner_who_holds_does_not_attach_and_whoever_waited_for_an_attach_tha
     let owner = Owner::new();
     let lock = client.reentrant_lock("a").owner(&owner);
     let lease = lock.acquire().await.unwrap();
-    let proof = lease.handle.hold.claim.token.to_string();
+    let proof = lease.handle.first().unwrap().hold.claim.token.to_string();
     assert_eq!(lock.attach(&proof).await.unwrap_err().kind(), ErrorKind::InvalidArgument);
     assert!(lease.is_held());
     lease.extend(Duration::from_secs(60)).await.unwrap();

@@ -17,6 +17,7 @@
 //! | `wait_queue` | the local queue of waiters |
 //! | `spacing` | the distance between the attempts of waiters |
 //! | `contention` | backoff when many clients are woken by one release |
+//! | `multi` | several locks, all or none: their order, and when to begin anew |
 //! | `quorum` | Redlock: the result of the answers of several servers |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `kind` | what sets one kind of lock apart from the others |
@@ -41,6 +42,7 @@ mod lease;
 mod lease_tests;
 mod limits;
 pub mod model;
+pub mod multi;
 pub mod naming;
 mod op;
 mod outcome;

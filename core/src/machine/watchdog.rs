@@ -208,6 +208,17 @@ impl Watchdog {
         self.reschedule(id);
     }
 
+    /// Other terms count from `now` on, with the length of lease that it is renewed with.
+    pub fn set_terms(&mut self, now: Time, id: LeaseId, terms: Arc<Terms>) {
+        let Some(entry) = self.entries.get_mut(&id) else { return };
+        entry.max_hold_at = terms.max_hold.map_or(Time::MAX, |hold| now + hold);
+        if !terms.auto_renew {
+            entry.due = Time::MAX;
+        }
+        entry.guarded.terms = terms;
+        self.reschedule(id);
+    }
+
     /// When [`Watchdog::poll`] has something to do; [`Time::MAX`] for never.
     pub fn wake_at(&self) -> Time {
         self.timers.first().map_or(Time::MAX, |(time, _)| *time)

@@ -1,0 +1,220 @@
+//! How they are acquired: all or none, whatever comes in between.
+
+use std::time::{Duration, Instant};
+
+use onelock::{ErrorKind, LossReason, Owner, Release};
+use onelock_tests::face::{Client, Face, MultiLock, block_on, everywhere, on_both};
+use onelock_tests::stage::{SOON, Stage, fails, ms, timed};
+use onelock_tests::wait::wait_until;
+
+#[test]
+fn all_are_held_together_and_given_back_together() {
+    everywhere(|flavor, face| {
+        let stage = Stage::new(flavor);
+        let client = stage.rival(face);
+        let several = MultiLock::of([client.lock("b"), client.reentrant_lock("c"), client.lock("a")]);
+        let lease = several.acquire().unwrap();
+        assert!(["a", "b", "c"].iter().all(|name| stage.exists(name)));
+        assert!(lease.is_held() && lease.remaining() > Duration::from_secs(28));
+        for name in ["a", "b", "c"] {
+            assert!(lease.fencing_token_of(name).is_some(), "{name}");
+        }
+        assert_eq!((lease.fencing_token_of("d"), lease.fencing_token(), lease.token()), (None, None, ""));
+        assert!(several.try_acquire().unwrap().is_none());
+        lease.extend(Duration::from_secs(60)).unwrap();
+        assert!(lease.remaining() > Duration::from_secs(58));
+        fails(lease.detach(), ErrorKind::Unsupported);
+        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.give_back(), Release::AlreadyReleased);
+        assert!(!["a", "b", "c"].iter().any(|name| stage.exists(name)), "when release returns, all are free");
+        assert!(!lease.is_held() && lease.loss().is_none());
+        let stats = client.stats();
+        assert_eq!((stats.held, stats.acquired, stats.released, stats.lost), (0, 3, 3, 0));
+    });
+}
+
+#[test]
+fn when_one_is_taken_none_is_held() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (stage.client(face), stage.rival(face));
+        let several = client.multi_lock(["a", "b", "c"]);
+        let theirs = rival.lock("c").acquire().unwrap();
+        assert!(several.try_acquire().unwrap().is_none());
+        let busy = fails(several.acquire_within(Duration::ZERO), ErrorKind::Busy);
+        assert_eq!(busy.lock_name(), Some("c"), "the error names the one that others hold");
+        let (took, result) = timed(|| several.acquire_within(ms(100)));
+        assert_eq!(fails(result, ErrorKind::Timeout).lock_name(), Some("c"));
+        assert!(took >= ms(100), "{took:?}");
+        for name in ["a", "b"] {
+            stage.wait_clean(&client, name, SOON);
+        }
+        theirs.give_back();
+        let lease = several.acquire_within(SOON).unwrap();
+        drop(lease);
+        for name in ["a", "b", "c"] {
+            stage.wait_clean(&client, name, SOON);
+        }
+    });
+}
+
+#[test]
+fn it_waits_for_each_and_holds_the_earlier_ones_meanwhile() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (stage.client(face), stage.rival(face));
+        let theirs = rival.lock("b").acquire().unwrap();
+        // named in another order: they are taken in the order of their keys all the same
+        let several = MultiLock::of([
+            client.lock("b").ttl(ms(900)),
+            client.lock("a").ttl(ms(900)),
+            client.lock("c").ttl(ms(900)),
+        ]);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| several.acquire_within(SOON).unwrap());
+            wait_until(SOON, "it waits for b", || client.stats().waiting == 1);
+            let start = Instant::now();
+            wait_until(SOON, "longer than the ttl", || start.elapsed() > ms(1300));
+            assert!(stage.exists("a") && !stage.exists("c"), "a is renewed, and c not taken yet");
+            theirs.give_back();
+            let lease = waiter.join().unwrap();
+            assert!(lease.is_held() && lease.remaining() > ms(400));
+            lease.give_back();
+        });
+    });
+}
+
+#[test]
+fn one_that_is_lost_meanwhile_is_not_taken_again_alone() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (stage.client(face), stage.rival(face));
+        let theirs = rival.lock("c").acquire().unwrap();
+        let several = MultiLock::of(["a", "b", "c"].map(|name| client.lock(name).ttl(ms(600))));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| several.acquire_within(SOON).unwrap());
+            wait_until(SOON, "it waits for c", || client.stats().waiting == 1 && stage.exists("b"));
+            // somebody takes the first away and keeps it
+            stage.server.cmd(&["SET", "a", "stranger", "PX", "60000"]);
+            wait_until(SOON, "everything to be given back", || !stage.exists("b"));
+            theirs.give_back();
+            let start = Instant::now();
+            wait_until(SOON, "some time in which it could go on", || start.elapsed() > ms(300));
+            assert!(!stage.exists("b") && !stage.exists("c"), "it waits for the first, and holds nothing");
+            stage.server.cmd(&["DEL", "a"]);
+            let lease = waiter.join().unwrap();
+            assert!(lease.is_held() && lease.loss().is_none());
+            lease.give_back();
+        });
+    });
+}
+
+#[test]
+fn one_that_is_lost_before_all_are_held_costs_the_whole_nothing() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (stage.client(face), stage.rival(face));
+        let theirs = rival.lock("b").acquire().unwrap();
+        let (sender, told) = std::sync::mpsc::channel();
+        let several = MultiLock::of(["a", "b"].map(|name| client.lock(name).ttl(ms(600))));
+        let several = several.on_lost(move |reason| sender.send(reason).unwrap());
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| several.acquire_within(SOON).unwrap());
+            wait_until(SOON, "it waits for b", || client.stats().waiting == 1 && stage.exists("a"));
+            stage.server.cmd(&["DEL", "a"]);
+            // the loss is found by the next renewal, and it begins anew
+            wait_until(SOON, "a to be taken again", || stage.exists("a"));
+            theirs.give_back();
+            let lease = waiter.join().unwrap();
+            assert!(lease.is_held());
+            assert_eq!(lease.give_back(), Release::Released);
+        });
+        drop(several);
+        assert_eq!(told.recv(), Err(std::sync::mpsc::RecvError), "nobody was told of a loss: nothing was handed out");
+    });
+}
+
+#[test]
+fn cancelled_at_any_point_it_leaves_nothing_held() {
+    let stage = Stage::valkey();
+    let Client::Async(client) = stage.client(Face::Async) else { unreachable!() };
+    let theirs = stage.rival(Face::Blocking).lock("c").acquire().unwrap();
+    for micros in (0..3000).step_by(100) {
+        block_on(async {
+            let limit = Duration::from_micros(micros);
+            let _ = tokio::time::timeout(limit, client.multi_lock(["a", "b", "c"]).acquire()).await;
+        });
+    }
+    for name in ["a", "b"] {
+        stage.wait_clean(&Client::Async(client.clone()), name, SOON);
+    }
+    theirs.give_back();
+
+    let Client::Blocking(client) = stage.client(Face::Blocking) else { unreachable!() };
+    let theirs = stage.rival(Face::Blocking).lock("c").acquire().unwrap();
+    let cancel = onelock::blocking::Cancel::new();
+    std::thread::scope(|scope| {
+        let lock = client.multi_lock(["a", "b", "c"]).interrupt(cancel.clone());
+        let waiter = scope.spawn(move || lock.acquire().map(drop).unwrap_err());
+        wait_until(SOON, "it waits for c", || client.stats().waiting == 1 && stage.exists("b"));
+        cancel.cancel();
+        assert_eq!(waiter.join().unwrap().kind(), ErrorKind::Cancelled);
+    });
+    for name in ["a", "b"] {
+        stage.wait_clean(&Client::Blocking(client.clone()), name, SOON);
+    }
+    theirs.give_back();
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_before_any_request() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let client = stage.client(face);
+        let none: [&str; 0] = [];
+        let kinds = MultiLock::of([client.lock("b"), client.lock("a"), client.reentrant_lock("a")]);
+        let many = client.multi_lock((0..33).map(|number| number.to_string()));
+        for (several, words) in [(client.multi_lock(none), "at least one"), (kinds, "one kind"), (many, "33 locks; 32")]
+        {
+            for result in [several.validate(), several.acquire().map(drop), several.try_acquire().map(drop)] {
+                let error = fails(result, ErrorKind::InvalidArgument);
+                assert!(error.to_string().contains(words), "{error}");
+            }
+        }
+        fails(client.multi_lock(["a", ""]).validate(), ErrorKind::InvalidArgument);
+        fails(MultiLock::of([client.lock("a").owner(&Owner::new())]).acquire(), ErrorKind::InvalidArgument);
+        assert_eq!(client.stats().commands_sent, 0);
+        // a lock that is named twice is held once
+        let lease = client.multi_lock(["a", "b", "a"]).acquire_within(SOON).unwrap();
+        assert!(lease.is_held() && stage.exists("a") && stage.exists("b"));
+        assert_eq!(lease.give_back(), Release::Released);
+    });
+}
+
+#[test]
+fn what_limits_a_hold_counts_from_the_moment_when_all_are_held() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (stage.client(face), stage.rival(face));
+        let theirs = rival.lock("c").acquire().unwrap();
+        let several = MultiLock::of([
+            client.lock("a").ttl(ms(700)).auto_renew(false),
+            client.lock("b").ttl(ms(30_000)).max_hold(ms(700)),
+            client.lock("c"),
+        ]);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| several.acquire_within(SOON).unwrap());
+            wait_until(SOON, "it waits for c", || client.stats().waiting == 1 && stage.exists("b"));
+            let start = Instant::now();
+            wait_until(SOON, "longer than both", || start.elapsed() > ms(1500));
+            assert!(stage.exists("a") && stage.exists("b"));
+            theirs.give_back();
+            let lease = waiter.join().unwrap();
+            assert!(lease.remaining() > ms(450), "{:?}: a fresh lease", lease.remaining());
+            let (took, reason) = timed(|| lease.wait_lost(SOON));
+            assert!(matches!(reason, Some(LossReason::Expired | LossReason::MaxHold)), "{reason:?}");
+            assert!(took > ms(400), "{took:?}");
+            lease.give_back();
+        });
+    });
+}
