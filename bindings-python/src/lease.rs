@@ -6,8 +6,9 @@ use onelock::{ErrorKind, blocking};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
 
-use crate::argument::duration;
+use crate::argument::{bytes, duration};
 use crate::error::{raise, refused};
 use crate::listener::{notify_loop, notify_thread};
 use crate::pump::{Pump, Started};
@@ -28,7 +29,7 @@ pub(crate) struct Granted(Mutex<Option<Lease>>);
 #[pyclass(frozen, subclass, module = "onelock._onelock")]
 pub(crate) struct Lease {
     api: Api,
-    /// As the program passed it.
+    /// As the program passed it; of several locks the tuple of their names.
     name: Py<PyAny>,
 }
 
@@ -47,6 +48,11 @@ pub(crate) fn make(py: Python<'_>, lease: blocking::Lease, name: Py<PyAny>) -> P
     Ok(class.call1((granted,))?.unbind())
 }
 
+/// A name for messages.
+fn readable(name: &[u8]) -> String {
+    std::str::from_utf8(name).map_or_else(|_| name.escape_ascii().to_string(), str::to_owned)
+}
+
 macro_rules! on_either {
     ($lease:expr, $name:ident => $value:expr) => {
         match &$lease.api {
@@ -62,6 +68,11 @@ impl Lease {
             Api::Blocking(lease) => Ok(lease),
             Api::Async(_) => Err(PyTypeError::new_err("a lease of an AsyncClient does not block")),
         }
+    }
+
+    /// The names of the locks, if there are several.
+    fn several<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyTuple>> {
+        self.name.bind(py).cast::<PyTuple>().ok().cloned()
     }
 
     fn shared(&self) -> PyResult<Arc<onelock::Lease>> {
@@ -83,19 +94,44 @@ impl Lease {
         taken.ok_or_else(|| PyTypeError::new_err("leases are made by acquiring a lock: client.lock(name).acquire()"))
     }
 
-    /// The name of the lock, without the prefix.
+    /// The name of the lock, without the prefix; of several locks all names in one text, for messages.
     #[getter]
-    fn name(&self, py: Python<'_>) -> Py<PyAny> {
-        self.name.clone_ref(py)
+    fn name(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        if self.several(py).is_none() {
+            return Ok(self.name.clone_ref(py));
+        }
+        let names = on_either!(self, lease => lease.names().iter().map(|name| readable(name)).collect::<Vec<_>>());
+        Ok(names.join(", ").into_pyobject(py)?.into_any().unbind())
     }
 
-    /// The kind of lock: `lock` or `reentrant_lock`.
+    /// The names of the locks that are held together, without the prefix; one for a lease of one lock.
     #[getter]
-    fn kind(&self) -> &'static str {
-        on_either!(self, lease => lease.kind()).as_str()
+    fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        match self.several(py) {
+            Some(names) => Ok(names),
+            None => PyTuple::new(py, [self.name.clone_ref(py)]),
+        }
     }
 
-    /// The fencing token, a number that the protected resource compares; `None` when fencing is off.
+    /// The fencing token of each lock by its name; see `fencing_token`.
+    #[getter]
+    fn fencing_tokens<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let tokens = PyDict::new(py);
+        for name in self.names(py)? {
+            let key = bytes(&name, "name", "look at a lease")?;
+            tokens.set_item(name, on_either!(self, lease => lease.fencing_token_of(key)))?;
+        }
+        Ok(tokens)
+    }
+
+    /// The kind of lock: `lock` or `reentrant_lock`; `multi_lock` for several that are held together.
+    #[getter]
+    fn kind(&self, py: Python<'_>) -> &'static str {
+        if self.several(py).is_some() { "multi_lock" } else { on_either!(self, lease => lease.kind()).as_str() }
+    }
+
+    /// The fencing token, a number that the protected resource compares; `None` when fencing is off, and for a lease of
+    /// several locks, each of which has its own: `fencing_tokens`.
     ///
     /// It grows with every grant of the name, but not by one; it is below 2**53. It stays the same while the lease is
     /// held, and readable after.
@@ -104,7 +140,8 @@ impl Lease {
         on_either!(self, lease => lease.fencing_token())
     }
 
-    /// The owner token of this hold, as stored on the server. It allows to end the hold: keep it secret.
+    /// The owner token of this hold, as stored on the server. It allows to end the hold: keep it secret. Empty for a
+    /// lease of several locks.
     #[getter]
     fn token(&self) -> &str {
         on_either!(self, lease => lease.token())
@@ -137,7 +174,7 @@ impl Lease {
     /// Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the
     /// lock, and every later one `LockLost`: keep the text secret. A release of this lease sends nothing and returns
     /// `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when the lease is not held, `InvalidArgument` when it was
-    /// entered more than once.
+    /// entered more than once, `Unsupported` for a lease of several locks.
     fn detach(&self, py: Python<'_>) -> PyResult<String> {
         on_either!(self, lease => lease.detach()).map_err(|error| raise(py, &error))
     }

@@ -3,7 +3,7 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `client`, `client_options`, `lock`, `lease`, `owner`, `gate` | the core's objects |
+//! | `client`, `client_options`, `lock`, `multi_lock`, `lease`, `owner`, `gate` | the core's objects |
 //! | `pump`, `queue`, `connection` | results for event loops |
 //! | `waiting`, `cancel` | calls that wait without the interpreter lock, until Ctrl-C or another thread ends them |
 //! | `listener` | events of loss and jeopardy |
@@ -35,6 +35,7 @@ mod lease;
 mod listener;
 mod lock;
 mod log;
+mod multi_lock;
 mod owner;
 mod pump;
 mod queue;
@@ -55,6 +56,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("URL_VARIABLE", onelock::URL_VARIABLE)?;
     module.add_class::<client::Client>()?;
     module.add_class::<lock::Lock>()?;
+    module.add_class::<multi_lock::MultiLock>()?;
     module.add_class::<lease::Lease>()?;
     module.add_class::<lease::Granted>()?;
     module.add_class::<owner::Owner>()?;

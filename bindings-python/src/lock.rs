@@ -30,7 +30,7 @@ pub(crate) struct Lock {
     pub(crate) name: Py<PyAny>,
 }
 
-fn wrong_api(what: &str) -> PyErr {
+pub(crate) fn wrong_api(what: &str) -> PyErr {
     pyo3::exceptions::PyTypeError::new_err(what.to_owned())
 }
 
@@ -77,7 +77,7 @@ impl Lock {
     }
 }
 
-fn granted(result: Result<onelock::Lease, onelock::Error>, name: Py<PyAny>) -> Finish {
+pub(crate) fn granted(result: Result<onelock::Lease, onelock::Error>, name: Py<PyAny>) -> Finish {
     Box::new(move |py| match result {
         Ok(lease) => Ok(lease::grant(py, lease::Api::Async(Arc::new(lease)), name)?.into_any()),
         Err(error) => Err(raise(py, &error)),

@@ -55,6 +55,7 @@ from onelock.errors import (
 )
 from onelock.lease import Lease
 from onelock.lock import Lock
+from onelock.multi_lock import MultiLock
 from onelock.outcomes import Grade, LossReason, Release
 
 TYPE_CHECKING = False
@@ -63,12 +64,14 @@ if TYPE_CHECKING:
     from onelock.aclient import AsyncClient
     from onelock.alease import AsyncLease
     from onelock.alock import AsyncLock
+    from onelock.amulti_lock import AsyncMultiLock
 
 __all__ = [
     "FENCE_GUARD_SCRIPT",
     "AsyncClient",
     "AsyncLease",
     "AsyncLock",
+    "AsyncMultiLock",
     "AuthenticationFailed",
     "Cancel",
     "Client",
@@ -91,6 +94,7 @@ __all__ = [
     "LockPage",
     "LockTimeout",
     "LossReason",
+    "MultiLock",
     "NoQuorum",
     "NotAcquired",
     "NotPermitted",
@@ -115,6 +119,7 @@ _LAZY = {
     "AsyncClient": "aclient",
     "AsyncLease": "alease",
     "AsyncLock": "alock",
+    "AsyncMultiLock": "amulti_lock",
     "give_back_on_signal": "_signals",
 }
 

@@ -26,6 +26,7 @@ __all__ = [
     "Lock",
     "LockEntry",
     "LockPage",
+    "MultiLock",
     "Owner",
     "OwnerInfo",
     "Pump",
@@ -98,6 +99,20 @@ class Lock:
     def start_is_locked(self, pump: Pump, future: Future[Any]) -> _Started: ...
 
 @final
+class MultiLock:
+    def __new__(cls, members: list[Lock]) -> MultiLock: ...
+    @property
+    def names(self) -> tuple[Name, ...]: ...
+    def check(self, timeout: Seconds | None, owners: list[Owner | None]) -> None: ...
+    def acquire(self, timeout: Seconds | None, owners: list[Owner | None]) -> BlockingLease: ...
+    def acquire_unless(self, timeout: Seconds | None, owners: list[Owner | None], cancel: Cancel) -> BlockingLease: ...
+    def try_acquire(self, owners: list[Owner | None]) -> BlockingLease | None: ...
+    def start_acquire(
+        self, pump: Pump, future: Future[Any], timeout: Seconds | None, owners: list[Owner | None]
+    ) -> _Started: ...
+    def start_try_acquire(self, pump: Pump, future: Future[Any], owners: list[Owner | None]) -> _Started: ...
+
+@final
 class Granted: ...
 
 @disjoint_base
@@ -105,15 +120,24 @@ class Lease:
     def __new__(cls, granted: Granted) -> Self: ...
     @property
     def name(self) -> Name:
-        """The name of the lock, without the prefix."""
+        """The name of the lock, without the prefix; of several locks all names in one text, for messages."""
+
+    @property
+    def names(self) -> tuple[Name, ...]:
+        """The names of the locks that are held together, without the prefix; one for a lease of one lock."""
+
+    @property
+    def fencing_tokens(self) -> dict[Name, int | None]:
+        """The fencing token of each lock by its name; see `fencing_token`."""
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock` or `reentrant_lock`."""
+        """The kind of lock: `lock` or `reentrant_lock`; `multi_lock` for several that are held together."""
 
     @property
     def fencing_token(self) -> int | None:
-        """The fencing token, a number that the protected resource compares; `None` when fencing is off.
+        """The fencing token, a number that the protected resource compares; `None` when fencing is off, and for a lease of
+        several locks, each of which has its own: `fencing_tokens`.
 
         It grows with every grant of the name, but not by one; it is below 2**53. It stays the same while the lease is held,
         and readable after.
@@ -121,7 +145,9 @@ class Lease:
 
     @property
     def token(self) -> str:
-        """The owner token of this hold, as stored on the server. It allows to end the hold: keep it secret."""
+        """The owner token of this hold, as stored on the server. It allows to end the hold: keep it secret. Empty for a
+        lease of several locks.
+        """
 
     @property
     def held(self) -> bool:
@@ -146,7 +172,7 @@ class Lease:
         Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the lock,
         and every later one `LockLost`: keep the text secret. A release of this lease sends nothing and returns
         `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when the lease is not held, `InvalidArgument` when it was
-        entered more than once.
+        entered more than once, `Unsupported` for a lease of several locks.
         """
 
     @property

@@ -8,6 +8,7 @@ from onelock import _clients, _logging, _pumps
 from onelock._acredentials import AsyncProvider
 from onelock._credentials import COROUTINE, function_flags
 from onelock.alock import AsyncLock
+from onelock.amulti_lock import AsyncMultiLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,6 +100,21 @@ class AsyncClient:
         self._here()
         native = self._native.lock(True, "reentrant_lock", name, **options)
         return AsyncLock(native, timeout, owner, on_lost, on_jeopardy, cancel_on_loss)
+
+    def multi_lock(
+        self,
+        *names: Name,
+        timeout: Seconds | None = None,
+        on_lost: AsyncOnLost | None = None,
+        on_jeopardy: AsyncOnJeopardy | None = None,
+        cancel_on_loss: bool = True,
+        **options: Unpack[LockOptions],
+    ) -> AsyncMultiLock:
+        """The locks of these names, held all together or not at all; see `Client.multi_lock`. No I/O."""
+        locks = [self.lock(name, **options) for name in names]
+        return AsyncMultiLock(
+            *locks, timeout=timeout, on_lost=on_lost, on_jeopardy=on_jeopardy, cancel_on_loss=cancel_on_loss
+        )
 
     def locked(
         self,

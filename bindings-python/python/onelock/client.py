@@ -7,6 +7,7 @@ from functools import wraps
 from onelock import _clients, _logging
 from onelock._credentials import COROUTINE, Provider, function_flags
 from onelock.lock import Lock
+from onelock.multi_lock import MultiLock
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -166,6 +167,24 @@ class Client:
         _logging.refresh()
         native = self._native.lock(False, "reentrant_lock", name, **options)
         return Lock(native, timeout, owner, on_lost, on_jeopardy)
+
+    def multi_lock(
+        self,
+        *names: Name,
+        timeout: Seconds | None = None,
+        on_lost: OnLost | None = None,
+        on_jeopardy: OnJeopardy | None = None,
+        **options: Unpack[LockOptions],
+    ) -> MultiLock:
+        """The locks of these names, held all together or not at all. No I/O.
+
+            with client.multi_lock("account:1", "account:2", timeout=5) as lease:
+                transfer(fences=lease.fencing_tokens)
+
+        `options` are those of each lock. For locks of other kinds, clients or options there is `MultiLock`, which says more.
+        """
+        locks = [self.lock(name, **options) for name in names]
+        return MultiLock(*locks, timeout=timeout, on_lost=on_lost, on_jeopardy=on_jeopardy)
 
     def locked(
         self,
