@@ -99,11 +99,6 @@ impl FindingList {
     pub(crate) fn remark(&mut self, step: &'static str, detail: impl Into<String>, todo: impl Into<String>) {
         self.add(step, Severity::Remark, detail.into(), todo.into());
     }
-
-    pub(crate) fn warning(&mut self, step: &'static str, detail: impl Into<String>, todo: impl Into<String>) {
-        self.add(step, Severity::Warning, detail.into(), todo.into());
-    }
-
     /// What failed, and what to do about it.
     pub(crate) fn failed(
         &mut self,
@@ -123,6 +118,14 @@ impl FindingList {
         let front = format!("{}: ", self.server);
         let detail = failure.detail.strip_prefix(&front).unwrap_or(&failure.detail);
         self.failed(step, failure.kind, detail, failure.kind.todo());
+    }
+}
+
+/// What only a look at a server needs.
+#[cfg(feature = "redis")]
+impl FindingList {
+    pub(crate) fn warning(&mut self, step: &'static str, detail: impl Into<String>, todo: impl Into<String>) {
+        self.add(step, Severity::Warning, detail.into(), todo.into());
     }
 
     /// Adds what was measured to the last finding.
