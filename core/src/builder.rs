@@ -10,7 +10,8 @@ use crate::config::{Notify, Secret};
 use crate::config::{Options, TlsOptions};
 use crate::exit::EngineSet;
 use crate::machine::Grade;
-use crate::{Error, blocking};
+use crate::store::SharedStore;
+use crate::{Error, address, blocking};
 
 /// The options of a client, from [`Client::builder`]. All are checked when the client is made, before any I/O.
 ///
@@ -293,6 +294,15 @@ impl ClientBuilder {
     /// lacks.
     pub fn build(self, url: &str) -> Result<Client, Error> {
         Ok(Client::from_shared(Arc::new(ClientState::new(url, self.options, false)?)))
+    }
+
+    /// The store at `url` alone, with these options and without a client: for tests of stores.
+    #[doc(hidden)]
+    pub fn open_store(self, url: &str) -> Result<SharedStore, Error> {
+        self.options.check()?;
+        let address = address::read(url, &self.options)?;
+        address.capabilities().check_client(&self.options)?;
+        Ok(address.open(&self.options))
     }
 
     /// Makes a client whose engine is added to a set; see [`runtime::ClientGroup`](crate::runtime::ClientGroup).

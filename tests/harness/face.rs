@@ -288,6 +288,14 @@ impl Lock {
         })
     }
 
+    /// See [`onelock::Lock::validate`].
+    pub fn validate(&self) -> Result<(), Error> {
+        match self {
+            Lock::Async(lock) => lock.validate(),
+            Lock::Blocking(lock) => lock.validate(),
+        }
+    }
+
     /// See [`onelock::Lock::is_locked`].
     pub fn is_locked(&self) -> Result<bool, Error> {
         match self {
