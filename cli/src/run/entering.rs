@@ -16,8 +16,8 @@ impl Place {
     pub(super) fn new(address: &str, prefix: Option<&str>, kind: Kind) -> Place {
         let address =
             if address.is_empty() { env::var(onelock::URL_VARIABLE).unwrap_or_default() } else { address.to_owned() };
-        let whole = [&address, prefix.unwrap_or_default(), kind.as_str()].join("\0");
-        // FNV-1a: passwords in addresses do not go into the environment of others
+        let whole = [&without_secrets(&address), prefix.unwrap_or_default(), kind.as_str()].join("\0");
+        // FNV-1a: a short name for the place, and no secret: whoever reads it may guess what it was made of
         let digest = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
         Place(whole.bytes().fold(0xcbf2_9ce4_8422_2325, digest))
     }
@@ -40,6 +40,21 @@ impl Place {
     }
 }
 
+/// The addresses without users and passwords, which say nothing about where a lock is.
+fn without_secrets(addresses: &str) -> String {
+    let place = |address: &str| {
+        let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
+        let (front, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = front.split_at(front.find('/').unwrap_or(front.len()));
+        let hosts = authority.rsplit_once('@').map_or(authority, |(_, hosts)| hosts);
+        let is_secret =
+            |pair: &&str| pair.split('=').next().is_some_and(|word| word.contains("pass") || word.contains("user"));
+        let query: Vec<&str> = query.split('&').filter(|pair| !is_secret(pair)).collect();
+        format!("{scheme}://{hosts}{path}?{}", query.join("&"))
+    };
+    addresses.split_whitespace().map(place).collect::<Vec<_>>().join(" ")
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
@@ -47,6 +62,21 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_password_leaves_no_trace() {
+        for (address, shown) in [
+            ("redis://u:hunter2@h:1/2?protocol=resp2", "redis://h:1/2?protocol=resp2"),
+            ("redis://h?username=u&password=hunter2&db=1", "redis://h?db=1"),
+            ("redis+sentinel://:hunter2@a,b/g?sentinel_password=hunter2", "redis+sentinel://a,b/g?"),
+            ("unix://u:hunter2@/s?db=1", "unix:///s?db=1"),
+            ("redis://:hunter2@a redis://b", "redis://a? redis://b?"),
+        ] {
+            assert_eq!(without_secrets(address), shown);
+        }
+        let known = Place::new("redis://h", None, Kind::Mutex).hand_down(b"x", 7);
+        assert_eq!(Place::new("redis://:hunter2@h", None, Kind::Mutex).hand_down(b"x", 7), known);
+    }
 
     #[test]
     fn a_hold_is_found_where_it_is_and_nowhere_else() {

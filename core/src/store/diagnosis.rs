@@ -99,6 +99,7 @@ impl FindingList {
     pub(crate) fn remark(&mut self, step: &'static str, detail: impl Into<String>, todo: impl Into<String>) {
         self.add(step, Severity::Remark, detail.into(), todo.into());
     }
+
     /// What failed, and what to do about it.
     pub(crate) fn failed(
         &mut self,
