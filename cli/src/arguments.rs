@@ -31,6 +31,7 @@ pub(crate) enum Subcommand {
     Release(Release),
     ForceRelease(ForceRelease),
     Doctor(Doctor),
+    Bench(Bench),
     Completions(Completions),
     Man(Man),
 }
@@ -268,6 +269,35 @@ Examples:
   onelock doctor redis://localhost
   onelock doctor --name app: rediss://app@redis.example.com
   onelock doctor --json | jq '.findings[] | select(.severity == \"failed\")'";
+
+/// Measure how fast locks are on a server
+///
+/// One lock taken and given back by one thread; many threads, each with a lock of its own; and a lock that two clients hand
+/// to each other. It ends after --time, gives back what it holds, also when it is interrupted, and leaves the counters of its
+/// fencing tokens, which end by themselves after seven days.
+#[derive(Debug, Parser)]
+#[command(
+    after_help = "Examples:\n  onelock bench redis://localhost\n  onelock bench --time 3s --json | jq .handover.median_us"
+)]
+pub(crate) struct Bench {
+    /// The address to measure at, instead of --url
+    #[arg(value_name = "URL", value_hint = ValueHint::Url, conflicts_with = "url")]
+    pub(crate) address: Option<String>,
+    /// How long it takes in all
+    #[arg(short, long, value_name = "TIME", default_value = "6s", value_parser = span)]
+    pub(crate) time: Duration,
+    /// How many threads of this process take locks at the same time
+    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) threads: u16,
+    /// What the names of its locks begin with
+    #[arg(long, value_name = "TEXT", default_value = "onelock-bench:")]
+    pub(crate) name: OsString,
+    /// As a JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
 
 /// Write a completion script for a shell to standard output
 #[derive(Debug, Parser)]

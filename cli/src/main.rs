@@ -8,6 +8,7 @@
 //! | `server` | the client, from the options that all subcommands share |
 //! | `run/` | `run`: the lock, the command, and what passes between them |
 //! | `list`, `inspect`, `free`, `release` | the other subcommands |
+//! | `bench` | how fast locks are on a server |
 //! | `doctor` | looking at the servers step by step |
 //! | `show` | locks for people and for programs |
 //! | `generate` | completion and man pages |
@@ -15,6 +16,7 @@
 //! On standard output there is what was asked for, and nothing else. What goes wrong is told on standard error.
 
 mod arguments;
+mod bench;
 mod doctor;
 mod free;
 mod generate;
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Subcommand::Release(options) => release::release(&options),
         Subcommand::ForceRelease(options) => release::force(&options),
         Subcommand::Doctor(options) => doctor::doctor(options),
+        Subcommand::Bench(options) => bench::bench(options),
         Subcommand::Completions(options) => generate::completions(&options),
         Subcommand::Man(options) => generate::man(&options),
     };
