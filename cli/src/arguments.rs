@@ -3,6 +3,7 @@
 #![allow(clippy::doc_markdown, reason = "what is written here is shown on terminals and in man pages")]
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ pub(crate) enum Subcommand {
     ForceRelease(ForceRelease),
     Doctor(Doctor),
     Bench(Bench),
+    Export(Export),
     Completions(Completions),
     Man(Man),
 }
@@ -298,6 +300,45 @@ pub(crate) struct Bench {
     #[command(flatten)]
     pub(crate) server: Server,
 }
+
+/// Tell Prometheus what is locked
+///
+/// Metrics of the locks whose names match a pattern, in the text form of Prometheus: over HTTP, on loopback unless told
+/// otherwise, or into a file for the node exporter's textfile collector. What a scrape asks of the server is what `onelock
+/// list` asks; choose patterns, since each name is a time series.
+#[derive(Debug, Parser)]
+#[command(after_help = EXPORT_HELP)]
+pub(crate) struct Export {
+    /// Which names: `*`, `?`, `[abc]` and `\` before what stands for itself
+    #[arg(value_name = "PATTERN", required = true)]
+    pub(crate) patterns: Vec<OsString>,
+    /// Answer GET /metrics on this address
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9469", conflicts_with = "file")]
+    pub(crate) listen: SocketAddr,
+    /// Write into this file instead; it is replaced whole, so that nobody reads a part of it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: Option<PathBuf>,
+    /// How often the file is written, and for how long an answer over HTTP may be told again
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span)]
+    pub(crate) every: Duration,
+    /// Write the file once, and end
+    #[arg(long, requires = "file")]
+    pub(crate) once: bool,
+    /// Also strings of clients that are neither onelock nor Redisson, which may be cached values
+    #[arg(long)]
+    pub(crate) others: bool,
+    /// Leave out further locks when there are so many
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
+
+const EXPORT_HELP: &str = "\
+Examples:
+  onelock export 'deploy:*' 'nightly'
+  onelock export '*' --file /var/lib/node_exporter/onelock.prom --every 30s
+  onelock export '*' --file /var/lib/node_exporter/onelock.prom --once";
 
 /// Write a completion script for a shell to standard output
 #[derive(Debug, Parser)]

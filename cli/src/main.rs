@@ -10,6 +10,7 @@
 //! | `list`, `inspect`, `free`, `release` | the other subcommands |
 //! | `bench` | how fast locks are on a server |
 //! | `doctor` | looking at the servers step by step |
+//! | `export` | metrics of locks for Prometheus |
 //! | `show` | locks for people and for programs |
 //! | `generate` | completion and man pages |
 //!
@@ -18,6 +19,7 @@
 mod arguments;
 mod bench;
 mod doctor;
+mod export;
 mod free;
 mod generate;
 mod inspect;
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Subcommand::ForceRelease(options) => release::force(&options),
         Subcommand::Doctor(options) => doctor::doctor(options),
         Subcommand::Bench(options) => bench::bench(options),
+        Subcommand::Export(options) => export::export(&options),
         Subcommand::Completions(options) => generate::completions(&options),
         Subcommand::Man(options) => generate::man(&options),
     };
