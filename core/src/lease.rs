@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use crate::Error;
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
-use crate::driver::release;
+use crate::driver::{extend, failures, release};
 use crate::machine::multi::worst_release;
 use crate::machine::{Grade, LossReason, Phase, Release};
 use crate::multi_handle::AnyHandle;
@@ -91,7 +91,7 @@ impl LeaseHandle {
             // an inner handle of a hold that goes on
             return Err(Error::new(ErrorKind::NotHeld, tried, "this handle was released").on(&self.name));
         }
-        if self.hold.lease.is_held(clock::now()) { Ok(()) } else { Err(release::not_held(&self.hold, &self.name)) }
+        if self.hold.lease.is_held(clock::now()) { Ok(()) } else { Err(failures::not_held(&self.hold, &self.name)) }
     }
 
     pub(crate) fn detach(&self) -> Result<String, Error> {
@@ -329,9 +329,9 @@ impl Lease {
     pub async fn extend(&self, ttl: Duration) -> Result<(), Error> {
         match &self.handle {
             AnyHandle::One(handle) => {
-                release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
+                extend::check(&handle.engine, &handle.hold, ttl, &handle.name)?;
                 handle.check_held("extend")?;
-                release::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
+                extend::extend_async(&handle.engine, &handle.hold, ttl, &handle.name).await
             }
             AnyHandle::Many(handles) => {
                 handles.check_extension(ttl)?;
@@ -339,7 +339,7 @@ impl Lease {
                 let all = handles
                     .members
                     .iter()
-                    .map(|member| Box::pin(release::extend_async(&member.engine, &member.hold, ttl, &member.name)));
+                    .map(|member| Box::pin(extend::extend_async(&member.engine, &member.hold, ttl, &member.name)));
                 join_all(all).await.into_iter().collect()
             }
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::driver::hold::OnJeopardy;
 use crate::driver::lock_spec::LockSpec;
 use crate::driver::multi::{self, HeldMember, LeaseGroup};
-use crate::driver::{enter, release};
+use crate::driver::{extend, failures};
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
 use crate::machine::{Grade, Kind, LossReason};
@@ -103,9 +103,7 @@ impl MultiHandle {
     }
 
     pub(crate) fn check_extension(&self, ttl: Duration) -> Result<(), Error> {
-        self.members
-            .iter()
-            .try_for_each(|member| release::check_extension(&member.engine, &member.hold, ttl, &member.name))
+        self.members.iter().try_for_each(|member| extend::check(&member.engine, &member.hold, ttl, &member.name))
     }
 
     pub(crate) fn on_lost(&self, callback: Box<dyn FnOnce(LossReason) + Send>) {
@@ -255,7 +253,7 @@ impl AnyHandle {
     /// The error of its loss.
     pub(crate) fn lost_error(&self) -> Error {
         match self {
-            AnyHandle::One(handle) => enter::lost(&handle.hold, &handle.name),
+            AnyHandle::One(handle) => failures::lost(&handle.hold, &handle.name),
             AnyHandle::Many(handles) => handles.lost_error(),
         }
     }

@@ -10,7 +10,7 @@ use crate::client::Client;
 use crate::driver::engine::Engine;
 use crate::driver::hold::{Hold, OnJeopardy};
 use crate::driver::lock_spec::{LockSpec, LossCallback};
-use crate::driver::{multi, release, sleep_until};
+use crate::driver::{extend, multi, sleep_until};
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, LeaseHandle, release_together};
 use crate::lock::{self, Lock};
@@ -328,7 +328,7 @@ async fn acquire_all(
                 let due: Vec<&LeaseHandle> = due.iter().filter_map(|at| held.get(*at)).collect();
                 let all = due.iter().map(|member| {
                     let ttl = multi::full_length(&member.hold);
-                    Box::pin(release::extend_async(&member.engine, &member.hold, ttl, &member.name))
+                    Box::pin(extend::extend_async(&member.engine, &member.hold, ttl, &member.name))
                 });
                 for renewed in join_all(all).await {
                     match renewed {

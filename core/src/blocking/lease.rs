@@ -4,7 +4,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use super::{Interrupter, check_outside_runtime, is_inside_task, wait_for};
-use crate::driver::{release, release_retry};
+use crate::driver::{extend, release};
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
 use crate::machine::multi::worst_release;
@@ -126,11 +126,11 @@ impl Lease {
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         check_outside_runtime("extend")?;
         let extend = |handle: &LeaseHandle| {
-            release::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
+            extend::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
         };
         match &self.handle {
             AnyHandle::One(handle) => {
-                release::check_extension(&handle.engine, &handle.hold, ttl, &handle.name)?;
+                extend::check(&handle.engine, &handle.hold, ttl, &handle.name)?;
                 handle.check_held("extend")?;
                 extend(handle)
             }
@@ -176,7 +176,7 @@ fn release_begun(handle: &LeaseHandle) -> Release {
     }
     match release::release(engine, hold) {
         release::ReleaseStep::Done(release) => release,
-        release::ReleaseStep::Send(sending) => release_retry::send_blocking(engine, sending),
+        release::ReleaseStep::Send(sending) => release::send_blocking(engine, sending),
         release::ReleaseStep::Wait => {
             let work = release::release_async(release::PendingRelease::new(engine, hold));
             wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed)

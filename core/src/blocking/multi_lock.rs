@@ -10,7 +10,7 @@ use super::{Interrupt, Interrupter, Lease};
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
 use crate::driver::lock_spec::LockSpec;
-use crate::driver::{multi, release};
+use crate::driver::{extend, multi};
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
 use crate::machine::multi::{MultiAcquire, MultiStep, PlacedMember};
@@ -199,7 +199,7 @@ impl MultiLock {
                 MultiStep::Renew(due) => {
                     for member in due.iter().filter_map(|at| held.get(*at)) {
                         let (ttl, interrupt) = (multi::full_length(&member.hold), self.interrupt.get());
-                        match release::extend_blocking(&member.engine, &member.hold, ttl, &member.name, interrupt) {
+                        match extend::extend_blocking(&member.engine, &member.hold, ttl, &member.name, interrupt) {
                             Err(error) if !is_loss(&error) => return Err(error),
                             Ok(()) | Err(_) => {} // the next look tells
                         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::acquire::fresh_claim;
 use super::engine::Engine;
 use super::enter::{self, OwnerReservation};
+use super::extend;
 use super::failures::{closed, failed};
 use super::hold::Hold;
 use super::lock_spec::LockSpec;
@@ -113,7 +114,7 @@ pub(crate) async fn attach(engine: &Arc<Engine>, spec: &LockSpec, proof: &str) -
     let ttl_ms = spec.terms.server_ttl_ms(spec.terms.ttl);
     let op = Op::Attach { claim: claim.clone(), from: proof.into(), ttl_ms, info };
     let mut undo_guard = UndoGuard::attaching(engine.clone(), claim, ttl_ms);
-    let until = release::extension_limit(engine);
+    let until = extend::limit(engine);
     let mut tries = 0;
     loop {
         undo_guard.sending(engine.store.connection());

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::acquire::Acquiring;
 use super::engine::Engine;
+use super::failures::lost;
 use super::hold::Hold;
 use super::lock_spec::LockSpec;
 use super::reentry::{Reentry, ReentryResult};
 use super::sleep_until;
-use crate::machine::{Enter, LossReason, Owner, Time};
+use crate::machine::{Enter, Owner, Time};
 use crate::store::Interrupt;
 use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
@@ -73,12 +74,6 @@ pub(crate) fn entry_path(engine: &Arc<Engine>, spec: &LockSpec) -> Result<EntryP
         Enter::Wait => EntryPath::Wait,
         Enter::Lost(hold) => return Err(lost(&hold, &spec.name)),
     })
-}
-
-/// The error for a hold that was lost.
-pub(crate) fn lost(hold: &Hold, name: &[u8]) -> Error {
-    let why = hold.lease.loss().map_or("it ended", LossReason::explain);
-    Error::new(ErrorKind::Lost, "use the lease", format!("the lease was lost: {why}")).on(name)
 }
 
 /// Acquires or re-enters, from an async caller.

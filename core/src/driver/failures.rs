@@ -1,7 +1,8 @@
 //! What an operation that failed tells its caller.
 
 use super::engine::Engine;
-use crate::machine::Failure;
+use super::hold::Hold;
+use crate::machine::{Failure, LossReason, Phase};
 use crate::{Error, ErrorKind};
 
 /// The error that a failure becomes, with what the server said as its cause.
@@ -31,4 +32,19 @@ pub(crate) fn closed() -> Failure {
 
 pub(crate) fn cancelled() -> Failure {
     Failure::lasting(ErrorKind::Cancelled, "the caller stopped waiting")
+}
+
+/// The error for a hold that was lost.
+pub(crate) fn lost(hold: &Hold, name: &[u8]) -> Error {
+    let why = hold.lease.loss().map_or("it ended", LossReason::explain);
+    Error::new(ErrorKind::Lost, "use the lease", format!("the lease was lost: {why}")).on(name)
+}
+
+/// The error of a handle that holds nothing.
+pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
+    match hold.lease.phase() {
+        Phase::Lost | Phase::LostAndReleased => lost(hold, name),
+        Phase::Detached => Error::new(ErrorKind::NotHeld, "use the lease", "it was handed to another process").on(name),
+        _ => Error::new(ErrorKind::NotHeld, "use the lease", "it was released").on(name),
+    }
 }

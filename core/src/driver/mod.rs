@@ -9,8 +9,10 @@
 //! | `close` | closing a client |
 //! | `gauge` | counts the waiting and the cancelled acquires |
 //! | `hold` | one granted hold, shared by its handles and the watchdog |
-//! | `release` | what a holder does: release, extend, detach |
-//! | `release_retry` | repeating a release |
+//! | `release` | what a holder does to be rid of a lease: release, detach |
+//! | `release_retry` | whether a release is repeated, and what both answers mean |
+//! | `extend` | a renewal that the holder waits for |
+//! | `failures` | what an operation that failed tells its caller |
 //! | `attach` | taking over a hold that another process detached |
 //! | `enter`, `reentry` | re-entry of reentrant locks |
 //! | `count_sync` | synchronises the server's hold count with the registry |
@@ -28,6 +30,7 @@ pub(crate) mod close;
 pub(crate) mod count_sync;
 pub(crate) mod engine;
 pub(crate) mod enter;
+pub(crate) mod extend;
 pub(crate) mod failures;
 mod gauge;
 pub(crate) mod hold;

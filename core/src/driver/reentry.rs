@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::count_sync::sync_count;
 use super::engine::Engine;
-use super::enter::lost;
+use super::failures::lost;
 use super::failures::{cancelled, failed};
 use super::hold::Hold;
 use super::lock_spec::LockSpec;

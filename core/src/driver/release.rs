@@ -1,25 +1,21 @@
-//! What a holder does with a lease: release, extend, detach.
+//! What a holder does to be rid of a lease: release, detach.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::count_sync::sync_count;
 use super::engine::Engine;
-use super::enter::lost;
-use super::failures::failed;
+use super::failures::not_held;
 use super::hold::Hold;
 use super::metrics::count;
 use super::release_retry;
 use super::sleep_until;
 use super::undo_guard::UndoGuard;
+use crate::Error;
 use crate::error::invalid;
 use crate::machine::Release;
-use crate::machine::{
-    Answer, BeginRelease, Failure, Leave, LossReason, Op, Outcome, Owner, Phase, Renewal, Reply, Time, terms,
-};
-use crate::store::Interrupt;
+use crate::machine::{Answer, BeginRelease, Leave, LossReason, Op, Outcome, Owner, Reply, Time};
+use crate::store::Uninterrupted;
 use crate::sys::{clock, lock};
-use crate::{Error, ErrorKind};
 
 /// What a release requires.
 pub(crate) enum ReleaseStep {
@@ -302,117 +298,16 @@ pub(crate) async fn release_whole(engine: &Arc<Engine>, hold: &Arc<Hold>) {
     }
 }
 
-/// Whether this ttl is valid for an extension; before any I/O.
-pub(crate) fn check_extension(engine: &Engine, hold: &Hold, ttl: Duration, name: &[u8]) -> Result<(), Error> {
-    terms::check_ttl(ttl)
-        .and_then(|()| hold.terms().check_validity(ttl))
-        .map_err(|detail| invalid("extend", detail))
-        .and_then(|()| engine.store.capabilities().check_ttl(ttl, "extend"))
-        .map_err(|error| error.on(name))
-}
-
-/// The error of a handle that holds nothing.
-pub(crate) fn not_held(hold: &Hold, name: &[u8]) -> Error {
-    match hold.lease.phase() {
-        Phase::Lost | Phase::LostAndReleased => lost(hold, name),
-        Phase::Detached => Error::new(ErrorKind::NotHeld, "use the lease", "it was handed to another process").on(name),
-        _ => Error::new(ErrorKind::NotHeld, "use the lease", "it was released").on(name),
+/// Sends a release from the calling thread, and judges the answer.
+pub(crate) fn send_blocking(engine: &Arc<Engine>, sending: ReleaseRequest) -> Release {
+    let until = sending.until();
+    let mut answer = engine.store.call_blocking(&sending.op(), until, &Uninterrupted);
+    engine.observe_clock(&answer);
+    if release_retry::is_worth_repeating(&answer, until) {
+        let again = engine.store.call_blocking(&sending.op(), until, &Uninterrupted);
+        answer = release_retry::combine(again, answer);
     }
-}
-
-/// The request that renews one hold with this ttl.
-pub(crate) fn extension(hold: &Hold, ttl: Duration) -> Op {
-    let ttl_ms = hold.terms().server_ttl_ms(ttl);
-    hold.note_requested_ttl_ms(ttl_ms);
-    Op::Renew { holds: vec![(hold.claim.clone(), ttl_ms)] }
-}
-
-/// What the answer to an extension means: done, repeat, or an error.
-pub(crate) fn judge_extension(
-    engine: &Arc<Engine>,
-    hold: &Arc<Hold>,
-    ttl: Duration,
-    name: &[u8],
-    answer: &Answer,
-) -> Result<bool, Error> {
-    let now = clock::now();
-    match &answer.outcome {
-        Outcome::Applied(Reply::Renewed(verdicts)) => match verdicts.first() {
-            Some(Renewal::Renewed) => {
-                if !hold.lease.confirm(now, hold.terms().deadline(answer.sent_at, ttl)) {
-                    return Err(not_held(hold, name));
-                }
-                engine.extended(hold, answer.sent_at, ttl);
-                Ok(true)
-            }
-            Some(Renewal::Failed(detail)) => {
-                Err(failed(engine, "extend", name, &Failure::transient(ErrorKind::ServerRefused, detail.clone())))
-            }
-            Some(Renewal::NotMine) | None => {
-                if hold.lease.lose(LossReason::Taken) {
-                    engine.notify_lost(hold.id, LossReason::Taken);
-                }
-                Err(not_held(hold, name))
-            }
-        },
-        Outcome::NotApplied(failure) => Err(failed(engine, "extend", name, failure)),
-        Outcome::Applied(_) | Outcome::Indeterminate(_) => Ok(false),
-    }
-}
-
-/// When an extension returns at the latest.
-pub(crate) fn extension_limit(engine: &Engine) -> Time {
-    clock::now() + engine.options.connect_timeout + engine.options.request_timeout * 2
-}
-
-/// The error of an extension without an answer. The deadline stays.
-pub(crate) fn extension_timeout(engine: &Engine, name: &[u8]) -> Error {
-    failed(engine, "extend", name, &Failure::transient(ErrorKind::Unavailable, "no reply in time; the deadline stays"))
-}
-
-/// Extends from an async caller.
-pub(crate) async fn extend_async(
-    engine: &Arc<Engine>,
-    hold: &Arc<Hold>,
-    ttl: Duration,
-    name: &[u8],
-) -> Result<(), Error> {
-    let until = extension_limit(engine);
-    let ttl = hold.bounded(ttl, clock::now());
-    for _ in 0..2 {
-        let answer = engine.store.call(extension(hold, ttl), until).await;
-        engine.observe_clock(&answer);
-        if judge_extension(engine, hold, ttl, name, &answer)? {
-            return Ok(());
-        }
-    }
-    Err(extension_timeout(engine, name))
-}
-
-/// Extends on the calling thread.
-pub(crate) fn extend_blocking(
-    engine: &Arc<Engine>,
-    hold: &Arc<Hold>,
-    ttl: Duration,
-    name: &[u8],
-    interrupt: &dyn Interrupt,
-) -> Result<(), Error> {
-    let until = extension_limit(engine);
-    let ttl = hold.bounded(ttl, clock::now());
-    for _ in 0..2 {
-        let (answer, left_over) = engine.store.renew_blocking(&extension(hold, ttl), until, interrupt);
-        if let Some(work) = left_over {
-            engine.runtime.spawn(work);
-        }
-        engine.observe_clock(&answer);
-        if judge_extension(engine, hold, ttl, name, &answer)? {
-            return Ok(());
-        }
-        if interrupt.interrupted() {
-            break;
-        }
-    }
-    Err(extension_timeout(engine, name))
+    sending.judge(&answer)
 }
 
 /// Detaches a hold without releasing it: its token goes to another process.
