@@ -105,6 +105,12 @@
 #define ONELOCK_KIND_REENTRANT 2
 
 /**
+ * The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
+ * `RPermitExpirableSemaphore`. How many there are say the options of the lock.
+ */
+#define ONELOCK_KIND_SEMAPHORE 6
+
+/**
  * It was held, and the server has deleted the hold.
  */
 #define ONELOCK_RELEASED 1
@@ -518,6 +524,11 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
  * The store, or this place in the program, cannot do what was asked.
  */
 #define ONELOCK_ERR_UNSUPPORTED 32
+
+/**
+ * A semaphore has another number of permits than was said, or none is set.
+ */
+#define ONELOCK_ERR_PERMITS_MISMATCH 34
 
 /**
  * The client was closed.
@@ -1007,7 +1018,7 @@ int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_reque
 void onelock_credentials_request_free(onelock_credentials_request *request);
 
 /**
- * The name of a kind of lock: `lock`, `reentrant_lock`; `NULL` for another number. Static text.
+ * The name of a kind of lock: `lock`, `reentrant_lock`, `semaphore`; `NULL` for another number. Static text.
  */
 const char *onelock_kind_name(uint32_t kind);
 
@@ -1142,7 +1153,7 @@ uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
 uint32_t onelock_inspection_origin(const onelock_inspection *inspection);
 
 /**
- * The hold count of the holder.
+ * The hold count of the holder; of a semaphore, how many permits are held.
  */
 uint64_t onelock_inspection_hold_count(const onelock_inspection *inspection);
 
@@ -1389,6 +1400,23 @@ onelock_status onelock_lock_attach(const onelock_lock *lock,
 onelock_status onelock_lock_is_locked(const onelock_lock *lock, bool *is_locked, onelock_error **error);
 
 /**
+ * How many permits a semaphore has, how many of them are held, and how many are free. `known` is false, and all are 0, when
+ * no number is set yet. Any of the last three may be `NULL`. One round trip.
+ */
+onelock_status onelock_lock_permits(const onelock_lock *lock,
+                                    bool *known,
+                                    uint64_t *total,
+                                    uint64_t *held,
+                                    uint64_t *free,
+                                    onelock_error **error);
+
+/**
+ * Sets how many permits a semaphore has in all, 1 to 1024. Whoever holds permits keeps them. Programs that name another
+ * number get `ONELOCK_ERR_PERMITS_MISMATCH` from now on.
+ */
+onelock_status onelock_lock_set_permits(const onelock_lock *lock, uint32_t permits, onelock_error **error);
+
+/**
  * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
  */
 uint32_t onelock_lock_kind(const onelock_lock *lock);
@@ -1430,6 +1458,19 @@ onelock_status onelock_lock_options_set_renew_every(onelock_lock_options *option
 onelock_status onelock_lock_options_set_owner(onelock_lock_options *options,
                                               const onelock_owner *owner,
                                               onelock_error **error);
+
+/**
+ * How many permits a semaphore has in all, 1 to 1024: the same in every program. By default as many as are set. Only for
+ * `ONELOCK_KIND_SEMAPHORE`.
+ */
+onelock_status onelock_lock_options_set_permits(onelock_lock_options *options,
+                                                uint32_t permits,
+                                                onelock_error **error);
+
+/**
+ * How many permits one acquire takes, all or none; by default 1. Only for `ONELOCK_KIND_SEMAPHORE`.
+ */
+onelock_status onelock_lock_options_set_count(onelock_lock_options *options, uint32_t count, onelock_error **error);
 
 /**
  * The loss callback of every lease of the lock; see `onelock_lease_on_lost`. `NULL` removes it.

@@ -31,7 +31,11 @@ namespace onelock {
 
 using std::chrono::milliseconds;
 
-enum class kind : std::uint32_t { mutex = ONELOCK_KIND_MUTEX, reentrant = ONELOCK_KIND_REENTRANT };
+enum class kind : std::uint32_t {
+    mutex = ONELOCK_KIND_MUTEX,
+    reentrant = ONELOCK_KIND_REENTRANT,
+    semaphore = ONELOCK_KIND_SEMAPHORE
+};
 enum class origin : std::uint32_t {
     onelock = ONELOCK_ORIGIN_ONELOCK,
     redisson = ONELOCK_ORIGIN_REDISSON,
@@ -117,6 +121,7 @@ public:
     ROW(ONELOCK_ERR_WRONG_KIND, wrong_kind_error, error) \
     ROW(ONELOCK_ERR_INVALID_ARGUMENT, invalid_argument_error, error) \
     ROW(ONELOCK_ERR_UNSUPPORTED, unsupported_error, error) \
+    ROW(ONELOCK_ERR_PERMITS_MISMATCH, permits_mismatch_error, error) \
     ROW(ONELOCK_ERR_CLOSED, closed_error, error) \
     ROW(ONELOCK_ERR_FORKED, forked_error, error) \
     ROW(ONELOCK_ERR_SYSTEM_LIMIT, system_limit_error, error) \
@@ -342,6 +347,10 @@ public:
     }
     lock_options &fencing(bool value) { return set(onelock_lock_options_set_fencing, value); }
     // end of lock
+    /// How many permits a semaphore has in all; by default as many as are set.
+    lock_options &permits(std::uint32_t value) { return set(onelock_lock_options_set_permits, value); }
+    /// How many permits one acquire takes, all or none; by default 1.
+    lock_options &count(std::uint32_t value) { return set(onelock_lock_options_set_count, value); }
     lock_options &owner(const onelock::owner &value) { return set(onelock_lock_options_set_owner, value.get()); }
 
 private:
@@ -350,6 +359,11 @@ private:
         detail::check([&](auto error) { return set(get(), value, error); });
         return *this;
     }
+};
+
+/// The permits of a semaphore at one moment.
+struct permits {
+    std::uint64_t total, held, free;
 };
 
 /// A lock by name. It holds nothing by itself.
@@ -421,6 +435,20 @@ public:
         bool locked = false;
         detail::check([&](auto error) { return onelock_lock_is_locked(get(), &locked, error); });
         return locked;
+    }
+    /// How many permits a semaphore has, and how many are held; nothing when no number is set yet.
+    std::optional<onelock::permits> permits() const {
+        bool known = false;
+        onelock::permits found{};
+        detail::check([&](auto error) {
+            return onelock_lock_permits(get(), &known, &found.total, &found.held, &found.free, error);
+        });
+        if (!known) return std::nullopt;
+        return found;
+    }
+    /// Sets how many permits a semaphore has in all. Whoever holds permits keeps them.
+    void set_permits(std::uint32_t total) const {
+        detail::check([&](auto error) { return onelock_lock_set_permits(get(), total, error); });
     }
     onelock::kind kind() const noexcept { return onelock::kind(onelock_lock_kind(get())); }
 };
@@ -597,6 +625,10 @@ public:
     }
     onelock::lock reentrant_lock(std::string_view name, const lock_options &options = {}) const {
         return make_lock(onelock::kind::reentrant, name, options);
+    }
+    /// At most so many holders at a time, as many as the option `permits` says.
+    onelock::lock semaphore(std::string_view name, const lock_options &options) const {
+        return make_lock(onelock::kind::semaphore, name, options);
     }
     /// Nothing when nobody holds it.
     std::optional<inspection> inspect(std::string_view name) const {

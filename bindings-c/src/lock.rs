@@ -16,7 +16,7 @@ use crate::error::{Failure, onelock_error};
 use crate::lease::{LeaseObject, onelock_lease};
 use crate::lock_options::{LockOptions, Settings, onelock_lock_options};
 use crate::object::exposed;
-use crate::status::onelock_status;
+use crate::status::{ONELOCK_OK, onelock_status};
 use crate::text::{bytes, terminated, text};
 
 /// A lock by name, with its options, for any number of threads. It holds nothing by itself.
@@ -201,6 +201,47 @@ pub unsafe extern "C" fn onelock_lock_is_locked(
         let object = live::<LockObject>(lock, TRIED)?;
         let is_locked = output(is_locked, "is_locked", TRIED)?;
         is_locked.put(object.lock.is_locked()?)
+    })
+}
+
+/// How many permits a semaphore has, how many of them are held, and how many are free. `known` is false, and all are 0, when
+/// no number is set yet. Any of the last three may be `NULL`. One round trip.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_permits(
+    lock: *const onelock_lock,
+    known: *mut bool,
+    total: *mut u64,
+    held: *mut u64,
+    free: *mut u64,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "permits";
+    status(error, TRIED, || {
+        let object = live::<LockObject>(lock, TRIED)?;
+        let known = output(known, "known", TRIED)?;
+        let found = object.lock.permits()?;
+        let (all, taken, left) = found.map_or((0, 0, 0), |found| (found.total, found.held, found.free));
+        for (place, number) in [(total, all), (held, taken), (free, left)] {
+            if !place.is_null() {
+                output(place, "total, held or free", TRIED)?.put(number)?;
+            }
+        }
+        known.put(found.is_some())
+    })
+}
+
+/// Sets how many permits a semaphore has in all, 1 to 1024. Whoever holds permits keeps them. Programs that name another
+/// number get `ONELOCK_ERR_PERMITS_MISMATCH` from now on.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_set_permits(
+    lock: *const onelock_lock,
+    permits: u32,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "set_permits";
+    status(error, TRIED, || {
+        live::<LockObject>(lock, TRIED)?.lock.set_permits(permits)?;
+        Ok(ONELOCK_OK)
     })
 }
 

@@ -216,6 +216,36 @@ impl Bridge {
         self.begin(env, call, async move { Ok(Outcome::Flag(lock.is_locked().await?)) })
     }
 
+    #[napi]
+    pub fn permits(
+        &self,
+        env: Env,
+        call: u32,
+        client: &NativeClient,
+        kind: u32,
+        name: Name<'_>,
+        options: Option<LockOptions>,
+    ) -> napi::Result<()> {
+        let lock = client.lock(kind, &name, options);
+        self.begin(env, call, async move { Ok(lock.permits().await?.map_or(Outcome::Nothing, Outcome::Permits)) })
+    }
+
+    #[allow(clippy::too_many_arguments)] // an object for them would take longer to read than the call itself
+    #[napi]
+    pub fn set_permits(
+        &self,
+        env: Env,
+        call: u32,
+        client: &NativeClient,
+        kind: u32,
+        name: Name<'_>,
+        total: u32,
+        options: Option<LockOptions>,
+    ) -> napi::Result<()> {
+        let lock = client.lock(kind, &name, options);
+        self.begin(env, call, async move { Ok(Outcome::Permits(lock.set_permits(total).await?)) })
+    }
+
     /// Cancels a call. False when its outcome was fetched before.
     #[napi]
     pub fn cancel(&self, env: Env, call: u32) -> bool {

@@ -19,9 +19,12 @@ import {
   listValues,
   lockName,
   lockValues,
+  permitsNumber,
   printable,
+  type SemaphoreOptions,
 } from './options'
 import { bridge, pump, resultOf, warn, watchExit } from './pump'
+import { Semaphore } from './semaphore'
 
 /** Where the server is: an address, or several for independent servers. */
 export type Address = string | readonly string[]
@@ -61,7 +64,7 @@ export interface Inspection {
   origin: Origin
   /** The holder, if it is an `inspectable` client of this library. */
   owner: Holder | null
-  /** How often the holder has entered. */
+  /** How often the holder has entered; of a semaphore, how many permits are held. */
   holdCount: number
   /** Time to live of the key on the server, in ms; `null` for a foreign key without one. */
   ttlLeft: number | null
@@ -218,6 +221,22 @@ export class Client {
    */
   reentrantLock(name: LockName, options?: LockOptions): Lock {
     return this.#make('reentrant_lock', name, options)
+  }
+
+  /**
+   * The semaphore of this name: at most `permits` holders at a time, 1 to 1024, in all programs together. No I/O.
+   *
+   * The number must be the same everywhere, or acquiring fails with {@link PermitsMismatchError}; left out it is whatever is
+   * set. Every permit is a lease of its own. There is no fencing token, since several hold at once. In which order waiting
+   * programs get permits is not promised. On the server it is what Redisson's `RPermitExpirableSemaphore` has. Redlock has
+   * none.
+   */
+  semaphore(name: LockName, options?: SemaphoreOptions): Semaphore {
+    const checked = lockName(name, 'describe a lock')
+    const { permits, ...rest } = options ?? {}
+    const values = lockValues(rest, printable(checked)) ?? {}
+    if (permits !== undefined) values.permits = permitsNumber(permits, 'describe a lock', printable(checked))
+    return new Semaphore(this.#client, checked, values)
   }
 
   #make(kind: Kind, given: LockName, options: LockOptions | undefined): Lock {

@@ -35,6 +35,7 @@ export {
   NoQuorumError,
   NotPermittedError,
   OnelockError,
+  PermitsMismatchError,
   ServerReadOnlyError,
   ServerRefusedError,
   ServerUnavailableError,
@@ -61,7 +62,10 @@ export type {
   LockName,
   LockOptions,
   Notify,
+  SemaphoreOptions,
 } from './options'
 export { Owner } from './options'
+export type { PermitOptions, Permits } from './semaphore'
+export { Semaphore } from './semaphore'
 export { giveBackOnSignal } from './signals'
 export { VERSION as version } from './version'

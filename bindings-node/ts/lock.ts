@@ -19,7 +19,7 @@ interface Entry {
 }
 
 /**
- * A lock by name, from {@link Client.lock} or {@link Client.reentrantLock}. It is a description and holds nothing by
+ * A lock by name, from {@link Client.lock}, {@link Client.reentrantLock} or {@link Client.semaphore}. It is a description and holds nothing by
  * itself. It may be kept, shared and used any number of times.
  */
 export class Lock {

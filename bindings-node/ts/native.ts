@@ -50,6 +50,8 @@ export interface Bridge {
   acquire(call: number, client: NativeClient, kind: number, name: Name, wait: number, options?: Values): void
   attach(call: number, client: NativeClient, kind: number, name: Name, proof: string, options?: Values): void
   isLocked(call: number, client: NativeClient, kind: number, name: Name, options?: Values): void
+  permits(call: number, client: NativeClient, kind: number, name: Name, options?: Values): void
+  setPermits(call: number, client: NativeClient, kind: number, name: Name, total: number, options?: Values): void
   cancel(call: number): boolean
   extend(call: number, lease: number, ttl: number): void
   release(call: number, lease: number): number

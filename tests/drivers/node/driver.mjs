@@ -27,7 +27,7 @@ const CLIENT = {
   inspectable: 'inspectable',
 }
 const WAITING = ['lease', 'wait_ms', 'limit_ms', 'proof', 'request', 'body']
-const OTHERS = ['client', 'url', 'kind', 'name', 'foreign', 'pattern', 'limit', 'cursor', ...WAITING]
+const OTHERS = ['permits', 'count', 'client', 'url', 'kind', 'name', 'foreign', 'pattern', 'limit', 'cursor', ...WAITING]
 const KNOWN = new Set([...OTHERS, ...Object.keys(CLIENT), ...Object.keys(LOCK)])
 
 class DriverError extends Error {}
@@ -62,8 +62,14 @@ function options(table, args) {
 function lockOf(args) {
   const client = found(clients, 'client', args.client)
   const described = [bytes(args.name), options(LOCK, args)]
+  if (args.kind === 'semaphore') {
+    return client.semaphore(described[0], { ...described[1], permits: args.permits ?? undefined })
+  }
   return args.kind === 'reentrant_lock' ? client.reentrantLock(...described) : client.lock(...described)
 }
+
+/** How many permits an acquire takes. */
+const taking = ({ count }) => (count === undefined || count === null ? {} : { permits: count })
 
 function view(lease) {
   const at_ns = now()
@@ -183,11 +189,11 @@ const OPERATIONS = {
   },
   stats,
   async acquire(args, id) {
-    const wait = (signal) => lockOf(args).acquire({ timeout: args.wait_ms ?? undefined, signal })
+    const wait = (signal) => lockOf(args).acquire({ timeout: args.wait_ms ?? undefined, signal, ...taking(args) })
     return keep(await cancellable(id, wait), args.lease)
   },
   async try_acquire(args) {
-    const lease = await lockOf(args).tryAcquire()
+    const lease = await lockOf(args).tryAcquire(taking(args))
     return lease && keep(lease, args.lease)
   },
   cancel({ request }) {
@@ -196,6 +202,8 @@ const OPERATIONS = {
   },
   attach: async (args) => keep(await lockOf(args).attach(args.proof), args.lease),
   with: (args, id) => cancellable(id, (signal) => within(args, signal)),
+  permits: (args) => lockOf(args).permits(),
+  set_permits: (args) => lockOf(args).setPermits(args.permits),
   is_locked: (args) => lockOf(args).isLocked(),
   inspect: async ({ client, name }) => inspection(await found(clients, 'client', client).inspect(bytes(name))),
   list,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, reply, view,
+    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, permits, reply, view,
 };
 
 #[derive(Default)]
@@ -94,6 +94,14 @@ impl Driver {
                 } else {
                     client.force_release(args.name.bytes()).await?
                 }));
+            }
+            "permits" => {
+                let found = lock!(self.clients.get(&args.client)?, args).permits().await?;
+                return Ok(found.map_or(Value::Null, permits));
+            }
+            "set_permits" => {
+                let lock = lock!(self.clients.get(&args.client)?, args);
+                return Ok(permits(lock.set_permits(args.permits.unwrap_or_default()).await?));
             }
             "cancel" => {
                 if let Some(pending) = self.pending.lock().unwrap().get(&args.request) {

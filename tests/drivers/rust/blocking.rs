@@ -8,7 +8,7 @@ use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, reply, view,
+    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, permits, reply, view,
 };
 
 #[derive(Default)]
@@ -81,6 +81,14 @@ impl Driver {
                 } else {
                     client.force_release(args.name.bytes())?
                 }));
+            }
+            "permits" => {
+                let found = lock!(self.clients.get(&args.client)?, args).permits()?;
+                return Ok(found.map_or(Value::Null, permits));
+            }
+            "set_permits" => {
+                let lock = lock!(self.clients.get(&args.client)?, args);
+                return Ok(permits(lock.set_permits(args.permits.unwrap_or_default())?));
             }
             "cancel" => {
                 if let Some(pending) = self.pending.lock().unwrap().get(&args.request) {

@@ -37,6 +37,8 @@ pub(crate) struct Args {
     pub(crate) limit: Option<u32>,
     pub(crate) cursor: Option<String>,
     pub(crate) owner: Option<String>,
+    pub(crate) permits: Option<u32>,
+    pub(crate) count: Option<u32>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) auto_renew: Option<bool>,
     pub(crate) min_hold_ms: Option<u64>,
@@ -61,6 +63,7 @@ pub(crate) enum Kind {
     #[default]
     Lock,
     ReentrantLock,
+    Semaphore,
 }
 
 /// What the body of a scope does.
@@ -119,6 +122,7 @@ macro_rules! lock {
         let lock = match $args.kind {
             $crate::protocol::Kind::Lock => $client.lock($args.name.bytes()),
             $crate::protocol::Kind::ReentrantLock => $client.reentrant_lock($args.name.bytes()),
+            $crate::protocol::Kind::Semaphore => $client.semaphore($args.name.bytes(), $args.permits),
         };
         let lock = match &$args.owner {
             Some(name) => lock.owner(&onelock::Owner::named(name)),
@@ -127,7 +131,7 @@ macro_rules! lock {
         let lock = $crate::protocol::set!(lock, $args;
             ttl = ttl_ms => $crate::protocol::ms, auto_renew = auto_renew => |on| on,
             min_hold = min_hold_ms => $crate::protocol::ms, max_hold = max_hold_ms => $crate::protocol::ms,
-            lock_delay = lock_delay_ms => $crate::protocol::ms, min_validity = min_validity_ms => $crate::protocol::ms, fencing = fencing => |on| on);
+            lock_delay = lock_delay_ms => $crate::protocol::ms, min_validity = min_validity_ms => $crate::protocol::ms, fencing = fencing => |on| on, count = count => |count| count);
         let (lost, jeopardy) = ($args.lease.clone(), $args.lease.clone());
         lock.on_lost(move |reason| $crate::protocol::tell_lost(&lost, reason))
             .on_jeopardy(move || $crate::protocol::tell_jeopardy(&jeopardy))
@@ -180,6 +184,10 @@ macro_rules! view {
     }};
 }
 pub(crate) use view;
+
+pub(crate) fn permits(found: onelock::Permits) -> Value {
+    json!({"total": found.total, "held": found.held, "free": found.free})
+}
 
 pub(crate) fn inspection(found: Option<Inspection>) -> Value {
     let Some(found) = found else { return Value::Null };
