@@ -22,7 +22,6 @@ export type ErrorCode =
   | 'ERR_ONELOCK_WRONG_KIND'
   | 'ERR_ONELOCK_INVALID_ARGUMENT'
   | 'ERR_ONELOCK_UNSUPPORTED'
-  | 'ERR_ONELOCK_PERMITS_MISMATCH'
   | 'ERR_ONELOCK_CLOSED'
   | 'ERR_ONELOCK_FORKED'
   | 'ERR_ONELOCK_SYSTEM_LIMIT'
@@ -183,12 +182,6 @@ export class UnsupportedError extends OnelockError {
   static override readonly [BRAND] = ['Unsupported']
 }
 
-/** A semaphore has another number of permits than was said, or none is set. */
-export class PermitsMismatchError extends OnelockError {
-  /** @internal */
-  static override readonly [BRAND] = ['PermitsMismatch']
-}
-
 /** The client was closed. */
 export class ClientClosedError extends OnelockError {
   /** @internal */
@@ -230,7 +223,6 @@ const CLASSES: Record<string, Class> = {
   WrongKind: WrongKindError,
   InvalidArgument: InvalidArgumentError,
   Unsupported: UnsupportedError,
-  PermitsMismatch: PermitsMismatchError,
   Closed: ClientClosedError,
   Forked: LeaseForkedError,
   SystemLimit: SystemLimitError,
