@@ -87,7 +87,6 @@ mod multi_handle;
 mod multi_lock;
 #[cfg(feature = "client")]
 pub mod runtime;
-mod semaphore;
 #[cfg(feature = "client")]
 pub mod store;
 #[cfg(feature = "client")]
@@ -106,7 +105,7 @@ pub use client::Client;
 #[cfg(feature = "client")]
 pub use driver::metrics::{Histogram, Stats};
 #[cfg(feature = "client")]
-pub use inspect::{Inspection, Permits};
+pub use inspect::Inspection;
 #[cfg(feature = "client")]
 pub use lease::Lease;
 #[cfg(feature = "client")]

@@ -26,7 +26,6 @@ from onelock._onelock import (
     LockPage,
     Owner,
     OwnerInfo,
-    Permits,
     Stats,
     __version__,
 )
@@ -47,7 +46,6 @@ from onelock.errors import (
     NotAcquired,
     NotPermitted,
     OnelockError,
-    PermitsMismatch,
     ServerReadOnly,
     ServerRefused,
     ServerUnavailable,
@@ -59,7 +57,6 @@ from onelock.lease import Lease
 from onelock.lock import Lock
 from onelock.multi_lock import MultiLock
 from onelock.outcomes import Grade, LossReason, Release
-from onelock.semaphore import Semaphore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,7 +65,6 @@ if TYPE_CHECKING:
     from onelock.alease import AsyncLease
     from onelock.alock import AsyncLock
     from onelock.amulti_lock import AsyncMultiLock
-    from onelock.asemaphore import AsyncSemaphore
 
 __all__ = [
     "FENCE_GUARD_SCRIPT",
@@ -76,7 +72,6 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncMultiLock",
-    "AsyncSemaphore",
     "AuthenticationFailed",
     "Cancel",
     "Client",
@@ -106,10 +101,7 @@ __all__ = [
     "OnelockError",
     "Owner",
     "OwnerInfo",
-    "Permits",
-    "PermitsMismatch",
     "Release",
-    "Semaphore",
     "ServerReadOnly",
     "ServerRefused",
     "ServerUnavailable",
@@ -128,7 +120,6 @@ _LAZY = {
     "AsyncLease": "alease",
     "AsyncLock": "alock",
     "AsyncMultiLock": "amulti_lock",
-    "AsyncSemaphore": "asemaphore",
     "give_back_on_signal": "_signals",
 }
 

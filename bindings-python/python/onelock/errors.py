@@ -151,12 +151,6 @@ class Unsupported(OnelockError, NotImplementedError):
     kind, number = "Unsupported", 32
 
 
-class PermitsMismatch(OnelockError, ValueError):
-    """A semaphore has another number of permits than was said, or none is set."""
-
-    kind, number = "PermitsMismatch", 34
-
-
 class ClientClosed(OnelockError, RuntimeError):
     """The client was closed."""
 
@@ -198,7 +192,6 @@ _CLASSES: dict[str, type[OnelockError]] = {
         WrongKind,
         InvalidArgument,
         Unsupported,
-        PermitsMismatch,
         ClientClosed,
         LeaseForked,
         SystemLimit,

@@ -37,7 +37,7 @@ use crate::multi_handle::AnyHandle;
 pub struct Lock {
     client: Client,
     what: LockSpec,
-    pub(super) interrupt: Interrupter,
+    interrupt: Interrupter,
 }
 
 impl Lock {
@@ -168,10 +168,6 @@ impl Lock {
     /// As [`crate::Lock::is_locked`]; `Unsupported` inside an async runtime.
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.what.check("is_locked")?;
-        if self.what.kind == Kind::Semaphore {
-            let lock = self.to_async();
-            return self.waited("is_locked", async move { lock.is_locked().await });
-        }
         inspect::same_kind(self.client.inspect(&self.what.name)?, &self.what)
     }
 
@@ -233,7 +229,7 @@ impl Lock {
             .map(|handle| Lease { handle: AnyHandle::One(handle), interrupt: self.interrupt.clone() })
     }
 
-    pub(super) fn stopped(&self, stopped: Stopped) -> Error {
+    fn stopped(&self, stopped: Stopped) -> Error {
         match stopped {
             Stopped::Interrupted => {
                 Error::new(ErrorKind::Cancelled, "acquire", "the caller stopped waiting").on(&self.what.name)
