@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-c test-node test-python demo lint bench servers header dist install clean
+.PHONY: help test test-c test-cli test-node test-python demo lint bench servers header dist install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,6 +13,9 @@ test: ## everything that must pass before a change goes in
 
 test-c: ## the part of it that is about the C library
 	@tools/c/test.sh
+
+test-cli: ## the part of it that is about the packages of the command
+	@tools/cli/test.sh
 
 test-node: ## the part of it that is about the Node package
 	@tools/node/test.sh
@@ -39,7 +42,8 @@ header: ## write bindings-c/include/onelock.h anew from the source
 	@tools/cargo.sh
 	@cargo run --quiet --package onelock-c-header
 
-dist: ## what is given away, in dist/: the C library, the Node package, the Python package
+dist: ## what is given away, in dist/: the command, the C library, the Node package, the Python package
+	@tools/cli/dist.sh
 	@tools/c/dist.sh
 	@tools/node/dist.sh
 	@tools/python/dist.sh

@@ -15,7 +15,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FILE = ROOT / "THIRD-PARTY-NOTICES.txt"
-PACKAGES = {"onelock-python", "onelock-node", "onelock-c"}
+PACKAGES = {"onelock-python", "onelock-node", "onelock-c", "onelock-cli"}
 # every crate must be under one of these, and where it says AND under one for each part
 ACCEPTED = {"MIT", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "ISC", "Unicode-3.0", "Zlib"}
 TEXT = re.compile(r"(LICEN[CS]E|COPYING|COPYRIGHT|NOTICE|UNLICENSE)", re.IGNORECASE)

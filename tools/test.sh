@@ -3,12 +3,12 @@
 # what passed.
 #
 #   tools/test.sh           all
-#   tools/test.sh PART...   only these parts: lint servers build core suites documents c node python
+#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents c node python)
+[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python)
 
 log=$(mktemp)
 times=$(mktemp)
@@ -58,6 +58,7 @@ run_documents() {
     RUSTDOCFLAGS='-D warnings' step cargo doc --quiet --workspace --no-deps --document-private-items --locked
 }
 
+run_cli() { step tools/cli/test.sh; }
 run_c() { step tools/c/test.sh; }
 run_node() { step tools/node/test.sh; }
 run_python() { step tools/python/test.sh; }

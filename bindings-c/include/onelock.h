@@ -105,9 +105,10 @@
 #define ONELOCK_KIND_REENTRANT 2
 
 /**
- * Several locks that are held together, from `onelock_multi_new`; not a kind for `onelock_lock_new`.
+ * The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
+ * `RPermitExpirableSemaphore`. How many there are say the options of the lock.
  */
-#define ONELOCK_KIND_MULTI 255
+#define ONELOCK_KIND_SEMAPHORE 6
 
 /**
  * It was held, and the server has deleted the hold.
@@ -523,6 +524,11 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
  * The store, or this place in the program, cannot do what was asked.
  */
 #define ONELOCK_ERR_UNSUPPORTED 32
+
+/**
+ * A semaphore has another number of permits than was said, or none is set.
+ */
+#define ONELOCK_ERR_PERMITS_MISMATCH 34
 
 /**
  * The client was closed.
@@ -1012,7 +1018,7 @@ int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_reque
 void onelock_credentials_request_free(onelock_credentials_request *request);
 
 /**
- * The name of a kind of lock: `lock`, `reentrant_lock`, `multi_lock`; `NULL` for another number. Static text.
+ * The name of a kind of lock: `lock`, `reentrant_lock`, `semaphore`; `NULL` for another number. Static text.
  */
 const char *onelock_kind_name(uint32_t kind);
 
@@ -1147,7 +1153,7 @@ uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
 uint32_t onelock_inspection_origin(const onelock_inspection *inspection);
 
 /**
- * The hold count of the holder.
+ * The hold count of the holder; of a semaphore, how many permits are held.
  */
 uint64_t onelock_inspection_hold_count(const onelock_inspection *inspection);
 
@@ -1201,17 +1207,10 @@ void onelock_inspection_free(onelock_inspection *inspection);
 bool onelock_lease_is_held(const onelock_lease *lease);
 
 /**
- * The fencing token of this hold, for the protected resource. 0 when fencing is off, and for a lease of several locks:
- * `onelock_lease_fencing_token_of`. It grows with every grant of the
+ * The fencing token of this hold, for the protected resource. 0 when fencing is off. It grows with every grant of the
  * name; it is below 2^53.
  */
 uint64_t onelock_lease_fencing_token(const onelock_lease *lease);
-
-/**
- * The fencing token of one of the locks that a lease of several holds, by its name; of a lease of one lock, its own. 0
- * when fencing is off, and for a name that it does not hold.
- */
-uint64_t onelock_lease_fencing_token_of(const onelock_lease *lease, const char *name, size_t name_length);
 
 /**
  * The grade of the fencing token, from the server's configuration: an `ONELOCK_GRADE_`.
@@ -1248,8 +1247,7 @@ uint64_t onelock_lease_hold_count(const onelock_lease *lease);
 uint32_t onelock_lease_kind(const onelock_lease *lease);
 
 /**
- * The name of the lock, not NUL-terminated; it belongs to the lease. Of several locks all names, with `, ` between them,
- * for messages.
+ * The name of the lock, not NUL-terminated; it belongs to the lease.
  */
 onelock_status onelock_lease_name(const onelock_lease *lease,
                                   const char **name,
@@ -1315,8 +1313,7 @@ onelock_status onelock_lease_release(const onelock_lease *lease, uint32_t *outco
  * Detaches the hold for another process: this handle holds nothing from now on; the proof is for
  * `onelock_lock_attach`. Attach within the ttl; the hold is not renewed meanwhile. The first attach gets the lock. A
  * release of this handle sends nothing and reports `ONELOCK_ALREADY_RELEASED`. Free the proof with
- * `onelock_proof_free`. Of several locks it is one proof a line, in the order in which they were given to
- * `onelock_multi_new`; attach with each to its lock.
+ * `onelock_proof_free`.
  */
 onelock_status onelock_lease_detach(const onelock_lease *lease, onelock_proof **proof, onelock_error **error);
 
@@ -1326,20 +1323,6 @@ onelock_status onelock_lease_detach(const onelock_lease *lease, onelock_proof **
  * returns. Does nothing for NULL and dead handles. In a forked child it sends nothing.
  */
 void onelock_lease_free(onelock_lease *lease);
-
-/**
- * Several locks as one, all or none: `count` locks of any kinds and clients. No I/O. It is a lock as any other (acquire,
- * try, start), but has no proof to attach with. Free it with `onelock_lock_free`; the members may be freed before.
- *
- * The lease is held while all of them are, and the first loss is the loss of the whole; callbacks belong to the lease,
- * those of the members' options do not count. Members are acquired one after the other, in an order that is the same for
- * all programs, and held while later ones are waited for: callers of overlapping sets never wait in a circle. A lock that
- * is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, and one name as two kinds.
- */
-onelock_status onelock_multi_new(const onelock_lock *const *locks,
-                                 size_t count,
-                                 onelock_lock **lock,
-                                 onelock_error **error);
 
 /**
  * A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
@@ -1412,11 +1395,26 @@ onelock_status onelock_lock_attach(const onelock_lock *lock,
                                    onelock_error **error);
 
 /**
- * Whether the lock is held, by this client or another; of several locks, whether one of them is. One round trip for each.
+ * Whether the lock is held, by this client or another. One round trip.
  */
-onelock_status onelock_lock_is_locked(const onelock_lock *lock,
-                                      bool *is_locked,
-                                      onelock_error **error);
+onelock_status onelock_lock_is_locked(const onelock_lock *lock, bool *is_locked, onelock_error **error);
+
+/**
+ * How many permits a semaphore has, how many of them are held, and how many are free. `known` is false, and all are 0, when
+ * no number is set yet. Any of the last three may be `NULL`. One round trip.
+ */
+onelock_status onelock_lock_permits(const onelock_lock *lock,
+                                    bool *known,
+                                    uint64_t *total,
+                                    uint64_t *held,
+                                    uint64_t *free,
+                                    onelock_error **error);
+
+/**
+ * Sets how many permits a semaphore has in all, 1 to 1024. Whoever holds permits keeps them. Programs that name another
+ * number get `ONELOCK_ERR_PERMITS_MISMATCH` from now on.
+ */
+onelock_status onelock_lock_set_permits(const onelock_lock *lock, uint32_t permits, onelock_error **error);
 
 /**
  * The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
@@ -1424,8 +1422,7 @@ onelock_status onelock_lock_is_locked(const onelock_lock *lock,
 uint32_t onelock_lock_kind(const onelock_lock *lock);
 
 /**
- * The name of the lock, not NUL-terminated; it belongs to the lock. Of several locks all names, with `, ` between them,
- * for messages.
+ * The name of the lock, not NUL-terminated; it belongs to the lock.
  */
 onelock_status onelock_lock_name(const onelock_lock *lock,
                                  const char **name,
@@ -1461,6 +1458,19 @@ onelock_status onelock_lock_options_set_renew_every(onelock_lock_options *option
 onelock_status onelock_lock_options_set_owner(onelock_lock_options *options,
                                               const onelock_owner *owner,
                                               onelock_error **error);
+
+/**
+ * How many permits a semaphore has in all, 1 to 1024: the same in every program. By default as many as are set. Only for
+ * `ONELOCK_KIND_SEMAPHORE`.
+ */
+onelock_status onelock_lock_options_set_permits(onelock_lock_options *options,
+                                                uint32_t permits,
+                                                onelock_error **error);
+
+/**
+ * How many permits one acquire takes, all or none; by default 1. Only for `ONELOCK_KIND_SEMAPHORE`.
+ */
+onelock_status onelock_lock_options_set_count(onelock_lock_options *options, uint32_t count, onelock_error **error);
 
 /**
  * The loss callback of every lease of the lock; see `onelock_lease_on_lost`. `NULL` removes it.

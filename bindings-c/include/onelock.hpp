@@ -34,7 +34,7 @@ using std::chrono::milliseconds;
 enum class kind : std::uint32_t {
     mutex = ONELOCK_KIND_MUTEX,
     reentrant = ONELOCK_KIND_REENTRANT,
-    multi = ONELOCK_KIND_MULTI
+    semaphore = ONELOCK_KIND_SEMAPHORE
 };
 enum class origin : std::uint32_t {
     onelock = ONELOCK_ORIGIN_ONELOCK,
@@ -121,6 +121,7 @@ public:
     ROW(ONELOCK_ERR_WRONG_KIND, wrong_kind_error, error) \
     ROW(ONELOCK_ERR_INVALID_ARGUMENT, invalid_argument_error, error) \
     ROW(ONELOCK_ERR_UNSUPPORTED, unsupported_error, error) \
+    ROW(ONELOCK_ERR_PERMITS_MISMATCH, permits_mismatch_error, error) \
     ROW(ONELOCK_ERR_CLOSED, closed_error, error) \
     ROW(ONELOCK_ERR_FORKED, forked_error, error) \
     ROW(ONELOCK_ERR_SYSTEM_LIMIT, system_limit_error, error) \
@@ -235,10 +236,6 @@ public:
     bool is_held() const noexcept { return onelock_lease_is_held(get()); }
     explicit operator bool() const noexcept { return is_held(); }
     std::uint64_t fencing_token() const noexcept { return onelock_lease_fencing_token(get()); }
-    /// Of one of the locks that a lease of several holds.
-    std::uint64_t fencing_token_of(std::string_view name) const noexcept {
-        return onelock_lease_fencing_token_of(get(), name.data(), name.size());
-    }
     grade fencing_grade() const noexcept { return grade(onelock_lease_fencing_grade(get())); }
     milliseconds remaining() const noexcept { return milliseconds(onelock_lease_remaining_ms(get())); }
     onelock::loss loss() const noexcept { return onelock::loss(onelock_lease_loss(get())); }
@@ -350,6 +347,10 @@ public:
     }
     lock_options &fencing(bool value) { return set(onelock_lock_options_set_fencing, value); }
     // end of lock
+    /// How many permits a semaphore has in all; by default as many as are set.
+    lock_options &permits(std::uint32_t value) { return set(onelock_lock_options_set_permits, value); }
+    /// How many permits one acquire takes, all or none; by default 1.
+    lock_options &count(std::uint32_t value) { return set(onelock_lock_options_set_count, value); }
     lock_options &owner(const onelock::owner &value) { return set(onelock_lock_options_set_owner, value.get()); }
 
 private:
@@ -358,6 +359,11 @@ private:
         detail::check([&](auto error) { return set(get(), value, error); });
         return *this;
     }
+};
+
+/// The permits of a semaphore at one moment.
+struct permits {
+    std::uint64_t total, held, free;
 };
 
 /// A lock by name. It holds nothing by itself.
@@ -430,25 +436,22 @@ public:
         detail::check([&](auto error) { return onelock_lock_is_locked(get(), &locked, error); });
         return locked;
     }
+    /// How many permits a semaphore has, and how many are held; nothing when no number is set yet.
+    std::optional<onelock::permits> permits() const {
+        bool known = false;
+        onelock::permits found{};
+        detail::check([&](auto error) {
+            return onelock_lock_permits(get(), &known, &found.total, &found.held, &found.free, error);
+        });
+        if (!known) return std::nullopt;
+        return found;
+    }
+    /// Sets how many permits a semaphore has in all. Whoever holds permits keeps them.
+    void set_permits(std::uint32_t total) const {
+        detail::check([&](auto error) { return onelock_lock_set_permits(get(), total, error); });
+    }
     onelock::kind kind() const noexcept { return onelock::kind(onelock_lock_kind(get())); }
 };
-
-/// These locks as one, all or none; see onelock_multi_new. It is a lock as any other, but has no proof to attach with.
-template <typename... Locks>
-lock multi_lock(const Locks &...locks) {
-    const onelock_lock *members[] = {locks.get()...};
-    onelock_lock *made = nullptr;
-    detail::check([&](auto error) { return onelock_multi_new(members, sizeof...(locks), &made, error); });
-    return lock(made);
-}
-/// The same for a number of locks that the program learns when it runs.
-inline lock multi_lock(const std::vector<lock> &locks) {
-    std::vector<const onelock_lock *> members;
-    for (const lock &member : locks) members.push_back(member.get());
-    onelock_lock *made = nullptr;
-    detail::check([&](auto error) { return onelock_multi_new(members.data(), members.size(), &made, error); });
-    return lock(made);
-}
 
 /// What stands under a name.
 class inspection : public detail::handle<onelock_inspection, onelock_inspection_free> {
@@ -620,14 +623,12 @@ public:
     onelock::lock lock(std::string_view name, const lock_options &options = {}) const {
         return make_lock(onelock::kind::mutex, name, options);
     }
-    /// The locks of these names, held all together or not at all; for other kinds and clients: onelock::multi_lock.
-    onelock::lock multi_lock(const std::vector<std::string> &names, const lock_options &options = {}) const {
-        std::vector<onelock::lock> members;
-        for (const std::string &name : names) members.push_back(lock(name, options));
-        return onelock::multi_lock(members);
-    }
     onelock::lock reentrant_lock(std::string_view name, const lock_options &options = {}) const {
         return make_lock(onelock::kind::reentrant, name, options);
+    }
+    /// At most so many holders at a time, as many as the option `permits` says.
+    onelock::lock semaphore(std::string_view name, const lock_options &options) const {
+        return make_lock(onelock::kind::semaphore, name, options);
     }
     /// Nothing when nobody holds it.
     std::optional<inspection> inspect(std::string_view name) const {

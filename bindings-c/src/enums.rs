@@ -13,9 +13,9 @@ use crate::error::Failure;
 pub const ONELOCK_KIND_MUTEX: u32 = 1;
 /// The reentrant lock: a hash that Redisson's `RLock` shares. Give it an owner to re-enter.
 pub const ONELOCK_KIND_REENTRANT: u32 = 2;
-
-/// Several locks that are held together, from `onelock_multi_new`; not a kind for `onelock_lock_new`.
-pub const ONELOCK_KIND_MULTI: u32 = 255;
+/// The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
+/// `RPermitExpirableSemaphore`. How many there are say the options of the lock.
+pub const ONELOCK_KIND_SEMAPHORE: u32 = 6;
 
 /// It was held, and the server has deleted the hold.
 pub const ONELOCK_RELEASED: u32 = 1;
@@ -60,9 +60,11 @@ const ORIGINS: [(u32, Origin, &CStr); 3] = [
     (ONELOCK_ORIGIN_REDISSON, Origin::Redisson, c"redisson"),
     (ONELOCK_ORIGIN_OTHER, Origin::Other, c"other"),
 ];
-const KINDS: [(u32, Kind, &CStr); 2] =
-    [(ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"), (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock")];
-const SEVERAL: [(u32, (), &CStr); 1] = [(ONELOCK_KIND_MULTI, (), c"multi_lock")];
+const KINDS: [(u32, Kind, &CStr); 3] = [
+    (ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"),
+    (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock"),
+    (ONELOCK_KIND_SEMAPHORE, Kind::Semaphore, c"semaphore"),
+];
 /// Sharded channels where a cluster has them (7.0 and newer), else classic ones.
 pub const ONELOCK_NOTIFY_AUTO: u32 = 0;
 /// Classic channels, which every node of a cluster forwards to all others.
@@ -170,11 +172,10 @@ pub(crate) fn ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The name of a kind of lock: `lock`, `reentrant_lock`, `multi_lock`; `NULL` for another number. Static text.
+/// The name of a kind of lock: `lock`, `reentrant_lock`, `semaphore`; `NULL` for another number. Static text.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_kind_name(kind: u32) -> *const c_char {
-    let several = name_of(&SEVERAL, kind);
-    if several.is_null() { name_of(&KINDS, kind) } else { several }
+    name_of(&KINDS, kind)
 }
 
 /// The name of an origin: `onelock`, `redisson`, `other`; `NULL` for another number. Static text.

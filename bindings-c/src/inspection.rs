@@ -51,7 +51,7 @@ pub unsafe extern "C" fn onelock_inspection_origin(inspection: *const onelock_in
     get(inspection, 0, |found| Some(origin_number(found.found.origin)))
 }
 
-/// The hold count of the holder.
+/// The hold count of the holder; of a semaphore, how many permits are held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_hold_count(inspection: *const onelock_inspection) -> u64 {
     get(inspection, 0, |found| Some(found.found.hold_count))

@@ -34,6 +34,8 @@ pub(crate) struct Settings {
     // end of fields
     renew_every: Option<Duration>,
     owner: Option<Owner>,
+    permits: Option<u32>,
+    count: Option<u32>,
     pub(crate) on_lost: Option<Callback<onelock_lost_fn>>,
     pub(crate) on_jeopardy: Option<Callback<onelock_jeopardy_fn>>,
 }
@@ -70,6 +72,12 @@ macro_rules! apply {
         }
         if let Some(owner) = &settings.owner {
             lock = lock.owner(owner);
+        }
+        if let Some(permits) = settings.permits {
+            lock = lock.total_permits(permits);
+        }
+        if let Some(count) = settings.count {
+            lock = lock.count(count);
         }
         lock
     }};
@@ -151,6 +159,27 @@ pub unsafe extern "C" fn onelock_lock_options_set_owner(
         let owner = Owner::clone(&*live::<Owner>(owner, "set owner")?);
         Ok(Box::new(move |settings| settings.owner = Some(owner.clone())))
     })
+}
+
+/// How many permits a semaphore has in all, 1 to 1024: the same in every program. By default as many as are set. Only for
+/// `ONELOCK_KIND_SEMAPHORE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_options_set_permits(
+    options: *mut onelock_lock_options,
+    permits: u32,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set permits", || Ok(Box::new(move |settings| settings.permits = Some(permits))))
+}
+
+/// How many permits one acquire takes, all or none; by default 1. Only for `ONELOCK_KIND_SEMAPHORE`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lock_options_set_count(
+    options: *mut onelock_lock_options,
+    count: u32,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    set(options, error, "set count", || Ok(Box::new(move |settings| settings.count = Some(count))))
 }
 
 /// The loss callback of every lease of the lock; see `onelock_lease_on_lost`. `NULL` removes it.

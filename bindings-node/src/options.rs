@@ -124,6 +124,9 @@ pub struct LockOptions {
     // end of lock
     pub renew_every: Option<f64>,
     pub owner: Option<String>,
+    /// How many permits a semaphore has, and how many an acquire takes.
+    pub permits: Option<u32>,
+    pub count: Option<u32>,
 }
 
 impl LockOptions {
@@ -138,6 +141,8 @@ impl LockOptions {
         let lock = set(lock, self.fencing, Lock::fencing);
         // end of setters of a lock
         let lock = set(lock, self.renew_every, |lock, ms| lock.renew_every(span(ms)));
+        let lock = set(lock, self.permits, Lock::total_permits);
+        let lock = set(lock, self.count, Lock::count);
         set(lock, self.owner, |lock, name| lock.owner(&Owner::named(name)))
     }
 }

@@ -8,7 +8,7 @@ use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
 use onelock::event_loop::is_cancelled;
-use onelock::{CredentialsRequest, Facts, Inspection, Lease, LockPage, LossReason, Release};
+use onelock::{CredentialsRequest, Facts, Inspection, Lease, LockPage, LossReason, Permits, Release};
 
 use crate::data::Failure;
 
@@ -24,6 +24,7 @@ pub(crate) enum Outcome {
     /// `null`: the lock is busy, or not held.
     Nothing,
     Done,
+    Permits(Permits),
     Flag(bool),
     Released {
         outcome: Release,

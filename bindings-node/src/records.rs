@@ -28,6 +28,7 @@ mod code {
     pub(super) const CREDENTIALS_WANTED: u32 = 11;
     pub(super) const PROVIDER_DROPPED: u32 = 12;
     pub(super) const LISTED: u32 = 13;
+    pub(super) const PERMITS: u32 = 14;
 }
 
 /// An object that JavaScript takes by the number of its call.
@@ -89,6 +90,7 @@ impl State {
             }
             Outcome::Nothing => (code::NOTHING, 0.0, 0.0),
             Outcome::Done => (code::DONE, 0.0, 0.0),
+            Outcome::Permits(found) => (code::PERMITS, found.total as f64, found.held as f64),
             Outcome::Flag(flag) => (code::FLAG, f64::from(u8::from(flag)), 0.0),
             Outcome::Released { outcome, loss } => {
                 if let Some(lease) = ended.releases {

@@ -5,7 +5,6 @@ import './polyfill'
 import { invalid, toError } from './errors'
 import type { Kind } from './lease'
 import { Lock } from './lock'
-import { MultiLock } from './multi_lock'
 import type { NativeClient, NativeInspection } from './native'
 import {
   type ClientOptions,
@@ -20,9 +19,12 @@ import {
   listValues,
   lockName,
   lockValues,
+  permitsNumber,
   printable,
+  type SemaphoreOptions,
 } from './options'
 import { bridge, pump, resultOf, warn, watchExit } from './pump'
+import { Semaphore } from './semaphore'
 
 /** Where the server is: an address, or several for independent servers. */
 export type Address = string | readonly string[]
@@ -62,7 +64,7 @@ export interface Inspection {
   origin: Origin
   /** The holder, if it is an `inspectable` client of this library. */
   owner: Holder | null
-  /** How often the holder has entered. */
+  /** How often the holder has entered; of a semaphore, how many permits are held. */
   holdCount: number
   /** Time to live of the key on the server, in ms; `null` for a foreign key without one. */
   ttlLeft: number | null
@@ -222,20 +224,19 @@ export class Client {
   }
 
   /**
-   * The locks of these names, held all together or not at all. No I/O. The options are those of each lock; for locks of
-   * other kinds, clients or options there is {@link MultiLock.of}.
+   * The semaphore of this name: at most `permits` holders at a time, 1 to 1024, in all programs together. No I/O.
    *
-   * ```ts
-   * await client.multiLock(['account:1', 'account:2']).using(async (signal, lease) => {
-   *   await transfer({ signal, fences: lease.fencingTokens })
-   * })
-   * ```
+   * The number must be the same everywhere, or acquiring fails with {@link PermitsMismatchError}; left out it is whatever is
+   * set. Every permit is a lease of its own. There is no fencing token, since several hold at once. In which order waiting
+   * programs get permits is not promised. On the server it is what Redisson's `RPermitExpirableSemaphore` has. Redlock has
+   * none.
    */
-  multiLock(names: readonly LockName[], options?: LockOptions): MultiLock {
-    if (!Array.isArray(names)) {
-      throw invalid('describe locks', "the names must be an array such as ['account:1', 'account:2']")
-    }
-    return MultiLock.of(...names.map((name: LockName) => this.lock(name, options)))
+  semaphore(name: LockName, options?: SemaphoreOptions): Semaphore {
+    const checked = lockName(name, 'describe a lock')
+    const { permits, ...rest } = options ?? {}
+    const values = lockValues(rest, printable(checked)) ?? {}
+    if (permits !== undefined) values.permits = permitsNumber(permits, 'describe a lock', printable(checked))
+    return new Semaphore(this.#client, checked, values)
   }
 
   #make(kind: Kind, given: LockName, options: LockOptions | undefined): Lock {

@@ -17,13 +17,14 @@ export const LOG_LINE = 10
 export const CREDENTIALS_WANTED = 11
 export const PROVIDER_DROPPED = 12
 export const LISTED = 13
+export const PERMITS = 14
 
 /** `wait` of an acquire. */
 export const FOR_EVER = -1
 export const ONE_TRY = -2
 
 /** The kinds of locks by their numbers, which are those of the core. */
-export const KINDS = { lock: 1, reentrant_lock: 2 } as const
+export const KINDS = { lock: 1, reentrant_lock: 2, semaphore: 6 } as const
 
 /**
  * Why a lease ended without being released.

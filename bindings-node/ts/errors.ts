@@ -22,6 +22,7 @@ export type ErrorCode =
   | 'ERR_ONELOCK_WRONG_KIND'
   | 'ERR_ONELOCK_INVALID_ARGUMENT'
   | 'ERR_ONELOCK_UNSUPPORTED'
+  | 'ERR_ONELOCK_PERMITS_MISMATCH'
   | 'ERR_ONELOCK_CLOSED'
   | 'ERR_ONELOCK_FORKED'
   | 'ERR_ONELOCK_SYSTEM_LIMIT'
@@ -182,6 +183,12 @@ export class UnsupportedError extends OnelockError {
   static override readonly [BRAND] = ['Unsupported']
 }
 
+/** A semaphore has another number of permits than was said, or none is set. */
+export class PermitsMismatchError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['PermitsMismatch']
+}
+
 /** The client was closed. */
 export class ClientClosedError extends OnelockError {
   /** @internal */
@@ -223,6 +230,7 @@ const CLASSES: Record<string, Class> = {
   WrongKind: WrongKindError,
   InvalidArgument: InvalidArgumentError,
   Unsupported: UnsupportedError,
+  PermitsMismatch: PermitsMismatchError,
   Closed: ClientClosedError,
   Forked: LeaseForkedError,
   SystemLimit: SystemLimitError,

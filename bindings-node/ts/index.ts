@@ -35,6 +35,7 @@ export {
   NoQuorumError,
   NotPermittedError,
   OnelockError,
+  PermitsMismatchError,
   ServerReadOnlyError,
   ServerRefusedError,
   ServerUnavailableError,
@@ -43,13 +44,12 @@ export {
   WrongKindError,
 } from './errors'
 export { FENCE_GUARD_SCRIPT, FenceGate } from './fence'
-export type { Kind, LeaseEvents, LeaseKind } from './lease'
+export type { Kind, LeaseEvents } from './lease'
 export { Lease } from './lease'
 export type { Body } from './lock'
 export { Lock } from './lock'
 export type { Logger, LogLevel } from './log'
 export { setLogger } from './log'
-export { MultiLock } from './multi_lock'
 export type {
   AcquireOptions,
   ClientOptions,
@@ -62,7 +62,10 @@ export type {
   LockName,
   LockOptions,
   Notify,
+  SemaphoreOptions,
 } from './options'
 export { Owner } from './options'
+export type { PermitOptions, Permits } from './semaphore'
+export { Semaphore } from './semaphore'
 export { giveBackOnSignal } from './signals'
 export { VERSION as version } from './version'

@@ -79,6 +79,12 @@ export interface LockOptions extends LeaseOptions {
   renewEvery?: number | undefined
 }
 
+/** The options of a semaphore. */
+export interface SemaphoreOptions extends Omit<LockOptions, 'owner'> {
+  /** How many permits there are in all, 1 to 1024, the same in every program. Default: as many as are set. */
+  permits?: number | undefined
+}
+
 /** User name and password of a connection. */
 export interface Credentials {
   /** The user name; left out or empty: the server's default user. */
@@ -417,6 +423,12 @@ export function milliseconds(value: unknown, what: string, tried: string, lock: 
   const wanted = ms(value)
   if (wanted !== null) throw invalid(tried, `${what} must be ${wanted}, not ${shown(value)}`, lock)
   return value as number
+}
+
+/** Checks the type of a number of permits; the core knows its limits. */
+export function permitsNumber(value: unknown, tried: string, lock: string): number {
+  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= 0xffffffff) return value
+  throw invalid(tried, `permits must be a whole number from 1 to 1024, not ${shown(value)}`, lock)
 }
 
 function isName(value: unknown): value is LockName {

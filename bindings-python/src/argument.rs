@@ -31,6 +31,15 @@ pub(crate) fn bytes(value: &Bound<'_, PyAny>, what: &str, tried: &str) -> PyResu
     Err(PyTypeError::new_err(format!("{what} must be str or bytes, not {}", type_name(value))))
 }
 
+/// A number of permits. The core says what is wrong with one that is too low or too high.
+pub(crate) fn permits(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u32> {
+    if !value.is_instance_of::<PyInt>() || value.is_instance_of::<PyBool>() {
+        return Err(PyTypeError::new_err(format!("{what} must be int, not {}", type_name(value))));
+    }
+    let number = value.extract::<i64>().unwrap_or(i64::MAX);
+    Ok(u32::try_from(number.max(0)).unwrap_or(u32::MAX))
+}
+
 /// Seconds as a number or a `datetime.timedelta`.
 pub(crate) fn duration(value: &Bound<'_, PyAny>, what: &str, tried: &str) -> PyResult<Duration> {
     let seconds = if let Ok(number) = value.cast::<PyFloat>() {

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::argument::{bytes, duration};
+use crate::argument::{bytes, duration, permits};
 use crate::credentials::Provider;
 use crate::error::refused;
 
@@ -134,6 +134,8 @@ macro_rules! configure {
                 "min_validity" => lock.min_validity(duration(&value, key, TRIED)?),
                 "fencing" => lock.fencing(truth(&value, key)?),
                 // end of lock
+                // how many a semaphore has
+                "permits" => lock.total_permits(permits(&value, key)?),
                 other => return Err(PyTypeError::new_err(format!("a lock has no option {other}"))),
             };
         }

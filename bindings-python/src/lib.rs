@@ -71,6 +71,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<report::LockEntry>()?;
     module.add_class::<report::LockPage>()?;
     module.add_class::<report::OwnerInfo>()?;
+    module.add_class::<report::Permits>()?;
     module.add_class::<report::Stats>()?;
     module.add_class::<report::Histogram>()?;
     module.add_function(wrap_pyfunction!(argument::seconds, module)?)?;

@@ -6,13 +6,14 @@ use std::time::Duration;
 use onelock::{ErrorKind, blocking};
 use pyo3::prelude::*;
 
-use crate::argument::optional_duration;
+use crate::argument::{optional_duration, permits};
 use crate::cancel::{Cancel, CancelOrSignals};
 use crate::error::raise;
 use crate::lease;
 use crate::owner::Owner;
 use crate::pump::{Pump, Started};
 use crate::queue::Finish;
+use crate::report::Permits;
 use crate::waiting::interruptible;
 
 /// The two kinds of lock: for threads, and for event loops.
@@ -84,6 +85,14 @@ pub(crate) fn granted(result: Result<onelock::Lease, onelock::Error>, name: Py<P
     })
 }
 
+fn counted(result: Result<Option<onelock::Permits>, onelock::Error>) -> Finish {
+    Box::new(move |py| match result {
+        Ok(None) => Ok(py.None()),
+        Ok(Some(found)) => Ok(Py::new(py, Permits::from(found))?.into_any()),
+        Err(error) => Err(raise(py, &error)),
+    })
+}
+
 async fn acquired(lock: onelock::Lock, wait: Option<Duration>, name: Py<PyAny>) -> Finish {
     let result = match wait {
         None => lock.acquire().await,
@@ -123,6 +132,16 @@ impl Lock {
             (Api::Async(lock), Some(owner)) => lock.clone().owner(&owner.get().owner).validate(),
         };
         checked.map_err(|error| raise(py, &error))
+    }
+
+    /// The same semaphore for acquires of so many permits.
+    fn taking(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<Lock> {
+        let count = permits(count, "permits")?;
+        let api = match &self.api {
+            Api::Blocking(lock) => Api::Blocking(lock.clone().count(count)),
+            Api::Async(lock) => Api::Async(lock.clone().count(count)),
+        };
+        Ok(Lock { api, name: self.name.clone_ref(py) })
     }
 
     // ---- threads ---------------------------------------------------------------------------------------------------
@@ -167,6 +186,15 @@ impl Lock {
         self.call(py, None, blocking::Lock::is_locked)
     }
 
+    fn permits(&self, py: Python<'_>) -> PyResult<Option<Permits>> {
+        Ok(self.call(py, None, blocking::Lock::permits)?.map(Permits::from))
+    }
+
+    fn set_permits(&self, py: Python<'_>, total: &Bound<'_, PyAny>) -> PyResult<Permits> {
+        let total = permits(total, "permits")?;
+        Ok(self.call(py, None, |lock| lock.set_permits(total))?.into())
+    }
+
     // ---- event loops -----------------------------------------------------------------------------------------------
 
     fn start_acquire(
@@ -207,6 +235,21 @@ impl Lock {
     ) -> PyResult<Started> {
         let (lock, name) = (self.shared(owner)?, self.name.clone_ref(pump.py()));
         Pump::start(pump, future, async move { granted(lock.attach(&proof).await, name) })
+    }
+
+    fn start_permits(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
+        let lock = self.shared(None)?;
+        Pump::start(pump, future, async move { counted(lock.permits().await) })
+    }
+
+    fn start_set_permits(
+        &self,
+        pump: &Bound<'_, Pump>,
+        future: Py<PyAny>,
+        total: &Bound<'_, PyAny>,
+    ) -> PyResult<Started> {
+        let (lock, total) = (self.shared(None)?, permits(total, "permits")?);
+        Pump::start(pump, future, async move { counted(lock.set_permits(total).await.map(Some)) })
     }
 
     fn start_is_locked(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {

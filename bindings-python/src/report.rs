@@ -56,13 +56,13 @@ impl OwnerInfo {
 #[pyclass(frozen, eq, get_all, module = "onelock")]
 #[derive(PartialEq)]
 pub(crate) struct Inspection {
-    /// The kind of lock: `lock` or `reentrant_lock`.
+    /// The kind of lock: `lock`, `reentrant_lock` or `semaphore`.
     kind: &'static str,
     /// Which client's it is, as far as can be told: `onelock`, `redisson` or `other`.
     origin: &'static str,
     /// The holder, if it is an `inspectable` client of this library; else `None`.
     owner: Option<OwnerInfo>,
-    /// The hold count of the holder.
+    /// The hold count of the holder; of a semaphore, how many permits are held.
     hold_count: u64,
     /// Time to live of the key on the server, in seconds; `None` for a foreign key without one.
     ttl_left: Option<f64>,
@@ -102,6 +102,31 @@ impl Inspection {
             shown(self.ttl_left.into_pyobject(py)?.as_any())?,
             shown(self.fencing_token.into_pyobject(py)?.as_any())?,
         ))
+    }
+}
+
+/// The permits of a semaphore at one moment.
+#[pyclass(frozen, eq, get_all, module = "onelock")]
+#[derive(PartialEq)]
+pub(crate) struct Permits {
+    /// How many there are in all.
+    total: u64,
+    /// How many are held.
+    held: u64,
+    /// How many are free.
+    free: u64,
+}
+
+impl From<onelock::Permits> for Permits {
+    fn from(found: onelock::Permits) -> Permits {
+        Permits { total: found.total, held: found.held, free: found.free }
+    }
+}
+
+#[pymethods]
+impl Permits {
+    fn __repr__(&self) -> String {
+        format!("Permits(total={}, held={}, free={})", self.total, self.held, self.free)
     }
 }
 

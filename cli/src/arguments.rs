@@ -27,6 +27,7 @@ pub(crate) struct Arguments {
 pub(crate) enum Subcommand {
     Run(Run),
     List(List),
+    Top(Top),
     Inspect(Inspect),
     Wait(WaitFree),
     Release(Release),
@@ -173,6 +174,26 @@ Examples:
   onelock list
   onelock list 'deploy:*' --watch
   onelock list --json | jq -r 'select(.waiting > 0) | .name'";
+
+/// Show the locks of a server on the whole screen, and what changes
+///
+/// The lock that most wait for comes first, then the one that is held for longest. Keys: q, Escape or Ctrl-C end it, the space
+/// bar asks the server at once. With NO_COLOR in the environment there are no colours.
+#[derive(Debug, Parser)]
+#[command(after_help = "Examples:\n  onelock top\n  onelock top 'deploy:*' --every 500ms")]
+pub(crate) struct Top {
+    /// Which names: `*`, `?`, `[abc]` and `\` before what stands for itself
+    #[arg(value_name = "PATTERN", default_value = "*")]
+    pub(crate) pattern: OsString,
+    /// How often the server is asked
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
+    pub(crate) every: Duration,
+    /// Also strings of clients that are neither onelock nor Redisson, which may be cached values
+    #[arg(long)]
+    pub(crate) others: bool,
+    #[command(flatten)]
+    pub(crate) server: Server,
+}
 
 /// Show who holds a lock
 #[derive(Debug, Parser)]

@@ -11,6 +11,7 @@
 //! | `bench` | how fast locks are on a server |
 //! | `doctor` | looking at the servers step by step |
 //! | `export` | metrics of locks for Prometheus |
+//! | `top/` | the locks of a server on the whole screen |
 //! | `show` | locks for people and for programs |
 //! | `generate` | completion and man pages |
 //!
@@ -30,6 +31,7 @@ mod server;
 mod show;
 mod span;
 mod status;
+mod top;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let result = match arguments.command {
         Subcommand::Run(options) => run::run(&options),
         Subcommand::List(options) => list::list(&options),
+        Subcommand::Top(options) => top::top(&options),
         Subcommand::Inspect(options) => inspect::inspect(&options),
         Subcommand::Wait(options) => free::wait(&options),
         Subcommand::Release(options) => release::release(&options),

@@ -1,104 +1,15 @@
 //! `onelock run` on a terminal: the command reads from it, and its keys reach the command.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
-#![allow(unsafe_code, reason = "a process on a terminal of its own is made with `pre_exec`")]
 
 mod common;
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex};
-
-use common::{Place, SOON, signal};
-use onelock_tests::wait::wait_until;
+use common::screen::Screen;
+use common::{Place, signal};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 const CTRL_C: &[u8] = b"\x03";
 const CTRL_Z: &[u8] = b"\x1a";
-
-/// Both ends of a new terminal.
-fn pair() -> (OwnedFd, OwnedFd) {
-    let (mut master, mut slave) = (-1, -1);
-    let (name, termios, size) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: two places for descriptors, which are ours from then on; the other arguments may be left out.
-    unsafe {
-        assert_eq!(libc::openpty(&raw mut master, &raw mut slave, name, termios, size), 0);
-        // what is started meanwhile by another test must not hold it open
-        for end in [master, slave] {
-            libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC);
-        }
-        (OwnedFd::from_raw_fd(master), OwnedFd::from_raw_fd(slave))
-    }
-}
-
-/// A terminal, and the command that runs on it as the leader of its session.
-struct Screen {
-    keys: File,
-    shown: Arc<Mutex<String>>,
-    child: Child,
-}
-
-impl Screen {
-    fn start(place: &Place, arguments: &[&str], output_too: bool) -> Screen {
-        let (master, slave) = pair();
-        let end = || Stdio::from(slave.as_fd().try_clone_to_owned().unwrap());
-        let mut command = place.onelock(arguments);
-        command.stdin(end()).stderr(end());
-        if output_too {
-            command.stdout(end());
-        } else {
-            command.stdout(File::create(place.file("out")).unwrap());
-        }
-        // SAFETY: two system calls, and no more.
-        unsafe {
-            command.pre_exec(|| {
-                if libc::setsid() < 0 || libc::ioctl(libc::STDIN_FILENO, libc::TIOCSCTTY, 0) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
-        let child = command.spawn().unwrap();
-        drop((command, slave));
-        let keys = File::from(master);
-        let shown = Arc::new(Mutex::new(String::new()));
-        let (mut screen, to) = (keys.try_clone().unwrap(), shown.clone());
-        std::thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            // at the end of the session reading fails
-            while let Ok(count @ 1..) = screen.read(&mut buffer) {
-                to.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
-            }
-        });
-        Screen { keys, shown, child }
-    }
-
-    fn press(&mut self, keys: &[u8]) {
-        self.keys.write_all(keys).unwrap();
-    }
-
-    fn shown(&self) -> String {
-        self.shown.lock().unwrap().clone()
-    }
-
-    fn wait_shown(&self, text: &str) {
-        wait_until(SOON, &format!("{text:?} is shown"), || self.shown().contains(text));
-    }
-
-    fn code(mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 #[test]
 fn the_command_reads_from_the_terminal() {

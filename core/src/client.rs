@@ -346,6 +346,31 @@ impl Client {
         self.lock_of(Kind::Reentrant, name)
     }
 
+    /// The semaphore of this name: at most `permits` holders at a time, in all programs together. `None`: whatever number is
+    /// set; else it must be the same everywhere, or acquiring is `PermitsMismatch`. No I/O.
+    ///
+    /// Every permit is a lease with an end of its own, so those of a program that died come back after their ttl. There is
+    /// no fencing token: several hold at once. In which order waiting programs get permits is not promised; within one
+    /// client it is first come, first served.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let downloads = client.semaphore("downloads", 2);
+    /// let (one, two) = (downloads.acquire().await?, downloads.acquire().await?);
+    /// assert!(downloads.try_acquire().await?.is_none());
+    /// one.release().await?;
+    /// assert!(downloads.try_acquire().await?.is_some());
+    /// # two.release().await?; Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: impl Into<Option<u32>>) -> Lock {
+        let semaphore = self.lock_of(Kind::Semaphore, name);
+        match permits.into() {
+            Some(total) => semaphore.total_permits(total),
+            None => semaphore,
+        }
+    }
+
     /// The lock of this kind and name, for programs that learn the kind when they run. No I/O.
     ///
     /// ```

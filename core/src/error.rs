@@ -35,8 +35,11 @@ pub enum ErrorKind {
     WrongKind,
     /// An argument was refused before any I/O.
     InvalidArgument,
+
     /// The store cannot do what was asked.
     Unsupported,
+    /// A semaphore has another number of permits than was said, or none is set.
+    PermitsMismatch,
     /// The client was closed.
     Closed,
     /// The lease belongs to the parent process.
@@ -61,7 +64,7 @@ const fn row(number: u32, name: &'static str, not_acquired: bool, retryable: boo
 
 impl ErrorKind {
     /// Every kind, in the order of the table.
-    pub const ALL: [ErrorKind; 18] = [
+    pub const ALL: [ErrorKind; 19] = [
         ErrorKind::Busy,
         ErrorKind::Timeout,
         ErrorKind::Cancelled,
@@ -76,6 +79,7 @@ impl ErrorKind {
         ErrorKind::WrongKind,
         ErrorKind::InvalidArgument,
         ErrorKind::Unsupported,
+        ErrorKind::PermitsMismatch,
         ErrorKind::Closed,
         ErrorKind::Forked,
         ErrorKind::SystemLimit,
@@ -140,6 +144,13 @@ impl ErrorKind {
             ErrorKind::Unsupported => {
                 row(32, "Unsupported", false, false, "choose a store or an option that can do it")
             }
+            ErrorKind::PermitsMismatch => row(
+                34,
+                "PermitsMismatch",
+                false,
+                false,
+                "give all clients the same number of permits, or set it with set_permits",
+            ),
             ErrorKind::Closed => row(40, "Closed", false, false, "the client was closed; make a new one"),
             ErrorKind::Forked => row(
                 41,

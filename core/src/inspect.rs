@@ -23,13 +23,25 @@ pub struct Inspection {
     pub origin: Origin,
     /// Who holds it, when the holder is an `inspectable` client of this library.
     pub owner: Option<OwnerInfo>,
-    /// How often the holder has entered; 1 for a lock that is not reentrant. 0: it was released, and stands for the rest of
+    /// How often the holder has entered; 1 for a lock that is not reentrant; of a semaphore how many permits are held. 0: it was released, and stands for the rest of
     /// its `min_hold`.
     pub hold_count: u64,
-    /// What is left of the holder's time to live on the server; `None` for a foreign key without one.
+    /// What is left of the holder's time to live on the server, of a semaphore of the permit that ends first; `None` for a foreign key without one.
     pub ttl_left: Option<Duration>,
     /// The fencing token of the present hold; `None` for a holder without one, such as a foreign client.
     pub fencing_token: Option<u64>,
+}
+
+/// The permits of a semaphore at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Permits {
+    /// How many there are in all.
+    pub total: u64,
+    /// How many are held. More than there are, for a while, after their number was made smaller.
+    pub held: u64,
+    /// How many are free.
+    pub free: u64,
 }
 
 impl Client {
@@ -121,6 +133,8 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
     let origin = match kind.row().token {
         TokenForm::Value => Origin::of_value(&holder),
         TokenForm::Owner => Origin::of_field(&holder, fence.is_some() || info.is_some()),
+        // recognised by a mark of ours
+        TokenForm::Permits => Origin::Onelock,
     };
     let released = RELEASED_VALUE.as_bytes();
     if holder == released || info.as_deref() == Some(released) {
@@ -149,6 +163,59 @@ fn failure(answer: &Answer) -> Failure {
 }
 
 /// What a look found.
+/// Whether what was seen is a semaphore, so that its permits have to be looked at, too.
+pub(crate) fn is_semaphore(answer: &Answer) -> bool {
+    let Outcome::Applied(Reply::Inspected(Some(found))) = &answer.outcome else { return false };
+    found.kind == Ok(Kind::Semaphore)
+}
+
+/// The same answer with the permits counted, if it was a semaphore that was seen: one request more. Of whom nobody holds a
+/// permit is not locked.
+pub(crate) async fn with_permits(engine: &Engine, key: Key, answer: Answer, until: Time) -> Answer {
+    if !is_semaphore(&answer) {
+        return answer;
+    }
+    let counted = engine.store.call(Op::InspectPermits { key }, until).await;
+    let outcome = match (answer.outcome, &counted.outcome) {
+        (Outcome::Applied(Reply::Inspected(Some(found))), Outcome::Applied(Reply::Permits(Some(count))))
+            if count.held > 0 =>
+        {
+            let found = InspectedKey { count: count.held, ttl_left_ms: count.ttl_left_ms, ..found };
+            Outcome::Applied(Reply::Inspected(Some(found)))
+        }
+        // none is held, or another lock stands there by now
+        (_, Outcome::Applied(_)) => Outcome::Applied(Reply::Inspected(None)),
+        (_, other) => other.clone(),
+    };
+    Answer { outcome, ..counted }
+}
+
+/// The permits of a semaphore.
+pub(crate) fn permits_of(engine: &Engine, tried: &str, name: &[u8], answer: &Answer) -> Result<Option<Permits>, Error> {
+    match &answer.outcome {
+        Outcome::Applied(Reply::Permits(count)) => Ok(count.map(|count| Permits {
+            total: count.total,
+            held: count.held,
+            free: count.total.saturating_sub(count.held),
+        })),
+        Outcome::Applied(Reply::WrongKind { found }) => {
+            Err(Error::new(ErrorKind::WrongKind, tried, format!("a {found} stands under this name")).on(name))
+        }
+        _ => Err(failed(engine, tried, name, &failure(answer))),
+    }
+}
+
+/// Asks about permits, or sets how many there are, and once more if no reply came.
+pub(crate) async fn permits(engine: &Arc<Engine>, tried: &str, name: &[u8], op: Op) -> Result<Option<Permits>, Error> {
+    let until = limit(engine) + engine.options.request_timeout;
+    let mut answer = engine.store.call(op.clone(), until).await;
+    if matches!(answer.outcome, Outcome::Indeterminate(_)) {
+        answer = engine.store.call(op, until).await;
+    }
+    engine.observe_clock(&answer);
+    permits_of(engine, tried, name, &answer)
+}
+
 pub(crate) fn looked(engine: &Engine, name: &[u8], answer: Answer) -> Result<Option<Inspection>, Error> {
     match answer.outcome {
         Outcome::Applied(Reply::Inspected(found)) => found.map(|standing| inspection(standing, name)).transpose(),
@@ -176,13 +243,18 @@ pub(crate) fn forced(engine: &Engine, name: &[u8], answer: &Answer) -> Result<bo
 }
 
 pub(crate) async fn inspect(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<Option<Inspection>, Error> {
-    let answer = engine.store.call(Op::Inspect { key }, limit(engine)).await;
+    let answer = engine.store.call(Op::Inspect { key: key.clone() }, limit(engine)).await;
     engine.observe_clock(&answer);
-    looked(engine, name, answer)
+    looked(engine, name, with_permits(engine, key, answer, limit(engine)).await)
 }
 
 pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &LockSpec) -> Result<bool, Error> {
     engine.check_open("is_locked").map_err(|error| error.on(&what.name))?;
+    if what.kind == Kind::Semaphore {
+        let op = Op::InspectPermits { key: what.key.clone() };
+        let found = permits(engine, "is_locked", &what.name, op).await?;
+        return Ok(found.is_some_and(|found| found.free < u64::from(what.count)));
+    }
     same_kind(inspect(engine, &what.name, what.key.clone()).await?, what)
 }
 
@@ -199,6 +271,18 @@ pub(crate) fn same_kind(found: Option<Inspection>, what: &LockSpec) -> Result<bo
 
 pub(crate) async fn force_release(engine: &Arc<Engine>, name: &[u8], key: Key, foreign: bool) -> Result<bool, Error> {
     let until = limit(engine) + engine.options.request_timeout;
+    if engine.store.capabilities().kinds.contains(&Kind::Semaphore) {
+        // its own script is for semaphores alone; what cannot be looked at is none, or is told below
+        let seen = engine.store.call(Op::Inspect { key: key.clone() }, until).await;
+        if is_semaphore(&seen) {
+            let op = Op::ForceReleasePermits { key };
+            let mut answer = engine.store.call(op.clone(), until).await;
+            if matches!(answer.outcome, Outcome::Indeterminate(_)) {
+                answer = engine.store.call(op, until).await;
+            }
+            return forced(engine, name, &answer);
+        }
+    }
     let mut answer = engine.store.call(Op::ForceRelease { key: key.clone(), foreign }, until).await;
     if matches!(answer.outcome, Outcome::Indeterminate(_)) {
         // deleting twice is as good as once; only "was there something" may be off after a lost reply

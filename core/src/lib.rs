@@ -87,6 +87,7 @@ mod multi_handle;
 mod multi_lock;
 #[cfg(feature = "client")]
 pub mod runtime;
+mod semaphore;
 #[cfg(feature = "client")]
 pub mod store;
 #[cfg(feature = "client")]
@@ -105,7 +106,7 @@ pub use client::Client;
 #[cfg(feature = "client")]
 pub use driver::metrics::{Histogram, Stats};
 #[cfg(feature = "client")]
-pub use inspect::Inspection;
+pub use inspect::{Inspection, Permits};
 #[cfg(feature = "client")]
 pub use lease::Lease;
 #[cfg(feature = "client")]

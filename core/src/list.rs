@@ -243,6 +243,7 @@ async fn look_into(
 
 async fn look(engine: Arc<Engine>, key: Key, until: Time) -> Result<Option<(Key, Kind, InspectedKey)>, Error> {
     let answer = engine.store.call(Op::Inspect { key: key.clone() }, until).await;
+    let answer = inspect::with_permits(&engine, key.clone(), answer, until).await;
     match answer.outcome {
         Outcome::Applied(Reply::Inspected(found)) => Ok(found.and_then(|standing| {
             let kind = kind_of_lock(&standing)?;
@@ -261,7 +262,7 @@ async fn look(engine: Arc<Engine>, key: Key, until: Time) -> Result<Option<(Key,
 fn kind_of_lock(standing: &InspectedKey) -> Option<Kind> {
     let kind = *standing.kind.as_ref().ok()?;
     let foreign = standing.ttl_left_ms.is_some() && (1..=FOREIGN_VALUE_MAX).contains(&standing.holder.len());
-    (kind == Kind::Reentrant || is_ours(&standing.holder) || foreign).then_some(kind)
+    (kind != Kind::Mutex || is_ours(&standing.holder) || foreign).then_some(kind)
 }
 
 /// Whether it is this key that could not be looked into: another one's, that the user may not read; one that is no name in a

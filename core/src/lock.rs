@@ -88,6 +88,20 @@ macro_rules! lock_setters {
             self
         }
 
+        /// How many permits a semaphore has in all, 1 to 1024: the same in every program that uses it. Default: as many as
+        /// are set. Only for [`Kind::Semaphore`]; else acquiring is `InvalidArgument`.
+        pub fn total_permits(mut self, total: u32) -> Self {
+            self.what.permits = Some(total);
+            self
+        }
+
+        /// How many permits one acquire takes, all or none. Default: 1. Only for [`Kind::Semaphore`]; else acquiring is
+        /// `InvalidArgument`.
+        pub fn count(mut self, count: u32) -> Self {
+            self.what.count = count;
+            self
+        }
+
         /// What to do when a renewal round was missed while the lease is still valid: called on the thread kept for
         /// callbacks. An early sign that the lease may be lost.
         pub fn on_jeopardy(mut self, callback: impl Fn() + Send + Sync + 'static) -> Self {
@@ -149,6 +163,10 @@ pub struct Lock {
 impl Lock {
     pub(crate) fn new(client: Client, kind: Kind, name: &[u8]) -> Lock {
         let what = LockSpec::new(client.options(), client.capabilities(), kind, name);
+        Lock { client, what }
+    }
+
+    pub(crate) fn described(client: Client, what: LockSpec) -> Lock {
         Lock { client, what }
     }
 

@@ -204,6 +204,10 @@ proptest! {
                 }
                 Op::SetCount { .. } | Op::Retain { .. } | Op::Attach { .. } => assert!(before.keys().eq(after.keys())),
                 Op::Renew { .. } | Op::Inspect { .. } => assert_eq!(before, after),
+                Op::AcquirePermits { .. }
+                | Op::InspectPermits { .. }
+                | Op::SetPermits { .. }
+                | Op::ForceReleasePermits { .. } => unreachable!("no step of these"),
             }
         });
     }

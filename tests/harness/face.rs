@@ -116,11 +116,20 @@ impl Client {
         }
     }
 
+    /// The semaphore of this name, with two permits.
+    fn semaphore(&self, name: impl AsRef<[u8]>) -> Lock {
+        match self {
+            Client::Async(client) => Lock::Async(client.semaphore(name, 2)),
+            Client::Blocking(client) => Lock::Blocking(client.semaphore(name, 2)),
+        }
+    }
+
     /// The lock of this name and kind.
     pub fn lock_of(&self, kind: Kind, name: impl AsRef<[u8]>) -> Lock {
         match kind {
             Kind::Mutex => self.lock(name),
             Kind::Reentrant => self.reentrant_lock(name),
+            Kind::Semaphore => self.semaphore(name),
             other => panic!("there is no lock of kind {other:?} here"),
         }
     }

@@ -35,8 +35,15 @@ pub struct Scenario {
     /// Whether it says something that holds on one server only, not behind Sentinels or in a cluster.
     #[serde(default)]
     pub one_server: bool,
+    /// Whether it runs on several independent servers, too.
+    #[serde(default = "yes")]
+    pub redlock: bool,
     /// What happens, in order.
     pub steps: Vec<Step>,
+}
+
+const fn yes() -> bool {
+    true
 }
 
 impl Scenario {

@@ -45,7 +45,7 @@ fn cases() -> Vec<Case> {
         for (place, place_name) in
             [(Place::BehindSentinels, "sentinel"), (Place::InCluster, "cluster"), (Place::OnSeveral, "redlock")]
         {
-            if scenario.one_server {
+            if scenario.one_server || matches!(place, Place::OnSeveral) && !scenario.redlock {
                 continue;
             }
             let kind = kinds[turn % kinds.len()].clone();

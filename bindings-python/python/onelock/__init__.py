@@ -26,6 +26,7 @@ from onelock._onelock import (
     LockPage,
     Owner,
     OwnerInfo,
+    Permits,
     Stats,
     __version__,
 )
@@ -46,6 +47,7 @@ from onelock.errors import (
     NotAcquired,
     NotPermitted,
     OnelockError,
+    PermitsMismatch,
     ServerReadOnly,
     ServerRefused,
     ServerUnavailable,
@@ -57,6 +59,7 @@ from onelock.lease import Lease
 from onelock.lock import Lock
 from onelock.multi_lock import MultiLock
 from onelock.outcomes import Grade, LossReason, Release
+from onelock.semaphore import Semaphore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
     from onelock.alease import AsyncLease
     from onelock.alock import AsyncLock
     from onelock.amulti_lock import AsyncMultiLock
+    from onelock.asemaphore import AsyncSemaphore
 
 __all__ = [
     "FENCE_GUARD_SCRIPT",
@@ -72,6 +76,7 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncMultiLock",
+    "AsyncSemaphore",
     "AuthenticationFailed",
     "Cancel",
     "Client",
@@ -101,7 +106,10 @@ __all__ = [
     "OnelockError",
     "Owner",
     "OwnerInfo",
+    "Permits",
+    "PermitsMismatch",
     "Release",
+    "Semaphore",
     "ServerReadOnly",
     "ServerRefused",
     "ServerUnavailable",
@@ -120,6 +128,7 @@ _LAZY = {
     "AsyncLease": "alease",
     "AsyncLock": "alock",
     "AsyncMultiLock": "amulti_lock",
+    "AsyncSemaphore": "asemaphore",
     "give_back_on_signal": "_signals",
 }
 

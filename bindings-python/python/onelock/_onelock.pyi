@@ -29,6 +29,7 @@ __all__ = [
     "MultiLock",
     "Owner",
     "OwnerInfo",
+    "Permits",
     "Pump",
     "Reader",
     "Stats",
@@ -90,13 +91,18 @@ class Lock:
     def acquire_unless(self, timeout: Seconds | None, owner: Owner | None, cancel: Cancel) -> BlockingLease: ...
     def try_acquire(self, owner: Owner | None) -> BlockingLease | None: ...
     def attach(self, proof: str, owner: Owner | None) -> BlockingLease: ...
+    def taking(self, count: int) -> Lock: ...
     def is_locked(self) -> bool: ...
+    def permits(self) -> Permits | None: ...
+    def set_permits(self, total: int) -> Permits: ...
     def start_acquire(
         self, pump: Pump, future: Future[Any], timeout: Seconds | None, owner: Owner | None
     ) -> _Started: ...
     def start_try_acquire(self, pump: Pump, future: Future[Any], owner: Owner | None) -> _Started: ...
     def start_attach(self, pump: Pump, future: Future[Any], proof: str, owner: Owner | None) -> _Started: ...
     def start_is_locked(self, pump: Pump, future: Future[Any]) -> _Started: ...
+    def start_permits(self, pump: Pump, future: Future[Any]) -> _Started: ...
+    def start_set_permits(self, pump: Pump, future: Future[Any], total: int) -> _Started: ...
 
 @final
 class MultiLock:
@@ -132,7 +138,7 @@ class Lease:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock` or `reentrant_lock`; `multi_lock` for several that are held together."""
+        """The kind of lock: `lock`, `reentrant_lock` or `semaphore`; `multi_lock` for several that are held together."""
 
     @property
     def fencing_token(self) -> int | None:
@@ -172,8 +178,7 @@ class Lease:
         Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the lock,
         and every later one `LockLost`: keep the text secret. A release of this lease sends nothing and returns
         `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when the lease is not held, `InvalidArgument` when it was
-        entered more than once. Of several locks it is one proof a line, in the order of `names`; attach with each to its
-        lock.
+        entered more than once, `Unsupported` for a lease of several locks.
         """
 
     @property
@@ -312,7 +317,7 @@ class Inspection:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock` or `reentrant_lock`."""
+        """The kind of lock: `lock`, `reentrant_lock` or `semaphore`."""
 
     @property
     def origin(self) -> str:
@@ -324,7 +329,7 @@ class Inspection:
 
     @property
     def hold_count(self) -> int:
-        """The hold count of the holder."""
+        """The hold count of the holder; of a semaphore, how many permits are held."""
 
     @property
     def ttl_left(self) -> float | None:
@@ -333,6 +338,25 @@ class Inspection:
     @property
     def fencing_token(self) -> int | None:
         """The fencing token of the present hold; `None` for a holder without one."""
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Permits:
+    """The permits of a semaphore at one moment, from `Semaphore.permits`."""
+
+    @property
+    def total(self) -> int:
+        """How many there are in all."""
+
+    @property
+    def held(self) -> int:
+        """How many are held. More than there are, for a while, after their number was made smaller."""
+
+    @property
+    def free(self) -> int:
+        """How many are free."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...

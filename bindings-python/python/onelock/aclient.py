@@ -9,6 +9,7 @@ from onelock._acredentials import AsyncProvider
 from onelock._credentials import COROUTINE, function_flags
 from onelock.alock import AsyncLock
 from onelock.amulti_lock import AsyncMultiLock
+from onelock.asemaphore import AsyncSemaphore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -115,6 +116,26 @@ class AsyncClient:
         return AsyncMultiLock(
             *locks, timeout=timeout, on_lost=on_lost, on_jeopardy=on_jeopardy, cancel_on_loss=cancel_on_loss
         )
+
+    def semaphore(
+        self,
+        name: Name,
+        permits: int | None = None,
+        *,
+        timeout: Seconds | None = None,
+        on_lost: AsyncOnLost | None = None,
+        on_jeopardy: AsyncOnJeopardy | None = None,
+        cancel_on_loss: bool = True,
+        **options: Unpack[LockOptions],
+    ) -> AsyncSemaphore:
+        """The semaphore of this name: at most `permits` holders at a time, in all programs together. No I/O.
+
+        See `Client.semaphore`; `cancel_on_loss` as in `lock`.
+        """
+        _logging.refresh()
+        self._here()
+        native = self._native.lock(True, "semaphore", name, permits=permits, **options)
+        return AsyncSemaphore(native, timeout, None, on_lost, on_jeopardy, cancel_on_loss)
 
     def locked(
         self,

@@ -76,7 +76,7 @@ class AsyncLock:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock` or `reentrant_lock`."""
+        """The kind of lock: `lock`, `reentrant_lock` or `semaphore`."""
         return self._native.kind
 
     async def acquire(self, timeout: Seconds | Default | None = DEFAULT) -> AsyncLease:
@@ -157,4 +157,4 @@ class AsyncLock:
         await scope.lease._leave(scope, error)
 
     def __repr__(self) -> str:
-        return f"<AsyncLock {self.name!r}>" if self.kind == "lock" else f"<AsyncLock {self.name!r}, reentrant>"
+        return f"<{type(self).__name__} {self.name!r}{', reentrant' if self.kind == 'reentrant_lock' else ''}>"

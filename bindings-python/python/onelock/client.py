@@ -8,6 +8,7 @@ from onelock import _clients, _logging
 from onelock._credentials import COROUTINE, Provider, function_flags
 from onelock.lock import Lock
 from onelock.multi_lock import MultiLock
+from onelock.semaphore import Semaphore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -185,6 +186,27 @@ class Client:
         """
         locks = [self.lock(name, **options) for name in names]
         return MultiLock(*locks, timeout=timeout, on_lost=on_lost, on_jeopardy=on_jeopardy)
+
+    def semaphore(
+        self,
+        name: Name,
+        permits: int | None = None,
+        *,
+        timeout: Seconds | None = None,
+        on_lost: OnLost | None = None,
+        on_jeopardy: OnJeopardy | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Semaphore:
+        """The semaphore of this name: at most `permits` holders at a time, 1 to 1024, in all programs together. No I/O.
+
+        The number must be the same everywhere, or acquiring raises `PermitsMismatch`; `None` stands for whatever is set.
+        Every permit is a lease of its own. There is no fencing token, since several hold at once. In which order waiting
+        programs get permits is not promised. On the server it is what Redisson's `RPermitExpirableSemaphore` has. Redlock
+        has none. Otherwise as `lock`.
+        """
+        _logging.refresh()
+        native = self._native.lock(False, "semaphore", name, permits=permits, **options)
+        return Semaphore(native, timeout, None, on_lost, on_jeopardy)
 
     def locked(
         self,

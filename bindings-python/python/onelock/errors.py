@@ -151,6 +151,12 @@ class Unsupported(OnelockError, NotImplementedError):
     kind, number = "Unsupported", 32
 
 
+class PermitsMismatch(OnelockError, ValueError):
+    """A semaphore has another number of permits than was said, or none is set."""
+
+    kind, number = "PermitsMismatch", 34
+
+
 class ClientClosed(OnelockError, RuntimeError):
     """The client was closed."""
 
@@ -192,6 +198,7 @@ _CLASSES: dict[str, type[OnelockError]] = {
         WrongKind,
         InvalidArgument,
         Unsupported,
+        PermitsMismatch,
         ClientClosed,
         LeaseForked,
         SystemLimit,

@@ -69,7 +69,7 @@ class Lock:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock` or `reentrant_lock`."""
+        """The kind of lock: `lock`, `reentrant_lock` or `semaphore`."""
         return self._native.kind
 
     def acquire(self, timeout: Seconds | Default | None = DEFAULT, *, cancel: Cancel | None = None) -> Lease:
@@ -161,7 +161,7 @@ class Lock:
         entry.lease._leave(error)
 
     def __repr__(self) -> str:
-        return f"<Lock {self.name!r}>" if self.kind == "lock" else f"<Lock {self.name!r}, reentrant>"
+        return f"<{type(self).__name__} {self.name!r}{', reentrant' if self.kind == 'reentrant_lock' else ''}>"
 
 
 def left_elsewhere(name: Name) -> LockNotHeld:

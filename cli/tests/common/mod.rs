@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 #![allow(clippy::unwrap_used, clippy::new_without_default, clippy::must_use_candidate, missing_docs, reason = "tests")]
 
+pub mod screen;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -37,7 +37,7 @@ use crate::multi_handle::AnyHandle;
 pub struct Lock {
     client: Client,
     what: LockSpec,
-    interrupt: Interrupter,
+    pub(super) interrupt: Interrupter,
 }
 
 impl Lock {
@@ -168,6 +168,10 @@ impl Lock {
     /// As [`crate::Lock::is_locked`]; `Unsupported` inside an async runtime.
     pub fn is_locked(&self) -> Result<bool, Error> {
         self.what.check("is_locked")?;
+        if self.what.kind == Kind::Semaphore {
+            let lock = self.to_async();
+            return self.waited("is_locked", async move { lock.is_locked().await });
+        }
         inspect::same_kind(self.client.inspect(&self.what.name)?, &self.what)
     }
 
@@ -229,7 +233,7 @@ impl Lock {
             .map(|handle| Lease { handle: AnyHandle::One(handle), interrupt: self.interrupt.clone() })
     }
 
-    fn stopped(&self, stopped: Stopped) -> Error {
+    pub(super) fn stopped(&self, stopped: Stopped) -> Error {
         match stopped {
             Stopped::Interrupted => {
                 Error::new(ErrorKind::Cancelled, "acquire", "the caller stopped waiting").on(&self.what.name)

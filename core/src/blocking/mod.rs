@@ -21,6 +21,7 @@ mod lease;
 mod listing;
 mod lock;
 mod multi_lock;
+mod semaphore;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -234,6 +235,26 @@ impl Client {
         self.lock_of(Kind::Reentrant, name)
     }
 
+    /// The semaphore of this name: at most `permits` holders at a time; see [`crate::Client::semaphore`]. No I/O.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::blocking::Client::connect("memory://")?;
+    /// let downloads = client.semaphore("downloads", 2);
+    /// let (one, two) = (downloads.acquire()?, downloads.acquire()?);
+    /// assert!(downloads.try_acquire()?.is_none());
+    /// one.release()?;
+    /// two.release()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, permits: impl Into<Option<u32>>) -> Lock {
+        let semaphore = self.lock_of(Kind::Semaphore, name);
+        match permits.into() {
+            Some(total) => semaphore.total_permits(total),
+            None => semaphore,
+        }
+    }
+
     /// The lock of this kind and name, for programs that learn the kind when they run; see [`crate::Client::lock_of`].
     /// No I/O.
     pub fn lock_of(&self, kind: Kind, name: impl AsRef<[u8]>) -> Lock {
@@ -301,8 +322,13 @@ impl Client {
         what.check("inspect")?;
         let engine = self.engine("inspect")?;
         let answer =
-            engine.store.call_blocking(&Op::Inspect { key: what.key }, inspect::limit(&engine), &Uninterrupted);
-        inspect::looked(&engine, &what.name, answer)
+            engine.store.call_blocking(&Op::Inspect { key: what.key.clone() }, inspect::limit(&engine), &Uninterrupted);
+        if !inspect::is_semaphore(&answer) {
+            return inspect::looked(&engine, &what.name, answer);
+        }
+        let worker = engine.clone();
+        let work = async move { inspect::inspect(&worker, &what.name, what.key).await };
+        wait_for(&engine, &Uninterrupted, work).unwrap_or_else(|_| Err(ended("inspect")))
     }
 
     /// Takes the lock of this name away from whoever holds it; see [`crate::Client::force_release`].

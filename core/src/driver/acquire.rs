@@ -19,7 +19,7 @@ use super::undo_guard::UndoGuard;
 use super::wait_queues::QueuePosition;
 use crate::Error;
 use crate::machine::{
-    Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Op, Outcome, OwnerInfo, Step, Time, Verdict,
+    Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Step, Time, Verdict,
 };
 use crate::machine::{Token, TokenForm, naming, token};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
@@ -251,6 +251,9 @@ impl Acquiring {
             self.undo_guard = Some(UndoGuard::new(self.engine.clone(), claim.clone(), ttl_ms));
             claim
         };
+        if claim.kind == Kind::Semaphore {
+            return Ok(Op::AcquirePermits { claim, total: self.lock.permits, ttl_ms });
+        }
         let fence_ttl_ms = self.lock.fencing.then(|| naming::fence_ttl_ms(ttl_ms));
         Ok(Op::Acquire { claim, ttl_ms, fence_ttl_ms, info: self.info.clone() })
     }
@@ -427,6 +430,8 @@ pub(crate) fn fresh_claim(engine: &Engine, lock: &LockSpec) -> Result<(Claim, Op
             let info = owner.as_ref().map(|owner| token::value(random, Some(owner)));
             (token::field(&engine.uuid, number), info)
         }
+        // checked with the description: it fits
+        TokenForm::Permits => (token::permits(random, lock.count as u16), None),
     };
     Ok((Claim { kind: lock.kind, key: lock.key.clone(), token }, info))
 }

@@ -13,7 +13,7 @@ use super::lock_spec::LockSpec;
 use super::release;
 use super::undo_guard::UndoGuard;
 use crate::error::invalid;
-use crate::machine::{Answer, Failure, Op, Outcome, Reply, Time, token};
+use crate::machine::{Answer, Failure, Kind, Op, Outcome, Reply, Time, token};
 use crate::sys::clock;
 use crate::{Error, ErrorKind};
 
@@ -109,6 +109,11 @@ pub(crate) async fn attach(engine: &Arc<Engine>, spec: &LockSpec, proof: &str) -
         let detail = format!("this is no proof of a {} hold; pass the text that detach() returned", spec.kind.as_str());
         return Err(invalid("attach", detail).on(&spec.name));
     }
+    // a hold of permits goes over whole
+    let spec = &match token::parse_permits(proof) {
+        Some((_, count)) if spec.kind == Kind::Semaphore => spec.with_count(u32::from(count)),
+        _ => spec.clone(),
+    };
     let reservation = reserve_owner(engine, spec)?;
     let (claim, info) = fresh_claim(engine, spec).map_err(|error| error.on(&spec.name))?;
     let ttl_ms = spec.terms.server_ttl_ms(spec.terms.ttl);

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::config::{Options, check_name, check_wait, check_words};
 use crate::driver::hold::{Hold, OnJeopardy};
-use crate::error::Error;
-use crate::error::invalid;
+use crate::error::{Error, invalid};
 use crate::machine::multi::terms_while_acquiring;
+use crate::machine::token::PERMITS_MAX;
 use crate::machine::{Key, Kind, LossReason, Owner, Terms};
 use crate::store::Capabilities;
 
@@ -23,6 +23,10 @@ pub(crate) struct LockSpec {
     pub(crate) key: Key,
     pub(crate) terms: Arc<Terms>,
     pub(crate) fencing: bool,
+    /// How many permits a semaphore has in all; `None` for as many as are set.
+    pub(crate) permits: Option<u32>,
+    /// How many of them one acquire takes.
+    pub(crate) count: u32,
     pub(crate) owner: Option<Owner>,
     on_lost: Option<LossCallback>,
     on_jeopardy: Option<OnJeopardy>,
@@ -39,7 +43,9 @@ impl LockSpec {
             name,
             key,
             terms: options.terms.clone(),
-            fencing: options.fencing,
+            fencing: options.fencing && kind != Kind::Semaphore,
+            permits: None,
+            count: 1,
             owner: None,
             on_lost: None,
             on_jeopardy: None,
@@ -68,11 +74,17 @@ impl LockSpec {
         (self.on_lost.clone(), self.on_jeopardy.clone())
     }
 
+    /// The same for so many permits.
+    pub(crate) fn with_count(&self, count: u32) -> LockSpec {
+        LockSpec { count, ..self.clone() }
+    }
+
     /// Whether everything about it makes sense, before any I/O.
     pub(crate) fn check(&self, tried: &str) -> Result<(), Error> {
         check_name(&self.name)
             .and_then(|()| check_words(&self.key, "the name behind its prefix"))
             .and_then(|()| self.terms.check())
+            .and_then(|()| self.check_permits())
             .map_err(|detail| invalid(tried, detail))
             .and_then(|()| self.capabilities.check_lock(self.kind, &self.terms, tried))
             .map_err(|error| error.on(&self.name))
@@ -81,6 +93,38 @@ impl LockSpec {
     /// Whether the store has an option or method, as [`Capabilities::require`] names it.
     pub(crate) fn require(&self, wanted: &str, tried: &str) -> Result<(), Error> {
         self.capabilities.require(wanted, tried).map_err(|error| error.on(&self.name))
+    }
+
+    fn check_permits(&self) -> Result<(), String> {
+        if self.kind != Kind::Semaphore {
+            let plain = self.permits.is_none() && self.count == 1;
+            return if plain {
+                Ok(())
+            } else {
+                Err(format!("permits are for semaphores, and this is a {}", self.kind.as_str()))
+            };
+        }
+        let range = 1..=PERMITS_MAX;
+        match self.permits {
+            Some(total) if !range.contains(&total) => {
+                Err(format!("permits must be between 1 and {PERMITS_MAX}, not {total}"))
+            }
+            Some(total) if self.count > total => {
+                Err(format!("{} permits were asked for, and this semaphore has {total}", self.count))
+            }
+            _ if !range.contains(&self.count) => {
+                Err(format!("one acquire takes between 1 and {PERMITS_MAX} permits, not {}", self.count))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn check_is_semaphore(&self, tried: &str) -> Result<(), Error> {
+        if self.kind == Kind::Semaphore {
+            return Ok(());
+        }
+        Err(invalid(tried, format!("only a semaphore has permits, and this is a {}", self.kind.as_str()))
+            .on(&self.name))
     }
 
     pub(crate) fn check_wait(&self, tried: &str, wait: Option<Duration>) -> Result<(), Error> {

@@ -312,7 +312,14 @@ pub(crate) fn send_blocking(engine: &Arc<Engine>, sending: ReleaseRequest) -> Re
 
 /// Detaches a hold without releasing it: its token goes to another process.
 pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Result<String, Error> {
-    check_detach(engine, hold, name)?;
+    engine.store.capabilities().require("attach", "detach").map_err(|error| error.on(name))?;
+    if let Some(owner) = &hold.owner {
+        let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
+        if count > 1 {
+            let detail = format!("it was entered {count} times; leave the inner holds first");
+            return Err(invalid("detach", detail).on(name));
+        }
+    }
     if !hold.lease.detach(clock::now()) {
         return Err(not_held(hold, name));
     }
@@ -322,17 +329,4 @@ pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Res
         engine.registry_changed.notify_waiters();
     }
     Ok(hold.claim.token.to_string())
-}
-
-/// Whether the token of a hold can go to another process: the store can, and it is entered once only.
-pub(crate) fn check_detach(engine: &Engine, hold: &Hold, name: &[u8]) -> Result<(), Error> {
-    engine.store.capabilities().require("attach", "detach").map_err(|error| error.on(name))?;
-    if let Some(owner) = &hold.owner {
-        let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
-        if count > 1 {
-            let detail = format!("it was entered {count} times; leave the inner holds first");
-            return Err(invalid("detach", detail).on(name));
-        }
-    }
-    Ok(())
 }

@@ -263,6 +263,10 @@ impl Acquire {
                 self.over(Verdict::Failed(Failure::lasting(ErrorKind::WrongKind, detail)));
                 Token::Keep
             }
+            Outcome::Applied(Reply::Mismatch { total, expected, count }) => {
+                self.over(Verdict::Failed(crate::machine::outcome::mismatch(*total, *expected, *count)));
+                Token::Keep
+            }
             Outcome::Applied(other) => {
                 let detail = format!("the store answered an acquire with {other:?}");
                 self.over(Verdict::Failed(Failure::lasting(ErrorKind::Internal, detail)));

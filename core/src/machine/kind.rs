@@ -10,6 +10,9 @@ pub enum Kind {
     Mutex,
     /// A hash with one owner field and its hold count, as Redisson's `RLock` keeps it.
     Reentrant,
+    /// The number of free permits, and a sorted set of those that are held, as Redisson's `RPermitExpirableSemaphore` keeps
+    /// them.
+    Semaphore,
 }
 
 /// What stands under the key of a held lock.
@@ -19,6 +22,8 @@ pub enum HoldLayout {
     Text,
     /// A hash: the token is a field, and the fencing token and the inspection text are two others.
     Hash,
+    /// A sorted set beside a number: the permits' ids, each with its end.
+    Permits,
 }
 
 impl HoldLayout {
@@ -27,6 +32,7 @@ impl HoldLayout {
         match self {
             HoldLayout::Text => "m",
             HoldLayout::Hash => "r",
+            HoldLayout::Permits => "p",
         }
     }
 }
@@ -38,6 +44,8 @@ pub enum TokenForm {
     Value,
     /// `<client uuid>:<number>`: an owner, as Redisson spells it.
     Owner,
+    /// `<28 hex>:<permits>`: what the ids of the permits begin with, and how many they are.
+    Permits,
 }
 
 /// What sets a kind apart from the others.
@@ -60,7 +68,7 @@ pub struct KindRow {
 }
 
 /// One row for each kind, in the order of the numbers.
-const ROWS: [KindRow; 2] = [
+const ROWS: [KindRow; 3] = [
     KindRow {
         kind: Kind::Mutex,
         name: "lock",
@@ -78,6 +86,15 @@ const ROWS: [KindRow; 2] = [
         token: TokenForm::Owner,
         channel_word: super::naming::REENTRANT_CHANNEL_WORD,
         reentrant: true,
+    },
+    KindRow {
+        kind: Kind::Semaphore,
+        name: "semaphore",
+        number: 6,
+        layout: HoldLayout::Permits,
+        token: TokenForm::Permits,
+        channel_word: super::naming::SEMAPHORE_CHANNEL_WORD,
+        reentrant: false,
     },
 ];
 

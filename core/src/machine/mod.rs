@@ -68,7 +68,7 @@ pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use kind::{HoldLayout, Kind, KindRow, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
-pub use op::{Claim, InspectedKey, Key, Op, Proposal, Renewal, Reply};
+pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, Renewal, Reply};
 pub use outcome::{Answer, Failure, Outcome};
 pub use quorum::NodeSet;
 pub use random::Jitter;

@@ -8,6 +8,10 @@ pub const FENCE_WORD: &str = "onelock_fence";
 pub const MUTEX_CHANNEL_WORD: &str = "onelock_channel";
 /// The word of the channel that announces the release of a reentrant lock; Redisson's own.
 pub const REENTRANT_CHANNEL_WORD: &str = "redisson_lock__channel";
+/// The word of the channel that announces free permits of a semaphore; Redisson's own.
+pub const SEMAPHORE_CHANNEL_WORD: &str = "redisson_sc";
+/// What stands where a mutex has its fencing counter, when the name is a semaphore's.
+pub const SEMAPHORE_MARK: &str = "semaphore";
 /// What no name of a lock begins with: the words of companion keys and channels, and those kept for other kinds of lock.
 pub const RESERVED_WORDS: [&str; 9] = [
     FENCE_WORD,
@@ -18,9 +22,10 @@ pub const RESERVED_WORDS: [&str; 9] = [
     "onelock_readers",
     "onelock_grant",
     "redisson_rwlock",
-    "redisson_sc",
+    SEMAPHORE_CHANNEL_WORD,
 ];
-/// What is published on either channel. Redisson's listeners accept nothing but ASCII integers.
+/// What is published when a lock was released; of a semaphore it is the number of free permits. Redisson's listeners accept
+/// nothing but ASCII integers.
 pub const RELEASE_MESSAGE: &str = "0";
 /// The hash field that carries the fencing token of a reentrant hold.
 pub const FENCE_FIELD: &str = "onelock_fence";
@@ -53,6 +58,13 @@ fn companion(word: &str, key: &[u8]) -> Vec<u8> {
 /// The key of the fencing counter that belongs to the lock at `key`.
 pub fn fence_key(key: &[u8]) -> Vec<u8> {
     companion(FENCE_WORD, key)
+}
+
+/// The key of the permits that are held of the semaphore at `key`: `{key}:timeout`, or `key:timeout` when the key contains a
+/// `{`, as Redisson writes it.
+pub fn permits_key(key: &[u8]) -> Vec<u8> {
+    let (open, close): (&[u8], &[u8]) = if key.contains(&b'{') { (b"", b"") } else { (b"{", b"}") };
+    [open, key, close, b":timeout"].concat()
 }
 
 /// The channel on which the release of the lock at `key` is announced.
@@ -135,5 +147,9 @@ mod tests {
         assert_eq!(channel(Kind::Mutex, b"a"), b"onelock_channel:{a}");
         assert_eq!(channel(Kind::Reentrant, b"a"), b"redisson_lock__channel:{a}");
         assert_eq!(channel(Kind::Reentrant, b"a{b"), b"redisson_lock__channel:a{b");
+        assert_eq!(channel(Kind::Semaphore, b"a"), b"redisson_sc:{a}");
+        assert_eq!(permits_key(b"a"), b"{a}:timeout");
+        assert_eq!(permits_key(b"{a}:b"), b"{a}:b:timeout");
+        assert_eq!((slot(&permits_key(b"a")), slot(&permits_key(b"{a}:b"))), (slot(b"a"), slot(b"a")));
     }
 }

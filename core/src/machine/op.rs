@@ -18,8 +18,8 @@ pub struct Claim {
     pub kind: Kind,
     /// The key.
     pub key: Key,
-    /// The token: the string value (mutex) or the hash field (reentrant lock). Made from fresh random bits for every
-    /// acquisition, before the first byte is sent.
+    /// The token: the string value (mutex), the hash field (reentrant lock), or what the ids of the permits begin with and
+    /// how many they are (semaphore). Made from fresh random bits for every acquisition, before the first byte is sent.
     pub token: Arc<str>,
 }
 
@@ -37,6 +37,32 @@ pub enum Op {
         fence_ttl_ms: Option<u64>,
         /// Text for inspection, stored as `onelock_info` in the hash of a reentrant lock (a mutex carries it in its token).
         info: Option<Arc<str>>,
+    },
+    /// Take as many permits as the claim says, all or none; answer "yours already" if this very token holds them.
+    AcquirePermits {
+        /// Key and token; the kind is [`Kind::Semaphore`].
+        claim: Claim,
+        /// How many permits there are in all; `None` for as many as are set.
+        total: Option<u32>,
+        /// Time to live of the permits in milliseconds (`ttl + lock_delay`).
+        ttl_ms: u64,
+    },
+    /// Look at the permits of a semaphore without touching them.
+    InspectPermits {
+        /// The key.
+        key: Key,
+    },
+    /// Set how many permits a semaphore has. Whoever holds one keeps it.
+    SetPermits {
+        /// The key.
+        key: Key,
+        /// How many there are in all, held ones included.
+        total: u32,
+    },
+    /// Take all permits from their holders, then announce that they are free.
+    ForceReleasePermits {
+        /// The key.
+        key: Key,
     },
     /// Go on with a hold that was handed over: exchange its token for a new one, so that the old one proves nothing any
     /// more. Answer "yours already" if the new one holds it. The fencing token and the count stay what they are.
@@ -140,6 +166,10 @@ impl Op {
     pub const fn name(&self) -> &'static str {
         match self {
             Op::Acquire { .. } => "acquire",
+            Op::AcquirePermits { .. } => "acquire_permits",
+            Op::InspectPermits { .. } => "inspect_permits",
+            Op::SetPermits { .. } => "set_permits",
+            Op::ForceReleasePermits { .. } => "force_release_permits",
             Op::Attach { .. } => "attach",
             Op::Renew { .. } => "renew",
             Op::SetCount { .. } => "set_count",
@@ -170,9 +200,10 @@ pub enum Reply {
     Unconfirmed(Failure),
     /// To [`Op::Attach`]: neither the old token nor the new one holds it.
     Gone,
-    /// To [`Op::Acquire`]: somebody else holds it.
+    /// To [`Op::Acquire`]: somebody else holds it. To [`Op::AcquirePermits`]: too few permits are free.
     Denied {
-        /// What is left of the holder's time to live, in milliseconds; `None` when the key has none.
+        /// What is left of the holder's time to live, in milliseconds, or until enough permits have ended; `None` when the
+        /// key has none, or they never do.
         ttl_left_ms: Option<u64>,
         /// Whether the holder announces its release (our own kinds and Redisson do; other `SET NX PX` clients don't).
         announces: bool,
@@ -206,6 +237,18 @@ pub enum Reply {
         /// What the key holds: a server type such as `list`, or `hash` / `string` that is of the other kind or no lock.
         found: String,
     },
+    /// To [`Op::AcquirePermits`]: there is another number of permits than was said, or none is set, or there are fewer than
+    /// were asked for. Nothing was taken.
+    Mismatch {
+        /// How many there are in all; 0 when no number is set.
+        total: u64,
+        /// How many there should be.
+        expected: Option<u32>,
+        /// How many were asked for.
+        count: u16,
+    },
+    /// To [`Op::InspectPermits`] and [`Op::SetPermits`]: `None` when no number is set.
+    Permits(Option<PermitCount>),
     /// To [`Op::Renew`]: one verdict per hold, in order.
     Renewed(Vec<Renewal>),
     /// To [`Op::SetCount`]: whether the hold was there.
@@ -227,8 +270,19 @@ pub enum Reply {
     Written(Option<u64>),
     /// To [`Op::Inspect`]: what the key holds, if anything.
     Inspected(Option<InspectedKey>),
-    /// To [`Op::ForceRelease`]: whether there was a lock to delete.
+    /// To [`Op::ForceRelease`] and [`Op::ForceReleasePermits`]: whether there was a lock to delete, or a permit to take.
     Forced(bool),
+}
+
+/// The permits of a semaphore.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PermitCount {
+    /// How many there are in all.
+    pub total: u64,
+    /// How many are held. More than there are, for a while, after the number was made smaller.
+    pub held: u64,
+    /// Milliseconds until the first of those that are held ends; `None` when none is held, or it never ends.
+    pub ttl_left_ms: Option<u64>,
 }
 
 /// What a renewal found for one hold.

@@ -65,3 +65,18 @@ pub struct Answer {
     /// What came of it.
     pub outcome: Outcome<Reply>,
 }
+
+/// Why a semaphore gives no permit, however long one waits.
+pub(super) fn mismatch(total: u64, expected: Option<u32>, count: u16) -> Failure {
+    let detail = match expected {
+        _ if total == 0 => "no number of permits is set for this semaphore".to_owned(),
+        Some(expected) if u64::from(expected) != total => {
+            format!("this semaphore has {total} permits, and not {expected}; nothing was taken")
+        }
+        _ => {
+            let detail = format!("{count} permits were asked for, and this semaphore has {total}");
+            return Failure::lasting(ErrorKind::InvalidArgument, detail);
+        }
+    };
+    Failure::lasting(ErrorKind::PermitsMismatch, detail)
+}

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | mutex | `onelock1:<32 hex>`, or `onelock1:<32 hex>:<label,pid,host,since>` when inspectable |
 //! | reentrant lock | `<client uuid>:<decimal below 2^63>`, the number fresh for every outermost acquisition |
+//! | semaphore | `<28 hex>:<permits>`: what the ids of the permits begin with (112 bits), and how many they are |
 
 use std::sync::Arc;
 
@@ -76,6 +77,39 @@ pub fn client_uuid(mut random: [u8; 16]) -> String {
 /// The hash field of a reentrant hold.
 pub fn field(client_uuid: &str, random: u64) -> Arc<str> {
     format!("{client_uuid}:{}", random >> 1).into()
+}
+
+/// How many permits a hold has at most, and a semaphore.
+pub const PERMITS_MAX: u32 = 1024;
+/// How many bytes the ids of the permits of one hold share.
+pub const PREFIX_BYTES: usize = 14;
+
+/// The token of a hold of `count` permits.
+pub fn permits(random: [u8; 16], count: u16) -> Arc<str> {
+    format!("{}:{count}", &hex(random)[..2 * PREFIX_BYTES]).into()
+}
+
+/// What the ids of the permits begin with, and how many there are; `None` when this is no token of permits.
+pub fn parse_permits(token: &str) -> Option<([u8; PREFIX_BYTES], u16)> {
+    let (text, count) = token.split_once(':')?;
+    if text.len() != 2 * PREFIX_BYTES || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return None;
+    }
+    let mut prefix = [0; PREFIX_BYTES];
+    for (byte, digits) in prefix.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    let number: u16 = count.parse().ok()?;
+    let spelt_plainly = count == number.to_string();
+    (spelt_plainly && (1..=PERMITS_MAX).contains(&u32::from(number))).then_some((prefix, number))
+}
+
+/// The id of one permit of a hold: 16 bytes.
+pub fn permit_id(prefix: [u8; PREFIX_BYTES], index: u16) -> [u8; 16] {
+    let mut id = [0; 16];
+    id[..PREFIX_BYTES].copy_from_slice(&prefix);
+    id[PREFIX_BYTES..].copy_from_slice(&index.to_be_bytes());
+    id
 }
 
 /// The inspection text inside a value written by this library, if there is any.
@@ -165,6 +199,7 @@ pub fn is_well_formed(kind: Kind, token: &str) -> bool {
                 && uuid.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
                 && number.parse::<i64>().is_ok_and(|number| number >= 0)
         }),
+        TokenForm::Permits => parse_permits(token).is_some(),
     }
 }
 
@@ -186,6 +221,20 @@ mod tests {
         assert!(is_owner(field.as_bytes()));
         for other in ["sku", "mode", "", "a:1", &field[..37], &field[1..], &format!("{field}:write")] {
             assert!(!is_owner(other.as_bytes()), "{other}");
+        }
+    }
+
+    #[test]
+    fn permits_have_ids_that_begin_alike() {
+        let token = permits([0xab; 16], 300);
+        assert_eq!(&*token, "abababababababababababababab:300");
+        assert_eq!(parse_permits(&token), Some(([0xab; PREFIX_BYTES], 300)));
+        assert_eq!(permit_id([1; PREFIX_BYTES], 299), [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 43]);
+        for other in ["", ":1", "ab:1", "abababababababababababababab", "abababababababababababababab:0"] {
+            assert!(!is_well_formed(Kind::Semaphore, other), "{other}");
+        }
+        for count in ["1025", "+1", "01", "-1", "1:1"] {
+            assert!(parse_permits(&format!("{}:{count}", "ab".repeat(14))).is_none(), "{count}");
         }
     }
 

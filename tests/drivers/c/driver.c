@@ -179,9 +179,11 @@ static bool make_client(request *r) {
 
 static onelock_lock *make_lock(request *r, onelock_client *client) {
     const json_value *name = json_get(r->args, "name"), *by = json_get(r->args, "owner");
-    const json_value *also = json_get(r->args, "also");
-    uint32_t kind = strcmp(text(r, "kind"), "reentrant_lock") == 0 ? ONELOCK_KIND_REENTRANT : ONELOCK_KIND_MUTEX;
-    onelock_lock *lock = NULL, *second = NULL, *both = NULL;
+    const json_value *permits = json_get(r->args, "permits"), *count = json_get(r->args, "count");
+    uint32_t kind = strcmp(text(r, "kind"), "reentrant_lock") == 0 ? ONELOCK_KIND_REENTRANT
+                    : strcmp(text(r, "kind"), "semaphore") == 0    ? ONELOCK_KIND_SEMAPHORE
+                                                                   : ONELOCK_KIND_MUTEX;
+    onelock_lock *lock = NULL;
     onelock_owner *owner = NULL;
     onelock_lock_options *o = onelock_lock_options_new();
     bool done = SET_MS(lock_options, o, ttl) && SET_BOOL(lock_options, o, auto_renew) &&
@@ -190,15 +192,10 @@ static onelock_lock *make_lock(request *r, onelock_client *client) {
                 SET_BOOL(lock_options, o, fencing) &&
                 (by->type == ABSENT || (ok(r, onelock_owner_named(by->text, by->length, &owner, &r->error)) &&
                                         ok(r, onelock_lock_options_set_owner(o, owner, &r->error)))) &&
+                (permits->type == ABSENT ||
+                 ok(r, onelock_lock_options_set_permits(o, (uint32_t)permits->number, &r->error))) &&
+                (count->type == ABSENT || ok(r, onelock_lock_options_set_count(o, (uint32_t)count->number, &r->error))) &&
                 ok(r, onelock_lock_new(client, kind, name->text, name->length, o, &lock, &r->error));
-    if (done && also->type != ABSENT) {
-        done = ok(r, onelock_lock_new(client, kind, also->text, also->length, o, &second, &r->error));
-        const onelock_lock *members[] = {lock, second};
-        done = done && ok(r, onelock_multi_new(members, 2, &both, &r->error));
-        onelock_lock_free(lock);
-        onelock_lock_free(second);
-        lock = both;
-    }
     onelock_lock_options_free(o);
     onelock_owner_free(owner);
     return done ? lock : NULL;
@@ -372,6 +369,18 @@ static bool list(request *r, onelock_client *client) {
     return done;
 }
 
+/* Sets the number of permits if that is what is to be done, and tells it. */
+static bool permits(request *r, onelock_lock *lock, bool set) {
+    bool known = false;
+    uint64_t total = 0, held = 0, free_ones = 0;
+    uint32_t wanted = (uint32_t)json_get(r->args, "permits")->number;
+    if (set && !ok(r, onelock_lock_set_permits(lock, wanted, &r->error))) return false;
+    if (!ok(r, onelock_lock_permits(lock, &known, &total, &held, &free_ones, &r->error))) return false;
+    if (!known) return fputs("null", r->out) >= 0;
+    fprintf(r->out, "{\"total\":%llu,\"held\":%llu,\"free\":%llu}", (u64)total, (u64)held, (u64)free_ones);
+    return true;
+}
+
 static bool act_on_client(request *r, const char *op, onelock_client *client) {
     bool found = false;
     onelock_lease *lease = NULL;
@@ -411,6 +420,8 @@ static bool act_on_client(request *r, const char *op, onelock_client *client) {
     bool done = false;
     if (strcmp(op, "is_locked") == 0) {
         done = ok(r, onelock_lock_is_locked(lock, &found, &r->error)) && fputs(found ? "true" : "false", r->out) >= 0;
+    } else if (strcmp(op, "permits") == 0 || strcmp(op, "set_permits") == 0) {
+        done = permits(r, lock, strcmp(op, "set_permits") == 0);
     } else {
         done = ok(r, onelock_lock_attach(lock, text(r, "proof"), &lease, &r->error)) && granted(r, lease) && view(r, lease);
     }
@@ -452,8 +463,8 @@ static bool act(request *r) {
     const char *op = text(r, "op");
     for (int i = 0; i < r->args->count; i++) {
         if (!is_one_of(r->args->values[i].key,
-                       "id op client url kind name also lease wait_ms limit_ms proof request body foreign pattern limit cursor owner ttl_ms auto_renew "
-                       "min_hold_ms max_hold_ms lock_delay_ms min_validity_ms fencing prefix drift_factor min_fencing_grade "
+                       "id op client url kind name lease wait_ms limit_ms proof request body foreign pattern limit cursor owner ttl_ms auto_renew "
+                       "min_hold_ms max_hold_ms lock_delay_ms min_validity_ms fencing permits count prefix drift_factor min_fencing_grade "
                        "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms label inspectable")) {
             return fail(r, "Driver", "an argument is unknown");
         }
@@ -476,7 +487,7 @@ static bool act(request *r) {
         onelock_lease_free(put(leases, text(r, "lease"), NULL));
         return fputs("null", r->out) >= 0;
     }
-    if (is_one_of(op, "close stats acquire try_acquire attach with is_locked inspect list force_release")) {
+    if (is_one_of(op, "close stats acquire try_acquire attach with is_locked permits set_permits inspect list force_release")) {
         onelock_client *client = get(clients, text(r, "client"));
         return client != NULL ? act_on_client(r, op, client) : fail(r, "Driver", "there is no such client");
     }

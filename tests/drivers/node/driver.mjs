@@ -1,7 +1,7 @@
 // The Node driver: carries out what the supervisor asks for, one line of JSON at a time, with a promise for each request.
 // The protocol stands in tests/drivers/README.md.
 import { createInterface } from 'node:readline'
-import { Client, MultiLock, OnelockError } from '../../../bindings-node/dist/index.mjs'
+import { Client, OnelockError } from '../../../bindings-node/dist/index.mjs'
 
 /** The argument of each option, and the option. */
 const LEASE = {
@@ -27,7 +27,7 @@ const CLIENT = {
   inspectable: 'inspectable',
 }
 const WAITING = ['lease', 'wait_ms', 'limit_ms', 'proof', 'request', 'body']
-const OTHERS = ['client', 'url', 'kind', 'name', 'also', 'foreign', 'pattern', 'limit', 'cursor', ...WAITING]
+const OTHERS = ['permits', 'count', 'client', 'url', 'kind', 'name', 'foreign', 'pattern', 'limit', 'cursor', ...WAITING]
 const KNOWN = new Set([...OTHERS, ...Object.keys(CLIENT), ...Object.keys(LOCK)])
 
 class DriverError extends Error {}
@@ -61,12 +61,15 @@ function options(table, args) {
 
 function lockOf(args) {
   const client = found(clients, 'client', args.client)
-  const one = (name) => {
-    const described = [bytes(name), options(LOCK, args)]
-    return args.kind === 'reentrant_lock' ? client.reentrantLock(...described) : client.lock(...described)
+  const described = [bytes(args.name), options(LOCK, args)]
+  if (args.kind === 'semaphore') {
+    return client.semaphore(described[0], { ...described[1], permits: args.permits ?? undefined })
   }
-  return args.also === undefined ? one(args.name) : MultiLock.of(one(args.name), one(args.also))
+  return args.kind === 'reentrant_lock' ? client.reentrantLock(...described) : client.lock(...described)
 }
+
+/** How many permits an acquire takes. */
+const taking = ({ count }) => (count === undefined || count === null ? {} : { permits: count })
 
 function view(lease) {
   const at_ns = now()
@@ -186,11 +189,11 @@ const OPERATIONS = {
   },
   stats,
   async acquire(args, id) {
-    const wait = (signal) => lockOf(args).acquire({ timeout: args.wait_ms ?? undefined, signal })
+    const wait = (signal) => lockOf(args).acquire({ timeout: args.wait_ms ?? undefined, signal, ...taking(args) })
     return keep(await cancellable(id, wait), args.lease)
   },
   async try_acquire(args) {
-    const lease = await lockOf(args).tryAcquire()
+    const lease = await lockOf(args).tryAcquire(taking(args))
     return lease && keep(lease, args.lease)
   },
   cancel({ request }) {
@@ -199,6 +202,8 @@ const OPERATIONS = {
   },
   attach: async (args) => keep(await lockOf(args).attach(args.proof), args.lease),
   with: (args, id) => cancellable(id, (signal) => within(args, signal)),
+  permits: (args) => lockOf(args).permits(),
+  set_permits: (args) => lockOf(args).setPermits(args.permits),
   is_locked: (args) => lockOf(args).isLocked(),
   inspect: async ({ client, name }) => inspection(await found(clients, 'client', client).inspect(bytes(name))),
   list,

@@ -21,22 +21,8 @@ _CLIENT_OPTIONS = (
     *("connect_timeout_ms", "request_timeout_ms", "close_timeout_ms", "unreachable_limit_ms"),
 )
 _ARGUMENTS = frozenset(_CLIENT_OPTIONS).union(
-    (
-        "client",
-        "url",
-        "kind",
-        "name",
-        "also",
-        "lease",
-        "wait_ms",
-        "limit_ms",
-        "proof",
-        "request",
-        "body",
-        "owner",
-        "foreign",
-    ),
-    ("pattern", "limit", "cursor"),
+    ("client", "url", "kind", "name", "lease", "wait_ms", "limit_ms", "proof", "request", "body", "owner", "foreign"),
+    ("pattern", "limit", "cursor", "permits", "count"),
 )
 _output = threading.Lock()
 
@@ -74,10 +60,6 @@ class Request:
     def name(self) -> str | bytes:
         return name(self.args["name"])
 
-    def names(self) -> list[str | bytes]:
-        """The name, and the second one for both locks at once."""
-        return [name(self.args[key]) for key in ("name", "also") if key in self.args]
-
     def pattern(self) -> str | bytes:
         return name(self.args["pattern"])
 
@@ -93,6 +75,17 @@ class Request:
         if "owner" in self.args:
             options["owner"] = onelock.Owner(self.args["owner"])
         return options
+
+    def lock_of(self, client: Any) -> Any:
+        """The lock of a client that the arguments describe."""
+        kind = self.args["kind"]
+        if kind == "semaphore":
+            return client.semaphore(self.name(), self.args.get("permits"), **self.lock_options())
+        return (client.reentrant_lock if kind == "reentrant_lock" else client.lock)(self.name(), **self.lock_options())
+
+    def count(self) -> dict[str, int]:
+        """How many permits an acquire takes."""
+        return {"permits": self.args["count"]} if "count" in self.args else {}
 
     def _options(self, wanted: tuple[str, ...]) -> dict[str, Any]:
         options = {}
@@ -121,6 +114,10 @@ class Request:
             kind = "Driver"
         message = str(error) if kind != "Driver" else f"{type(error).__name__}: {error}"
         _write({"id": self.id, "from_ns": self.from_ns, "to_ns": to_ns, "error": {"kind": kind, "message": message}})
+
+
+def permits(found: Any) -> dict[str, int] | None:
+    return None if found is None else {"total": found.total, "held": found.held, "free": found.free}
 
 
 def name(given: str | dict[str, str]) -> str | bytes:

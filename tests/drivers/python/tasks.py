@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, stats, view
+from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, permits, stats, view
 
 import onelock
 
@@ -54,9 +54,10 @@ class Driver:
             case "stats":
                 return stats(self.clients[args["client"]])
             case "acquire":
-                return self.granted(request, await self.lock(request).acquire(request.seconds("wait_ms")))
+                wait = request.seconds("wait_ms")
+                return self.granted(request, await self.lock(request).acquire(wait, **request.count()))
             case "try_acquire":
-                found = await self.lock(request).try_acquire()
+                found = await self.lock(request).try_acquire(**request.count())
                 return None if found is None else self.granted(request, found)
             case "attach":
                 return self.granted(request, await self.lock(request).attach(args["proof"]))
@@ -64,6 +65,10 @@ class Driver:
                 return await self.scope(request)
             case "is_locked":
                 return await self.lock(request).is_locked()
+            case "permits":
+                return permits(await self.lock(request).permits())
+            case "set_permits":
+                return permits(await self.lock(request).set_permits(args["permits"]))
             case "inspect":
                 return inspection(await self.clients[args["client"]].inspect(request.name()))
             case "list":
@@ -98,11 +103,8 @@ class Driver:
                 raise DriverError(f"there is no operation {op}")
         return None
 
-    def lock(self, request: Request) -> onelock.AsyncLock:
-        client = self.clients[request.args["client"]]
-        make: Any = client.reentrant_lock if request.args["kind"] == "reentrant_lock" else client.lock
-        locks: list[onelock.AsyncLock] = [make(name, **request.lock_options()) for name in request.names()]
-        return locks[0] if len(locks) == 1 else onelock.AsyncMultiLock(*locks)
+    def lock(self, request: Request) -> Any:
+        return request.lock_of(self.clients[request.args["client"]])
 
     def granted(self, request: Request, lease: onelock.AsyncLease) -> dict[str, Any]:
         listen(lease, request.args["lease"])

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, stats, view
+from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, permits, stats, view
 
 import onelock
 
@@ -46,10 +46,10 @@ class Driver:
             case "stats":
                 return stats(self.clients[args["client"]])
             case "acquire":
-                cancel = self.cancels[request.id]
-                return self.granted(request, self.lock(request).acquire(request.seconds("wait_ms"), cancel=cancel))
+                cancel, wait = self.cancels[request.id], request.seconds("wait_ms")
+                return self.granted(request, self.lock(request).acquire(wait, cancel=cancel, **request.count()))
             case "try_acquire":
-                found = self.lock(request).try_acquire()
+                found = self.lock(request).try_acquire(**request.count())
                 return None if found is None else self.granted(request, found)
             case "attach":
                 return self.granted(request, self.lock(request).attach(args["proof"]))
@@ -57,6 +57,10 @@ class Driver:
                 return self.scope(request)
             case "is_locked":
                 return self.lock(request).is_locked()
+            case "permits":
+                return permits(self.lock(request).permits())
+            case "set_permits":
+                return permits(self.lock(request).set_permits(args["permits"]))
             case "inspect":
                 return inspection(self.clients[args["client"]].inspect(request.name()))
             case "list":
@@ -88,11 +92,8 @@ class Driver:
                 raise DriverError(f"there is no operation {op}")
         return None
 
-    def lock(self, request: Request) -> onelock.Lock:
-        client = self.clients[request.args["client"]]
-        make: Any = client.reentrant_lock if request.args["kind"] == "reentrant_lock" else client.lock
-        locks: list[onelock.Lock] = [make(name, **request.lock_options()) for name in request.names()]
-        return locks[0] if len(locks) == 1 else onelock.MultiLock(*locks)
+    def lock(self, request: Request) -> Any:
+        return request.lock_of(self.clients[request.args["client"]])
 
     def granted(self, request: Request, lease: onelock.Lease) -> dict[str, Any]:
         listen(lease, request.args["lease"])

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use onelock::{Client, Lease, MultiLock};
+use onelock::{Client, Lease};
 use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, described, entries, hello, inspection, ms, page, reply, told, view,
-    with_lock,
+    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, permits, reply, view,
 };
 
 #[derive(Default)]
@@ -59,27 +58,23 @@ impl Driver {
                 );
             }
             "acquire" => {
-                let lease = with_lock!(MultiLock, self.clients.get(&args.client)?, args, lock => match args.wait_ms {
+                let lock = lock!(self.clients.get(&args.client)?, args);
+                let lease = match args.wait_ms {
                     Some(wait) => lock.acquire_within(ms(wait)).await?,
                     None => lock.acquire().await?,
-                });
+                };
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "try_acquire" => {
-                let client = self.clients.get(&args.client)?;
-                let found = with_lock!(MultiLock, client, args, lock => lock.try_acquire().await?);
+                let found = lock!(self.clients.get(&args.client)?, args).try_acquire().await?;
                 return Ok(found.map_or(Value::Null, |lease| view!(self.leases.put(&args.lease, lease))));
             }
             "attach" => {
-                let lock = described!(self.clients.get(&args.client)?, args, args.name);
-                let lease = told!(lock, args).attach(&args.proof).await?;
+                let lease = lock!(self.clients.get(&args.client)?, args).attach(&args.proof).await?;
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "with" => return with(&*self.clients.get(&args.client)?, args).await,
-            "is_locked" => {
-                let client = self.clients.get(&args.client)?;
-                return Ok(json!(with_lock!(MultiLock, client, args, lock => lock.is_locked().await?)));
-            }
+            "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked().await?)),
             "list" => {
                 let client = self.clients.get(&args.client)?;
                 if let Some(limit) = args.limit {
@@ -99,6 +94,14 @@ impl Driver {
                 } else {
                     client.force_release(args.name.bytes()).await?
                 }));
+            }
+            "permits" => {
+                let found = lock!(self.clients.get(&args.client)?, args).permits().await?;
+                return Ok(found.map_or(Value::Null, permits));
+            }
+            "set_permits" => {
+                let lock = lock!(self.clients.get(&args.client)?, args);
+                return Ok(permits(lock.set_permits(args.permits.unwrap_or_default()).await?));
             }
             "cancel" => {
                 if let Some(pending) = self.pending.lock().unwrap().get(&args.request) {
@@ -127,19 +130,20 @@ impl Driver {
 
 async fn with(client: &Client, args: Args) -> Result<Value, Failure> {
     let args = &args;
-    let body = |lease: Arc<Lease>| async move {
-        let seen = view!(lease);
-        match args.body {
-            Body::Return => Ok(seen),
-            Body::Fail => Err(Failure::Body),
-            Body::UntilFree => {
-                while with_lock!(MultiLock, client, args, lock => lock.is_locked().await?) {
-                    tokio::time::sleep(ms(10)).await;
+    lock!(client, args)
+        .with(|lease| async move {
+            let seen = view!(lease);
+            match args.body {
+                Body::Return => Ok(seen),
+                Body::Fail => Err(Failure::Body),
+                Body::UntilFree => {
+                    while lock!(client, args).is_locked().await? {
+                        tokio::time::sleep(ms(10)).await;
+                    }
+                    Ok(seen)
                 }
-                Ok(seen)
+                Body::UntilLost => std::future::pending().await,
             }
-            Body::UntilLost => std::future::pending().await,
-        }
-    };
-    with_lock!(MultiLock, client, args, lock => lock.with(body).await)
+        })
+        .await
 }

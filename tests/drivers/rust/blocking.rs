@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use onelock::blocking::{Cancel, Client, Lease, MultiLock};
+use onelock::blocking::{Cancel, Client, Lease};
 use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, described, entries, hello, inspection, ms, page, reply, told, view,
-    with_lock,
+    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, permits, reply, view,
 };
 
 #[derive(Default)]
@@ -50,28 +49,23 @@ impl Driver {
                 );
             }
             "acquire" => {
-                let client = self.clients.get(&args.client)?;
-                let lease = with_lock!(MultiLock, client, args, lock => match args.wait_ms {
-                    Some(wait) => lock.interrupt(cancel).acquire_within(ms(wait))?,
-                    None => lock.interrupt(cancel).acquire()?,
-                });
+                let lock = lock!(self.clients.get(&args.client)?, args).interrupt(cancel);
+                let lease = match args.wait_ms {
+                    Some(wait) => lock.acquire_within(ms(wait))?,
+                    None => lock.acquire()?,
+                };
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "try_acquire" => {
-                let client = self.clients.get(&args.client)?;
-                let found = with_lock!(MultiLock, client, args, lock => lock.try_acquire()?);
+                let found = lock!(self.clients.get(&args.client)?, args).try_acquire()?;
                 return Ok(found.map_or(Value::Null, |lease| view!(self.leases.put(&args.lease, lease))));
             }
             "attach" => {
-                let lock = described!(self.clients.get(&args.client)?, args, args.name);
-                let lease = told!(lock, args).attach(&args.proof)?;
+                let lease = lock!(self.clients.get(&args.client)?, args).attach(&args.proof)?;
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "with" => return with(&*self.clients.get(&args.client)?, args),
-            "is_locked" => {
-                let client = self.clients.get(&args.client)?;
-                return Ok(json!(with_lock!(MultiLock, client, args, lock => lock.is_locked()?)));
-            }
+            "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked()?)),
             "list" => {
                 let client = self.clients.get(&args.client)?;
                 if let Some(limit) = args.limit {
@@ -87,6 +81,14 @@ impl Driver {
                 } else {
                     client.force_release(args.name.bytes())?
                 }));
+            }
+            "permits" => {
+                let found = lock!(self.clients.get(&args.client)?, args).permits()?;
+                return Ok(found.map_or(Value::Null, permits));
+            }
+            "set_permits" => {
+                let lock = lock!(self.clients.get(&args.client)?, args);
+                return Ok(permits(lock.set_permits(args.permits.unwrap_or_default())?));
             }
             "cancel" => {
                 if let Some(pending) = self.pending.lock().unwrap().get(&args.request) {
@@ -113,13 +115,13 @@ impl Driver {
 }
 
 fn with(client: &Client, args: &Args) -> Result<Value, Failure> {
-    let body = |lease: &Lease| {
+    lock!(client, args).with(|lease| {
         let seen = view!(lease);
         match args.body {
             Body::Return => Ok(seen),
             Body::Fail => Err(Failure::Body),
             Body::UntilFree => {
-                while with_lock!(MultiLock, client, args, lock => lock.is_locked()?) {
+                while lock!(client, args).is_locked()? {
                     std::thread::sleep(ms(10));
                 }
                 Ok(seen)
@@ -129,6 +131,5 @@ fn with(client: &Client, args: &Args) -> Result<Value, Failure> {
                 Ok(seen)
             }
         }
-    };
-    with_lock!(MultiLock, client, args, lock => lock.with(body))
+    })
 }

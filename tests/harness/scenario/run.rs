@@ -228,8 +228,8 @@ impl Run<'_> {
         for (name, value) in &step.args {
             let value = resolve(value, &self.known)?;
             match name.as_str() {
-                "lock" | "reentrant" => {
-                    let kind = if name == "lock" { "lock" } else { "reentrant_lock" };
+                "lock" | "reentrant" | "semaphore" => {
+                    let kind = if name == "reentrant" { "reentrant_lock" } else { name };
                     args.insert("kind".to_owned(), json!(kind));
                     args.insert("name".to_owned(), value);
                 }

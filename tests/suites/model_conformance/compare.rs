@@ -35,6 +35,9 @@ pub(crate) fn same_reply(real: &Outcome<Reply>, modelled: &Outcome<Reply>) -> Re
         (Outcome::Applied(Reply::Inspected(Some(real))), Outcome::Applied(Reply::Inspected(Some(modelled)))) => {
             Some((real.ttl_left_ms, &mut modelled.ttl_left_ms))
         }
+        (Outcome::Applied(Reply::Permits(Some(real))), Outcome::Applied(Reply::Permits(Some(modelled)))) => {
+            Some((real.ttl_left_ms, &mut modelled.ttl_left_ms))
+        }
         _ => None,
     };
     if let Some((real, modelled)) = both
@@ -62,7 +65,7 @@ pub(crate) fn same_state(real: &[Stored], model: &Model, now_us: u64) -> Result<
 }
 
 /// Every kind of reply there is, as [`shapes`] calls them.
-pub(crate) const SHAPES: [&str; 23] = [
+pub(crate) const SHAPES: [&str; 29] = [
     "granted",
     "granted again",
     "granted without fencing",
@@ -86,6 +89,12 @@ pub(crate) const SHAPES: [&str; 23] = [
     "inspected reentrant_lock",
     "inspected list",
     "inspected hash",
+    "inspected semaphore",
+    "mismatch",
+    "mismatch nothing",
+    "permits nothing",
+    "permits held",
+    "wrong kind semaphore",
 ];
 
 /// What kinds of reply this is.
@@ -104,6 +113,9 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
         Reply::Denied { ttl_left_ms: None, .. } => one("denied for ever"),
         Reply::Denied { announces, .. } => one(if *announces { "denied by ours" } else { "denied by a stranger" }),
         Reply::WrongKind { found } => vec![format!("wrong kind {found}")],
+        Reply::Mismatch { total, .. } => one(if *total == 0 { "mismatch nothing" } else { "mismatch" }),
+        Reply::Permits(None) => one("permits nothing"),
+        Reply::Permits(Some(count)) => one(if count.held > 0 { "permits held" } else { "permits free" }),
         Reply::Renewed(verdicts) => verdicts
             .iter()
             .map(|verdict| if *verdict == Renewal::Renewed { "renewed" } else { "not mine" }.to_owned())

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use onelock::machine::model::{Model, ModelReply};
+use onelock::machine::model::{Model, ModelReply, Value};
 use onelock::machine::{Answer, Claim, Kind, Op, Outcome, Reply, Time};
 use onelock::store::redis::{RedisOptions, RedisStore};
 use onelock::store::{Store, Uninterrupted};
@@ -78,7 +78,7 @@ impl<'a> Pair<'a> {
                 None => return Err(format!("no server time: {answer:?}")),
             };
             let modelled = (self.answering)(model, now_us, op);
-            announced.extend(modelled.announced.map(|(kind, key)| announcement(kind, &key)));
+            announced.extend(modelled.announced.map(|(kind, key)| announcement(model, now_us, kind, &key)));
             // this test hears every announcement
             let expected = match modelled.outcome {
                 Outcome::Applied(Reply::Released(true))
@@ -101,6 +101,15 @@ impl<'a> Pair<'a> {
             if let Some(left) = short.ttl_left_ms.filter(|left| *left < SHORT_MS) {
                 now_us = self.real.outlive(&short.key, now_us + (left + 1) * 1_000);
             }
+        }
+        let ends = model.live(now_us).into_iter().filter_map(|live| match live.value {
+            Value::Sorted(permits) => {
+                permits.into_values().filter(|end| (1..SHORT_MS).contains(&end.saturating_sub(now_us / 1_000))).max()
+            }
+            _ => None,
+        });
+        if let Some(end) = ends.max() {
+            now_us = self.real.outlast(end * 1_000);
         }
         same("published", &self.real.published(), &announced)?;
         same_state(&self.real.stored(), model, now_us)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock::machine::model::Value;
+use onelock::machine::model::{Model, Value};
 use onelock::machine::{Key, naming};
 use onelock_tests::resp::Connection;
 use onelock_tests::servers::Server;
@@ -86,6 +86,14 @@ impl<'a> Real<'a> {
                 hset.extend(fields.iter().flat_map(|(field, value)| [field.as_ref(), value.as_ref()]));
                 self.cmd(&hset)
             }
+            Value::Sorted(members) => {
+                let scores: Vec<String> = members.values().map(u64::to_string).collect();
+                let mut zadd = words!["ZADD", key].to_vec();
+                zadd.extend(
+                    members.keys().zip(&scores).flat_map(|(member, score)| [score.as_bytes(), member.as_ref()]),
+                );
+                self.cmd(&zadd)
+            }
             Value::List => self.cmd(words!["RPUSH", key, "element"]),
         };
         if let Some(ttl_ms) = ttl_ms {
@@ -101,6 +109,12 @@ impl<'a> Real<'a> {
         if !lasts {
             wait_until(SOON, "a key to expire", || self.int(words!["EXISTS", key]) == 0);
         }
+        wait_until(SOON, "the server's clock", || self.time_us() > past_us);
+        self.time_us()
+    }
+
+    /// Waits until the server's clock is `past_us`. Returns the clock.
+    pub(crate) fn outlast(&mut self, past_us: u64) -> u64 {
         wait_until(SOON, "the server's clock", || self.time_us() > past_us);
         self.time_us()
     }
@@ -122,6 +136,11 @@ impl<'a> Real<'a> {
             "hash" => {
                 let flat = self.bytes(words!["HGETALL", key]);
                 sorted(Value::Hash(flat.chunks(2).map(|pair| (pair[0][..].into(), pair[1][..].into())).collect()))
+            }
+            "zset" => {
+                let flat = self.bytes(words!["ZRANGE", key, "0", "-1", "WITHSCORES"]);
+                let score = |text: &[u8]| std::str::from_utf8(text).unwrap().parse().unwrap();
+                Value::Sorted(flat.chunks(2).map(|pair| (pair[0][..].into(), score(&pair[1]))).collect())
             }
             _ => Value::List,
         };
@@ -156,7 +175,18 @@ pub(crate) fn sorted(value: Value) -> Value {
     }
 }
 
-/// What the release of a lock looks like to a subscriber.
-pub(crate) fn announcement(kind: onelock::Kind, key: &Key) -> (Vec<u8>, Vec<u8>) {
-    (naming::channel(kind, key), naming::RELEASE_MESSAGE.into())
+/// What the release of a lock looks like to a subscriber. Of a semaphore it is the number of free permits.
+pub(crate) fn announcement(model: &Model, now_us: u64, kind: onelock::Kind, key: &Key) -> (Vec<u8>, Vec<u8>) {
+    let free = model.live(now_us).into_iter().find(|live| live.key == *key).map(|live| live.value);
+    let message = match free {
+        Some(Value::Text(free)) if kind == onelock::Kind::Semaphore => {
+            if free.starts_with(b"-") {
+                b"0".to_vec()
+            } else {
+                free.to_vec()
+            }
+        }
+        _ => naming::RELEASE_MESSAGE.into(),
+    };
+    (naming::channel(kind, key), message)
 }

@@ -33,6 +33,8 @@ fn token(kind: Kind, number: u64) -> Arc<str> {
     match kind {
         Kind::Mutex if number == 2 => format!("onelock1:{number:032x}:label%2C,7,host,12").into(),
         Kind::Mutex => format!("onelock1:{number:032x}").into(),
+        // of one, two and three permits
+        Kind::Semaphore => format!("{number:028x}:{}", number + 1).into(),
         _ => format!("{UUID}:{number}").into(),
     }
 }
@@ -62,14 +64,20 @@ impl Draw {
             0..=2 => Step::Write { key: self.key(), value: self.foreign_lock(), ttl_ms: self.foreign_ttl() },
             3 => Step::Write { key: self.counter_key(), value: self.counter(), ttl_ms: self.foreign_ttl() },
             4 => Step::Del(self.key()),
+            5 if self.one_in(2) => Step::Del(naming::permits_key(&self.key()).into()),
             5 => Step::Del(self.counter_key()),
+            7 if self.one_in(2) => Step::Write {
+                key: naming::permits_key(&self.key()).into(),
+                value: self.permits(),
+                ttl_ms: self.foreign_ttl(),
+            },
             6 => self.pick(&[Step::Flush, Step::ScriptFlush]),
             _ => Step::Ask(self.op()),
         }
     }
 
     fn op(&mut self) -> Op {
-        match self.0.below(22) {
+        match self.0.below(29) {
             0..=4 => Op::Acquire {
                 claim: self.claim(),
                 ttl_ms: self.ttl(),
@@ -78,10 +86,10 @@ impl Draw {
             },
             5..=6 => {
                 let count = 1 + self.0.below(4);
-                Op::Renew { holds: (0..count).map(|_| (self.claim(), self.ttl())).collect() }
+                Op::Renew { holds: (0..count).map(|_| (self.any_claim(), self.ttl())).collect() }
             }
             7..=8 => Op::SetCount { claim: self.claim(), count: 1 + self.0.below(5), ttl_ms: self.ttl() },
-            9..=10 => Op::Release { claim: self.claim() },
+            9..=10 => Op::Release { claim: self.any_claim() },
             11 => Op::Inspect { key: self.key() },
             12..=14 => {
                 // what is proposed comes from another clock, or from none
@@ -93,14 +101,21 @@ impl Draw {
                 let fence = self.pick(&[3, 1_500_000_000_000_000, 4_000_000_000_000_000]);
                 Op::WriteBack { claim: self.claim(), fence, fence_ttl_ms: self.ttl() }
             }
-            16 => Op::Undo { claim: self.claim(), nodes: NodeSet::ALL, quiet: self.one_in(2) },
-            17..=18 => Op::Retain { claim: self.claim(), nodes: NodeSet::ALL, rest_ms: self.ttl() },
+            16 => Op::Undo { claim: self.any_claim(), nodes: NodeSet::ALL, quiet: self.one_in(2) },
+            17..=18 => Op::Retain { claim: self.any_claim(), nodes: NodeSet::ALL, rest_ms: self.ttl() },
             19..=20 => {
-                let claim = self.claim();
+                let claim = self.any_claim();
                 let number = self.0.below(3);
                 let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,13".into());
                 Op::Attach { from: token(claim.kind, number), claim, ttl_ms: self.ttl(), info }
             }
+            21..=25 => {
+                let total = if self.one_in(4) { None } else { Some(self.pick(&[4, 4, 4, 3])) };
+                Op::AcquirePermits { claim: self.claim_of(Kind::Semaphore), total, ttl_ms: self.ttl() }
+            }
+            26 => Op::InspectPermits { key: self.key() },
+            27 => Op::SetPermits { key: self.key(), total: self.pick(&[4, 3, 1]) },
+            28 if self.one_in(2) => Op::ForceReleasePermits { key: self.key() },
             _ => Op::ForceRelease { key: self.key(), foreign: self.one_in(2) },
         }
     }
@@ -119,6 +134,16 @@ impl Draw {
 
     fn claim(&mut self) -> Claim {
         let kind = self.pick(&[Kind::Mutex, Kind::Reentrant]);
+        self.claim_of(kind)
+    }
+
+    /// One of any kind, for operations that all have.
+    fn any_claim(&mut self) -> Claim {
+        let kind = self.pick(&[Kind::Mutex, Kind::Reentrant, Kind::Semaphore, Kind::Semaphore]);
+        self.claim_of(kind)
+    }
+
+    fn claim_of(&mut self, kind: Kind) -> Claim {
         let number = self.0.below(3);
         Claim { kind, key: self.key(), token: token(kind, number) }
     }
@@ -151,16 +176,30 @@ impl Draw {
             Value::Hash(vec![(text(b"java:1"), text(b"1"))]),
             Value::Hash(vec![(text(owner.as_bytes()), text(b"1")), (text(other.as_bytes()), text(b"1"))]),
             Value::Hash(vec![(text(owner.as_bytes()), text(b"1")), (text(b"sku"), text(b"5"))]),
+            // numbers: free permits, or what a server cannot count on
+            Value::Text(text(b"4")),
+            Value::Text(text(b"-1")),
+            Value::Text(text(b"007")),
+            Value::Text(text(b"12345678901")),
             Value::Hash((0..600).map(|n| (text(format!("field {n}").as_bytes()), text(b"1"))).collect()),
             Value::List,
         ];
         self.pick(&choices)
     }
 
+    /// Permits as Redisson leaves them: long ended, without an end, and one of ours among them.
+    fn permits(&mut self) -> Value {
+        let permit = |number: u8, end: u64| (Key::from([number; 16].as_slice()), end);
+        let ours = (Key::from([0; 16].as_slice()), 4_000_000_000_000);
+        let never = permit(7, 922_337_203_685_477);
+        let sets = [vec![permit(9, 1_000)], vec![never.clone()], vec![ours, never, permit(8, 3_000_000_000_000)]];
+        if self.one_in(7) { Value::List } else { Value::Sorted(self.pick(&sets).into_iter().collect()) }
+    }
+
     /// Counters as nobody of ours leaves them: from the future, at the end of exact numbers, or no number at all.
     fn counter(&mut self) -> Value {
-        let texts: [&[u8]; 6] =
-            [b"4000000000000000", b"9007199254740990", b"9007199254740991", b"17", b"0", b"garbage"];
+        let texts: [&[u8]; 7] =
+            [b"4000000000000000", b"9007199254740990", b"9007199254740991", b"17", b"0", b"garbage", b"semaphore"];
         if self.one_in(7) { Value::List } else { Value::Text(self.pick(&texts).into()) }
     }
 }

@@ -70,6 +70,7 @@ pub(crate) fn claim(kind: Kind, name: &str, number: u32) -> Claim {
     let token = match kind.row().token {
         TokenForm::Owner => format!("ffffffff-ffff-4fff-bfff-ffffffffffff:{number}"),
         TokenForm::Value => format!("onelock1:{number:032x}"),
+        TokenForm::Permits => format!("{number:028x}:1"),
     };
     Claim { kind, key: name.as_bytes().into(), token: token.into() }
 }

@@ -15,6 +15,8 @@ pub enum Value {
     Text(Key),
     /// A hash, its fields in the order they were first written: a reentrant lock, or anybody's hash.
     Hash(Vec<(Key, Key)>),
+    /// A sorted set of whole numbers: the permits of a semaphore, or anybody's.
+    Sorted(BTreeMap<Key, u64>),
     /// A list, standing for every type that is never a lock. Its elements are of no interest.
     List,
 }
@@ -25,6 +27,7 @@ impl Value {
         match self {
             Value::Text(_) => "string",
             Value::Hash(_) => "hash",
+            Value::Sorted(_) => "zset",
             Value::List => "list",
         }
     }
@@ -33,7 +36,7 @@ impl Value {
     pub fn field(&self, name: &[u8]) -> Option<&Key> {
         match self {
             Value::Hash(fields) => fields.iter().find(|(field, _)| **field == *name).map(|(_, value)| value),
-            Value::Text(_) | Value::List => None,
+            Value::Text(_) | Value::Sorted(_) | Value::List => None,
         }
     }
 

@@ -15,6 +15,7 @@
 
 mod keyspace;
 mod raw;
+mod semaphore;
 
 use std::sync::Arc;
 
@@ -87,6 +88,9 @@ impl Model {
     /// Carries out one operation at `server_time_us`, the server's wall clock in microseconds since 1970.
     pub fn apply(&mut self, server_time_us: u64, op: &Op) -> ModelReply {
         let now = Moment::at(server_time_us);
+        if let Some(reply) = self.apply_to_permits(now, op) {
+            return reply;
+        }
         match op {
             Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
                 // the server's clock is what a single server proposes to itself
@@ -119,16 +123,25 @@ impl Model {
             Op::Retain { claim, rest_ms, .. } => self.retain(now, claim, *rest_ms),
             Op::Inspect { key } => Reply::Inspected(self.inspect(now, key)).into(),
             Op::ForceRelease { key, foreign } => self.force_release(now, key, *foreign),
+            // permits: above
+            Op::AcquirePermits { .. }
+            | Op::InspectPermits { .. }
+            | Op::SetPermits { .. }
+            | Op::ForceReleasePermits { .. } => Reply::WrongKind { found: "none".to_owned() }.into(),
         }
     }
 
-    fn relation(&mut self, now: Moment, claim: &Claim) -> Relation {
+    fn relation(&mut self, now: Moment, claim: &Claim, fenced: bool) -> Relation {
+        let marked = fenced && self.is_marked(now, &claim.key);
         let Some(entry) = self.keys.get(now.ms, &claim.key) else { return Relation::Free };
         if owns(entry, claim) {
             return Relation::Mine;
         }
         let ttl_left_ms = entry.ttl_left_ms(now.ms);
         match (&entry.value, claim.kind.row().layout) {
+            (Value::Text(holder), HoldLayout::Text) if marked && is_number(holder) => {
+                Relation::Wrong(Kind::Semaphore.as_str())
+            }
             (Value::Text(holder), HoldLayout::Text) => Relation::Others { ttl_left_ms, announces: is_ours(holder) },
             (Value::Hash(fields), HoldLayout::Hash) if is_lock(fields) => {
                 Relation::Others { ttl_left_ms, announces: true }
@@ -150,11 +163,11 @@ impl Model {
         fence: Option<Proposal>,
         info: Option<&str>,
     ) -> Reply {
-        match self.relation(now, claim) {
+        match self.relation(now, claim, fence.is_some()) {
             Relation::Free => {
                 let fence = fence.map(|fence| self.draw_fence(now, &claim.key, fence));
                 let value = match claim.kind.row().layout {
-                    HoldLayout::Text => Value::Text(claim.token.clone().into()),
+                    HoldLayout::Text | HoldLayout::Permits => Value::Text(claim.token.clone().into()),
                     HoldLayout::Hash => fresh_hash(claim, fence, info),
                 };
                 self.keys.put(now.ms, claim.key.clone(), value, Some(ttl_ms));
@@ -185,7 +198,7 @@ impl Model {
             }
             Value::Text(_) => (Value::Text(claim.token.clone().into()), counter),
             // an owner's field in what is no lock
-            Value::Hash(_) | Value::List => return Reply::Gone,
+            Value::Hash(_) | Value::Sorted(_) | Value::List => return Reply::Gone,
         };
         if !again {
             entry.value = value;
@@ -204,7 +217,7 @@ impl Model {
     fn fence_again(&mut self, now: Moment, claim: &Claim, proposal: Proposal) -> u64 {
         match claim.kind.row().layout {
             // the counter is the store: it is read and written back, so that it lives as long as after a fresh grant
-            HoldLayout::Text => match self.counter(now, &claim.key) {
+            HoldLayout::Text | HoldLayout::Permits => match self.counter(now, &claim.key) {
                 Some(fence) => self.store_fence(now, &claim.key, fence, proposal.ttl_ms),
                 None => self.draw_fence(now, &claim.key, proposal),
             },
@@ -245,7 +258,7 @@ impl Model {
                 // without an owner: released before its shortest time was over
                 digest(fields.iter().find(|(field, _)| is_owner(field)).map_or(&b""[..], |(owner, _)| &**owner))
             }
-            Some(Value::List) | None => 0,
+            Some(Value::Sorted(_) | Value::List) | None => 0,
         }
     }
 
@@ -257,11 +270,14 @@ impl Model {
     fn counter(&self, now: Moment, key: &[u8]) -> Option<u64> {
         match &self.keys.peek(now.ms, &fence_key(key))?.value {
             Value::Text(text) => stored_token(text),
-            Value::Hash(_) | Value::List => None,
+            Value::Hash(_) | Value::Sorted(_) | Value::List => None,
         }
     }
 
     fn renew(&mut self, now: Moment, claim: &Claim, ttl_ms: u64) -> Renewal {
+        if claim.kind == Kind::Semaphore {
+            return self.renew_permits(now, claim, ttl_ms);
+        }
         match self.held(now, claim) {
             Some(entry) => {
                 entry.extend(now.ms, ttl_ms);
@@ -300,7 +316,7 @@ impl Model {
         }
         let nobody = Key::from(RELEASED_VALUE.as_bytes());
         let value = match claim.kind.row().layout {
-            HoldLayout::Text => Value::Text(nobody),
+            HoldLayout::Text | HoldLayout::Permits => Value::Text(nobody),
             HoldLayout::Hash => Value::Hash(vec![(Key::from(INFO_FIELD.as_bytes()), nobody)]),
         };
         self.keys.put(now.ms, claim.key.clone(), value, Some(rest_ms));
@@ -325,6 +341,14 @@ impl Model {
         let entry = self.keys.peek(now.ms, key)?;
         let (ttl_left_ms, nobody) = (entry.ttl_left_ms(now.ms), Vec::new());
         Some(match &entry.value {
+            Value::Text(holder) if is_number(holder) && self.is_marked(now, key) => InspectedKey {
+                kind: Ok(Kind::Semaphore),
+                holder: nobody,
+                count: 0,
+                ttl_left_ms,
+                fence: None,
+                info: None,
+            },
             Value::Text(holder) => InspectedKey {
                 kind: Ok(Kind::Mutex),
                 holder: holder[..holder.len().min(HOLDER_MAX)].to_vec(),
@@ -345,7 +369,7 @@ impl Model {
                     info: entry.value.field(INFO_FIELD.as_bytes()).map(|info| info.to_vec()),
                 }
             }
-            Value::Hash(_) | Value::List => InspectedKey {
+            Value::Hash(_) | Value::Sorted(_) | Value::List => InspectedKey {
                 kind: Err(entry.value.type_name().to_owned()),
                 holder: nobody,
                 count: 0,
@@ -362,6 +386,7 @@ fn owns(entry: &KeyEntry, claim: &Claim) -> bool {
     match claim.kind.row().layout {
         HoldLayout::Text => matches!(&entry.value, Value::Text(holder) if **holder == *claim.token.as_bytes()),
         HoldLayout::Hash => entry.value.field(claim.token.as_bytes()).is_some(),
+        HoldLayout::Permits => false,
     }
 }
 
@@ -399,6 +424,12 @@ fn is_lock(fields: &[(Key, Key)]) -> bool {
 
 fn stored_fence(value: &Value) -> Option<u64> {
     value.field(FENCE_FIELD.as_bytes()).and_then(|text| stored_token(text))
+}
+
+/// Whether a string is a number, as that of the free permits of a semaphore is.
+fn is_number(text: &[u8]) -> bool {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
 fn decimal(number: u64) -> Key {

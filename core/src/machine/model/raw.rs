@@ -99,7 +99,7 @@ impl Model {
                 let owner = fields.iter().find(|(field, _)| is_owner(field)).map(|(field, _)| field);
                 Some((Kind::Reentrant, owner.or_else(|| value.field(INFO_FIELD.as_bytes()))?.clone()))
             }
-            Value::Hash(_) | Value::List => None,
+            Value::Hash(_) | Value::Sorted(_) | Value::List => None,
         }
     }
 
@@ -109,7 +109,7 @@ impl Model {
         match value {
             Value::Text(_) => Some(1),
             Value::Hash(fields) if is_lock(fields) => number(&fields.iter().find(|(field, _)| is_owner(field))?.1),
-            Value::Hash(_) | Value::List => None,
+            Value::Hash(_) | Value::Sorted(_) | Value::List => None,
         }
     }
 

@@ -289,5 +289,12 @@ pub(crate) fn no_quorum(failures: &[(ErrorKind, bool)], lines: Vec<String>, majo
 /// The operation exists for single nodes only.
 pub(crate) fn not_for_a_quorum(op: &Op) -> Outcome<Reply> {
     let detail = format!("{} is an operation on one node", op.name());
-    Outcome::NotApplied(Failure::lasting(ErrorKind::Internal, detail))
+    let kind = match op {
+        Op::AcquirePermits { .. }
+        | Op::InspectPermits { .. }
+        | Op::SetPermits { .. }
+        | Op::ForceReleasePermits { .. } => ErrorKind::Unsupported,
+        _ => ErrorKind::Internal,
+    };
+    Outcome::NotApplied(Failure::lasting(kind, detail))
 }

@@ -4,7 +4,9 @@ use redis::Value;
 
 use super::{request, server_error};
 use crate::error::ErrorKind;
-use crate::machine::{Failure, InspectedKey, Kind, Op, Outcome, Renewal, Reply, stored_token, token};
+use crate::machine::{
+    Failure, InspectedKey, Kind, Op, Outcome, PermitCount, Renewal, Reply, naming, stored_token, token,
+};
 use crate::store::redis::resp::value;
 
 /// Fencing tokens are below this: from here on Lua and JavaScript round them, and two holders could have the same. A
@@ -43,6 +45,9 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
     let Some(server_time_us) = items.count() else { return unusable(op) };
     let reply = match op {
         Op::Acquire { .. } => acquired(&mut items),
+        Op::AcquirePermits { claim, total, .. } => permitted(&mut items, &claim.token, *total),
+        Op::InspectPermits { .. } | Op::SetPermits { .. } => counted_permits(&mut items).map(|reply| (reply, false)),
+        Op::ForceReleasePermits { .. } => forced_permits(&mut items),
         Op::Attach { .. } => attached(&mut items).map(|reply| (reply, false)),
         Op::Vote { .. } => acquired(&mut items).and_then(|(reply, unheard)| match reply {
             Reply::Denied { ttl_left_ms, announces } => {
@@ -158,6 +163,37 @@ fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
     Some((reply, false))
 }
 
+fn permitted(items: &mut Items, token: &str, expected: Option<u32>) -> Option<(Reply, bool)> {
+    let mut ahead = items.0.clone();
+    if let Some(Value::Int(6)) = ahead.next() {
+        items.int()?;
+        let count = token::parse_permits(token)?.1;
+        return Some((Reply::Mismatch { total: items.count()?, expected, count }, false));
+    }
+    acquired(items)
+}
+
+fn counted_permits(items: &mut Items) -> Option<Reply> {
+    match items.int()? {
+        0 => Some(Reply::Permits(None)),
+        1 => {
+            let (total, held, ttl_left_ms) = (items.count()?, items.count()?, left(items.int()?));
+            Some(Reply::Permits(Some(PermitCount { total, held, ttl_left_ms })))
+        }
+        3 => Some(Reply::WrongKind { found: value::printable(&items.word()?) }),
+        _ => None,
+    }
+}
+
+fn forced_permits(items: &mut Items) -> Option<(Reply, bool)> {
+    match items.int()? {
+        1 => Some((Reply::Forced(true), items.int()? == 0)),
+        2 => Some((Reply::Forced(false), false)),
+        3 => Some((Reply::WrongKind { found: value::printable(&items.word()?) }, false)),
+        _ => None,
+    }
+}
+
 fn attached(items: &mut Items) -> Option<Reply> {
     match items.int()? {
         2 => Some(Reply::Gone),
@@ -231,7 +267,8 @@ fn standing(found: String, items: &mut Items) -> Option<InspectedKey> {
     let ttl_left_ms = left(items.int()?);
     let Some(holder) = items.text() else {
         let holder = Vec::new();
-        return Some(InspectedKey { kind: Err(found), holder, count: 0, ttl_left_ms, fence: None, info: None });
+        let kind = if found == naming::SEMAPHORE_MARK { Ok(Kind::Semaphore) } else { Err(found) };
+        return Some(InspectedKey { kind, holder, count: 0, ttl_left_ms, fence: None, info: None });
     };
     let (kind, count) = match found.as_str() {
         "string" => (Kind::Mutex, 1),

@@ -3,6 +3,7 @@
 use redis::Cmd;
 
 use super::scripts::{SCRIPTS, Script};
+use super::semaphore;
 use crate::machine::{Claim, HoldLayout, Key, Kind, Op, Proposal, naming};
 
 /// The form of a command.
@@ -37,7 +38,7 @@ pub(crate) enum Announce {
 
 impl Announce {
     /// Adds the arguments for the scripts. Without any they use classic channels.
-    fn add_to(self, command: &mut Cmd) {
+    pub(super) fn add_to(self, command: &mut Cmd) {
         match self {
             Announce::Classic | Announce::Timed => {}
             Announce::Sharded => drop(command.arg("SPUBLISH")),
@@ -49,6 +50,9 @@ impl Announce {
 /// The request for `op`.
 pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
     let scripts = &*SCRIPTS;
+    if let Some(command) = semaphore::command(op, form, announce) {
+        return command;
+    }
     match op {
         Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
             let terms = AcquireTerms { ttl_ms: *ttl_ms, fence_ttl_ms: *fence_ttl_ms, proposed: None };
@@ -83,6 +87,11 @@ pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
             command
         }
         Op::ForceRelease { key, foreign } => force_release(key, *foreign, form, announce),
+        // permits: above
+        Op::AcquirePermits { .. }
+        | Op::InspectPermits { .. }
+        | Op::SetPermits { .. }
+        | Op::ForceReleasePermits { .. } => Cmd::new(),
     }
 }
 
@@ -102,7 +111,7 @@ fn acquire(claim: &Claim, terms: &AcquireTerms, info: Option<&str>, form: Comman
     }
     let keys = if terms.fence_ttl_ms.is_some() { 2 } else { 1 };
     let (script, info) = match claim.kind {
-        Kind::Mutex => (&SCRIPTS.acquire_lock, None),
+        Kind::Mutex | Kind::Semaphore => (&SCRIPTS.acquire_lock, None),
         Kind::Reentrant => (&SCRIPTS.acquire_reentrant, Some(info.unwrap_or_default())),
     };
     let words = 2 * keys + 3 + usize::from(info.is_some());
@@ -165,13 +174,21 @@ fn retain(claim: &Claim, rest_ms: u64, announce: Announce, form: CommandForm) ->
 }
 
 fn renew(holds: &[(Claim, u64)], form: CommandForm) -> Cmd {
-    let size = holds.iter().map(|(claim, _)| claim.key.len() + claim.token.len() + 64).sum();
-    let mut command = begin(&SCRIPTS.renew, form, holds.len(), 4 * holds.len(), size);
+    let size = holds.iter().map(|(claim, _)| 2 * claim.key.len() + claim.token.len() + 64).sum();
+    let keys = holds.len() + holds.iter().filter(|(claim, _)| claim.kind == Kind::Semaphore).count();
+    let mut command = begin(&SCRIPTS.renew, form, keys, keys + 3 * holds.len(), size);
     for (claim, _) in holds {
         command.arg(&*claim.key);
+        if claim.kind == Kind::Semaphore {
+            command.arg(naming::permits_key(&claim.key));
+        }
     }
     for (claim, ttl_ms) in holds {
-        command.arg(letter(claim.kind)).arg(&*claim.token).arg(*ttl_ms);
+        match semaphore::permits(claim) {
+            Some((prefix, count)) => command.arg(format!("p{count}")).arg(&prefix),
+            None => command.arg(letter(claim.kind)).arg(&*claim.token),
+        };
+        command.arg(*ttl_ms);
     }
     command
 }
@@ -191,7 +208,7 @@ fn letter(kind: Kind) -> &'static str {
 
 /// Begins a script call with `keys` keys and `words` arguments, keys included. `size` is the rough length of the
 /// arguments.
-fn begin(script: &Script, form: CommandForm, keys: usize, words: usize, size: usize) -> Cmd {
+pub(super) fn begin(script: &Script, form: CommandForm, keys: usize, words: usize, size: usize) -> Cmd {
     let (name, script) = match form {
         CommandForm::Plain | CommandForm::Sha => ("EVALSHA", script.sha.as_str()),
         CommandForm::Text => ("EVAL", script.text),

@@ -28,10 +28,11 @@ pub(crate) struct Scripts {
     pub(crate) inspect: Script,
     pub(crate) force_release: Script,
     pub(crate) write_back: Script,
+    pub(crate) semaphore: Script,
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 10] {
+    pub(crate) fn all(&self) -> [&Script; 11] {
         [
             &self.acquire_lock,
             &self.acquire_reentrant,
@@ -43,6 +44,7 @@ impl Scripts {
             &self.inspect,
             &self.force_release,
             &self.write_back,
+            &self.semaphore,
         ]
     }
 }
@@ -73,6 +75,7 @@ fn scripts() -> Scripts {
         inspect: Script::new(include_str!("scripts/inspect.lua")),
         force_release: Script::new(include_str!("scripts/force_release.lua")),
         write_back: Script::new(include_str!("scripts/write_back.lua")),
+        semaphore: Script::new(include_str!("scripts/semaphore/permits.lua")),
     }
 }
 
@@ -92,6 +95,10 @@ mod tests {
             assert!(SCRIPTS.inspect.text.contains(&format!("'{field}'")));
             assert!(SCRIPTS.attach.text.contains(&format!("'{field}'")));
         }
+        for script in [&SCRIPTS.semaphore, &SCRIPTS.inspect, &SCRIPTS.acquire_lock] {
+            assert!(script.text.contains(&format!("'{}'", naming::SEMAPHORE_MARK)));
+        }
+        assert!(SCRIPTS.renew.text.contains(&format!("math.max({}, ", naming::FENCE_TTL_MIN_MS)));
         let retain = SCRIPTS.retain.text;
         assert!(retain.contains(&format!("'{}'", naming::RELEASED_VALUE)));
         assert!(retain.contains(&format!("'{}'", naming::INFO_FIELD)));

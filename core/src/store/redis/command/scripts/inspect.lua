@@ -1,13 +1,14 @@
 -- Look at a lock without touching it.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  the fencing counter of a mutex
+-- KEYS[2]  the fencing counter of a mutex, or the mark of a semaphore
 --
 -- Reply, us being the server's clock and pttl -1 for a key without time to live:
 --   {us, 'none'}                                  nothing stands there
 --   {us, 'string', pttl, value, fence}            a mutex; fence '' if there is none or the value is
 --                                                 a foreign client's; a long value is cut
 --   {us, 'hash', pttl, owner, count, fence, info} a reentrant lock; fence and info '' if there are none
+--   {us, 'semaphore', pttl}                       a semaphore; its own script tells more
 --   {us, type, pttl}                              no lock (a hash with any other field than a lock has says 'hash')
 --
 -- One that was given back before its shortest time was over has the value, or the info, 'onelock1:released' and no owner.
@@ -43,7 +44,9 @@ local pttl = redis.call('PTTL', KEYS[1])
 if kind == 'string' then
   local holder, fence = redis.call('GETRANGE', KEYS[1], 0, 4095), ''
   -- the counter outlives its holds: it says nothing about a foreign client's
-  if string.sub(holder, 1, 9) == 'onelock1:' then
+  if string.find(holder, '^%-?%d+$') and redis.pcall('GET', KEYS[2]) == 'semaphore' then
+    return {now, 'semaphore', pttl}
+  elseif string.sub(holder, 1, 9) == 'onelock1:' then
     fence = redis.pcall('GET', KEYS[2])
     if type(fence) ~= 'string' then fence = '' end
   end

@@ -1,8 +1,8 @@
 -- Refresh the time to live of holds that are still there. A missing key is never created again.
 --
--- KEYS[i]      the locks, of either kind
--- ARGV[3i-2]   'm' for a mutex, 'r' for a reentrant lock
--- ARGV[3i-1]   token (the string value, or the hash field)
+-- KEYS         of each hold the lock; of permits the semaphore, and behind it the permits that are held
+-- ARGV[3i-2]   'm' for a mutex, 'r' for a reentrant lock, 'p' and a number for so many permits
+-- ARGV[3i-1]   token (the string value, the hash field, or the first 14 bytes of the permits' ids)
 -- ARGV[3i]     time to live, ms; what is left is never shortened
 --
 -- Reply: {us, verdict 1, verdict 2, ...}, where us is the server's clock and a verdict is
@@ -36,7 +36,57 @@ local function renew(key, kind, token, ttl)
   return done
 end
 
-for i, key in ipairs(KEYS) do
-  reply[i + 1] = renew(key, ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i]))
+-- Permits of one hold live and end together: where one is gone, the others are given back.
+local function renew_permits(key, permits, n, prefix, ttl)
+  local now, stop = math.floor(reply[1] / 1000), math.ceil(reply[1] / 1000) + ttl
+  local all, there = {}, 0
+  for i = 0, n - 1 do
+    all[i + 1] = prefix .. string.char(math.floor(i / 256), i % 256)
+    local score = redis.pcall('ZSCORE', permits, all[i + 1])
+    if type(score) == 'table' then
+      if string.find(score.err, 'WRONGTYPE', 1, true) then return 0 end
+      return score.err
+    end
+    if score and tonumber(score) > now then there = there + 1 end
+  end
+  local free = redis.pcall('GET', key)
+  if type(free) == 'table' then
+    if not string.find(free.err, 'WRONGTYPE', 1, true) then return free.err end
+    free = nil
+  end
+  local counts = free and #free <= 10 and (free == '0' or string.find(free, '^%-?[1-9]%d*$'))
+  if there < n or not counts then
+    local gone = redis.pcall('ZREM', permits, unpack(all))
+    if counts and type(gone) == 'number' and gone > 0 then redis.pcall('INCRBY', key, gone) end
+    return 0
+  end
+  local left = redis.pcall('PTTL', key)
+  if type(left) == 'table' then return left.err end
+  -- a semaphore that has no time to live keeps none; that of the others is twice the ttl of a hold at least
+  local keep = math.max(604800000, 2 * ttl)
+  if left >= 0 then
+    if left < keep * 0.75 then left = keep end
+    for _, one in ipairs({key, permits}) do
+      local done = redis.pcall('PEXPIRE', one, string.format('%.0f', left))
+      if type(done) == 'table' then return done.err end
+    end
+  end
+  for i = 1, n do
+    local done = redis.pcall('ZADD', permits, 'XX', 'GT', string.format('%.0f', stop), all[i])
+    if type(done) == 'table' then return done.err end
+  end
+  return 1
+end
+
+local at = 0
+for i = 1, #ARGV / 3 do
+  at = at + 1
+  local kind, token, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i])
+  if string.sub(kind, 1, 1) == 'p' then
+    reply[i + 1] = renew_permits(KEYS[at], KEYS[at + 1], tonumber(string.sub(kind, 2)), token, ttl)
+    at = at + 1
+  else
+    reply[i + 1] = renew(KEYS[at], kind, token, ttl)
+  end
 end
 return reply

@@ -135,6 +135,7 @@ impl Drop for ClusterStore {
 fn key(op: &Op) -> Option<&Key> {
     match op {
         Op::Acquire { claim, .. }
+        | Op::AcquirePermits { claim, .. }
         | Op::Attach { claim, .. }
         | Op::SetCount { claim, .. }
         | Op::Release { claim }
@@ -143,7 +144,11 @@ fn key(op: &Op) -> Option<&Key> {
         | Op::Vote { claim, .. }
         | Op::WriteBack { claim, .. } => Some(&claim.key),
         Op::Renew { holds } => holds.first().map(|(claim, _)| &claim.key),
-        Op::Inspect { key } | Op::ForceRelease { key, .. } => Some(key),
+        Op::Inspect { key }
+        | Op::ForceRelease { key, .. }
+        | Op::InspectPermits { key }
+        | Op::SetPermits { key, .. }
+        | Op::ForceReleasePermits { key } => Some(key),
     }
 }
 

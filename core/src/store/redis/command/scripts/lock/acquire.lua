@@ -74,6 +74,10 @@ end
 if not held then return taken end
 
 if held ~= ARGV[1] then
+  -- a number may be the free permits of a semaphore, whose mark stands where the counter of a mutex does
+  if fenced and string.find(held, '^%-?%d+$') and redis.pcall('GET', KEYS[2]) == 'semaphore' then
+    return {now, 3, 'semaphore'}
+  end
   local announces = string.sub(held, 1, 9) == 'onelock1:' and 1 or 0
   return {now, 2, redis.call('PTTL', KEYS[1]), announces, ARGV[4] and held}
 end

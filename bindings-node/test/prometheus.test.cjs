@@ -1,0 +1,64 @@
+// What prom-client reads of a client.
+const assert = require('node:assert/strict')
+const { test } = require('node:test')
+const { Registry } = require('prom-client')
+const { Client } = require('..')
+const { registerStats } = require('../dist/prometheus')
+
+/** Every sample of a scrape by its name and labels. */
+async function scraped(registry) {
+  const lines = (await registry.metrics()).split('\n').filter((line) => line !== '' && !line.startsWith('#'))
+  return new Map(
+    lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ') + 1))]),
+  )
+}
+
+test('a scrape tells what the client did', async () => {
+  const client = new Client('memory://')
+  const registry = new Registry()
+  registerStats(client, registry)
+  assert.equal((await scraped(registry)).get('onelock_acquired_total'), 0)
+  const lease = await client.lock('a').acquire()
+  assert.equal(await client.lock('a').tryAcquire(), null)
+  const waiter = client.lock('a').acquire({ timeout: 10_000 })
+  while (client.stats().waiting === 0) await new Promise(setImmediate)
+  const during = await scraped(registry)
+  assert.deepEqual(
+    ['onelock_held', 'onelock_waiting', 'onelock_busy_total'].map((name) => during.get(name)),
+    [1, 1, 1],
+  )
+  await lease.release()
+  await (await waiter).release()
+  const after = await scraped(registry)
+  assert.deepEqual(
+    ['onelock_held', 'onelock_acquired_total', 'onelock_released_total'].map((name) => after.get(name)),
+    [0, 2, 2],
+  )
+  for (const name of ['wait', 'hold']) {
+    assert.equal(after.get(`onelock_${name}_seconds_count`), 2)
+    assert.equal(after.get(`onelock_${name}_seconds_sum`), client.stats()[name].sum / 1000)
+    assert.equal(after.get(`onelock_${name}_seconds{quantile="0.99"}`), client.stats()[name].p99 / 1000)
+  }
+  await client.close()
+})
+
+test('every number of the stats is a metric, with its labels', async () => {
+  const client = new Client('memory://')
+  const registry = new Registry()
+  registerStats(client, registry, { prefix: 'locks', labels: { server: 'main' } })
+  const text = await registry.metrics()
+  const fields = Object.keys(client.stats())
+  assert.ok(fields.length > 12)
+  for (const field of fields) {
+    const name = `locks_${field.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)}`
+    assert.ok(
+      ['{', '_total{', '_seconds_count{'].some((end) => text.includes(`\n${name}${end}`)),
+      name,
+    )
+  }
+  for (const sample of (await scraped(registry)).keys()) assert.match(sample, /server="main"/)
+  // both of the formats that Prometheus asks for
+  assert.match(text, /# TYPE locks_acquired_total counter/)
+  assert.throws(() => registerStats(client, registry, { prefix: 'locks' }), /already been registered/)
+  await client.close()
+})

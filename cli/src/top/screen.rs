@@ -1,0 +1,168 @@
+//! The terminal: raw, on its second screen, without a cursor; and as it was afterwards, whatever ends this.
+
+#![allow(unsafe_code, reason = "calls of the system for which the safe wrappers would be one more dependency")]
+
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// The second screen, no cursor; and back.
+const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
+const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+/// Where a terminal does not tell its size.
+const SIZE: (usize, usize) = (80, 24);
+
+/// How the terminal was set before, while it is ours.
+static BEFORE: Mutex<Option<libc::termios>> = Mutex::new(None);
+
+/// What was pressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    End,
+    Refresh,
+    Other,
+}
+
+/// The terminal while it is ours.
+pub(super) struct Screen(());
+
+#[allow(clippy::unused_self, reason = "the terminal may be used as long as there is one of these")]
+impl Screen {
+    pub(super) fn open() -> io::Result<Screen> {
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: a descriptor and a place for what it is set to.
+        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, before.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: it was filled just now.
+        let before: libc::termios = unsafe { before.assume_init() };
+        let mut raw = before;
+        // SAFETY: changes the structure and nothing else.
+        unsafe { libc::cfmakeraw(&raw mut raw) };
+        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+        set(&raw)?;
+        // what a panic says is to be read on the first screen
+        let told = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            restore();
+            told(info);
+        }));
+        let screen = Screen(());
+        let mut out = io::stdout().lock();
+        out.write_all(ENTER)?;
+        out.flush()?;
+        Ok(screen)
+    }
+
+    /// Columns and rows.
+    pub(super) fn size(&self) -> (usize, usize) {
+        let mut size = MaybeUninit::<libc::winsize>::zeroed();
+        // SAFETY: a descriptor and a place for its size, which is valid as zeros, too.
+        let size = unsafe {
+            libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr());
+            size.assume_init()
+        };
+        if size.ws_col == 0 || size.ws_row == 0 { SIZE } else { (size.ws_col.into(), size.ws_row.into()) }
+    }
+
+    pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+        // not behind the last line: that would scroll
+        let lines = lines.join(&format!("{CLEAR_LINE}\r\n"));
+        let mut out = io::stdout().lock();
+        write!(out, "{HOME}{lines}{CLEAR_LINE}{CLEAR_BELOW}")?;
+        out.flush()
+    }
+
+    /// What is pressed within this time. A terminal that is gone is the end.
+    pub(super) fn key(&mut self, within: Duration) -> io::Result<Option<Key>> {
+        let mut watched = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, and the number of them.
+        let found = unsafe { libc::poll(&raw mut watched, 1, within.as_millis() as libc::c_int) };
+        if found < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(None) } else { Err(error) };
+        }
+        if found == 0 {
+            return Ok(None);
+        }
+        let mut pressed = [0_u8; 32];
+        // SAFETY: a descriptor that can be read, and room for as many bytes as are named.
+        let count = unsafe { libc::read(libc::STDIN_FILENO, pressed.as_mut_ptr().cast(), pressed.len()) };
+        let pressed = usize::try_from(count).map_or(&[][..], |count| &pressed[..count]);
+        // a terminal that is gone can be read, and says nothing
+        Ok(Some(if pressed.is_empty() { Key::End } else { key(pressed) }))
+    }
+}
+
+/// What was pressed, in the bytes that a terminal sends for it.
+fn key(mut pressed: &[u8]) -> Key {
+    let mut found = Key::Other;
+    while let [first, rest @ ..] = pressed {
+        pressed = rest;
+        match first {
+            // Ctrl-C
+            3 | b'q' | b'Q' => return Key::End,
+            0x1b if rest.is_empty() => return Key::End,
+            // an arrow or the like: up to its last letter
+            0x1b => {
+                let end = rest.iter().skip(1).position(|byte| byte.is_ascii_alphabetic() || *byte == b'~');
+                pressed = end.and_then(|end| rest.get(end + 2..)).unwrap_or_default();
+            }
+            b' ' | b'r' => found = Key::Refresh,
+            _ => {}
+        }
+    }
+    found
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn set(to: &libc::termios) -> io::Result<()> {
+    // SAFETY: a descriptor, and what it is set to.
+    if unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSAFLUSH, to) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Sets the terminal as it was, once. One that is gone needs nothing.
+fn restore() {
+    let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(before) = before {
+        let mut out = io::stdout().lock();
+        let _ = out.write_all(LEAVE).and_then(|()| out.flush());
+        let _ = set(&before);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_apart() {
+        for (pressed, expected) in [
+            (b"q".as_slice(), Key::End),
+            (b"\x1b", Key::End),
+            (b"\x03", Key::End),
+            (b"x\x03", Key::End),
+            (b" ", Key::Refresh),
+            (b"\x1b[A", Key::Other),
+            (b"\x1b[A ", Key::Refresh),
+            (b"\x1bOA", Key::Other),
+            (b"\x1b[5~q", Key::End),
+            (b"x", Key::Other),
+        ] {
+            assert_eq!(key(pressed), expected, "{pressed:?}");
+        }
+    }
+}

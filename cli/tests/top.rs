@@ -1,0 +1,127 @@
+//! `top` on a pseudo-terminal: what it shows, that it follows the terminal's size, and that it leaves the terminal as it was.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::screen::Screen;
+use common::{Place, SOON, signal};
+use onelock_tests::wait::wait_until;
+
+const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
+
+/// The lines of the last drawing, without what commands the terminal.
+fn lines(screen: &Screen) -> Vec<String> {
+    let shown = screen.shown();
+    let last = shown.rsplit("\u{1b}[H").next().unwrap().split("\u{1b}[?25h").next().unwrap();
+    let plain = |line: &str| {
+        let mut parts = line.split('\u{1b}');
+        let first = parts.next().unwrap().to_owned();
+        parts.fold(first, |text, part| text + part.split_once(|end: char| end.is_ascii_alphabetic()).unwrap().1)
+    };
+    last.split("\r\n").map(plain).collect()
+}
+
+#[test]
+fn it_shows_who_holds_and_who_waits() {
+    let place = Place::new();
+    let _quiet = place.start(&["run", "job:quiet", "--label", "early bird", "--", "cat"]);
+    place.wait_held("job:quiet");
+    let _holder = place.start(&["run", "job:hot", "--label", "night shift", "--", "cat"]);
+    place.wait_held("job:hot");
+    let _waiter = place.start(&["run", "job:hot", "--", "true"]);
+    wait_until(SOON, "one waits", || place.waiting("job:hot") == 1);
+    place.server.cmd(&[b"SET".as_slice(), b"job:\x1b[2J", b"v", b"PX", b"60000"]);
+
+    let mut screen = Screen::start(&place, &["top", "job:*", "--every", "50ms", "--others"], true);
+    screen.resize(80, 12);
+    wait_until(SOON, "three locks on twelve rows", || lines(&screen).len() == 12 && screen.shown().contains("3 locks"));
+    assert!(!screen.is_as_before(), "keys are read one by one");
+    let rows = lines(&screen);
+    assert!(rows.iter().all(|line| line.chars().count() <= 80), "{rows:#?}");
+    assert!(rows[0].contains("valkey") && rows[0].contains("1 waiting") && rows[0].contains("round trip"), "{rows:#?}");
+    assert!(rows[3].starts_with("job:hot ") && rows[3].contains("night shift") && rows[3].ends_with(" 1"), "{rows:#?}");
+    assert!(rows[4].starts_with("job:quiet ") && rows[4].contains("early bird"), "{rows:#?}");
+    assert!(rows[5].contains("job:\\u{1b}[2J"), "what commands a terminal is spelt out: {rows:#?}");
+    // a server that is away is told, and does not end it
+    place.server.kill();
+    wait_until(SOON, "the reason", || lines(&screen)[1].contains("list"));
+    assert!(lines(&screen)[3].starts_with("job:hot "), "what was known stays there");
+    screen.press(b"q");
+    wait_until(SOON, "the screen is left", || screen.shown().ends_with(LEAVE));
+    wait_until(SOON, "the terminal is as it was", || screen.is_as_before());
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn it_follows_the_size_of_the_terminal() {
+    let place = Place::new();
+    let mut screen = Screen::start(&place, &["top", "--every", "1h"], true);
+    screen.wait_shown("space asks at once");
+    for (columns, rows) in [(120, 40), (40, 10), (20, 4)] {
+        screen.clear();
+        screen.resize(columns, rows);
+        wait_until(SOON, "it is drawn anew", || lines(&screen).len() == usize::from(rows));
+        assert!(lines(&screen).iter().all(|line| line.chars().count() <= usize::from(columns)), "{:?}", lines(&screen));
+    }
+    // a key asks at once
+    let _holder = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    screen.resize(80, 24);
+    screen.clear();
+    screen.press(b" ");
+    screen.wait_shown("1 locks");
+    // an arrow is no Escape
+    screen.press(b"\x1b[A");
+    screen.clear();
+    screen.press(b" ");
+    screen.wait_shown("1 locks");
+    screen.press(b"\x1b");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn signals_and_ctrl_c_leave_the_terminal_as_it_was() {
+    let place = Place::new();
+    for (name, status) in [("TERM", 143), ("HUP", 129), ("QUIT", 131)] {
+        let screen = Screen::start(&place, &["top"], true);
+        screen.wait_shown("space asks at once");
+        assert!(!screen.is_as_before());
+        signal(screen.child.id(), name);
+        wait_until(SOON, "the screen is left", || screen.shown().ends_with(LEAVE));
+        wait_until(SOON, "the terminal is as it was", || screen.is_as_before());
+        assert_eq!(screen.code(), Some(status), "{name}");
+    }
+    let mut screen = Screen::start(&place, &["top"], true);
+    screen.wait_shown("space asks at once");
+    screen.press(b"\x03");
+    wait_until(SOON, "the terminal is as it was", || screen.is_as_before() && screen.shown().ends_with(LEAVE));
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn colours_are_left_out_when_asked() {
+    let place = Place::new();
+    for (no_color, coloured) in [("", true), ("1", false)] {
+        let mut command = place.onelock(&["top"]);
+        command.env("NO_COLOR", no_color);
+        let mut screen = Screen::run(&place, command, true);
+        screen.wait_shown("space asks at once");
+        assert_eq!(screen.shown().contains("\u{1b}[1m"), coloured, "NO_COLOR={no_color}");
+        screen.press(b"q");
+        assert_eq!(screen.code(), Some(0));
+    }
+}
+
+#[test]
+fn without_a_terminal_or_a_server_it_says_so() {
+    let place = Place::new();
+    let output = place.output(&["top"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(64), 0), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("list --watch"));
+    place.server.kill();
+    let screen = Screen::start(&place, &["top"], true);
+    screen.wait_shown("onelock: ");
+    assert!(!screen.shown().contains("1049h"), "the screen was not touched");
+    assert_eq!(screen.code(), Some(69));
+}
