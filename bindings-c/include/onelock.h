@@ -105,6 +105,11 @@
 #define ONELOCK_KIND_REENTRANT 2
 
 /**
+ * The fair lock: first come, first served among the processes that wait. Not re-entrant, and not on several servers.
+ */
+#define ONELOCK_KIND_FAIR 3
+
+/**
  * The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
  * `RPermitExpirableSemaphore`. How many there are say the options of the lock.
  */
@@ -1018,7 +1023,7 @@ int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_reque
 void onelock_credentials_request_free(onelock_credentials_request *request);
 
 /**
- * The name of a kind of lock: `lock`, `reentrant_lock`, `semaphore`; `NULL` for another number. Static text.
+ * The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`; `NULL` for another number. Static text.
  */
 const char *onelock_kind_name(uint32_t kind);
 

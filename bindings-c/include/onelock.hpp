@@ -34,6 +34,7 @@ using std::chrono::milliseconds;
 enum class kind : std::uint32_t {
     mutex = ONELOCK_KIND_MUTEX,
     reentrant = ONELOCK_KIND_REENTRANT,
+    fair = ONELOCK_KIND_FAIR,
     semaphore = ONELOCK_KIND_SEMAPHORE
 };
 enum class origin : std::uint32_t {
@@ -629,6 +630,10 @@ public:
     /// At most so many holders at a time, as many as the option `permits` says.
     onelock::lock semaphore(std::string_view name, const lock_options &options) const {
         return make_lock(onelock::kind::semaphore, name, options);
+    }
+    /// First come, first served among the processes that wait.
+    onelock::lock fair_lock(std::string_view name, const lock_options &options = {}) const {
+        return make_lock(onelock::kind::fair, name, options);
     }
     /// Nothing when nobody holds it.
     std::optional<inspection> inspect(std::string_view name) const {

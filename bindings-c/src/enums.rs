@@ -13,6 +13,8 @@ use crate::error::Failure;
 pub const ONELOCK_KIND_MUTEX: u32 = 1;
 /// The reentrant lock: a hash that Redisson's `RLock` shares. Give it an owner to re-enter.
 pub const ONELOCK_KIND_REENTRANT: u32 = 2;
+/// The fair lock: first come, first served among the processes that wait. Not re-entrant, and not on several servers.
+pub const ONELOCK_KIND_FAIR: u32 = 3;
 /// The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
 /// `RPermitExpirableSemaphore`. How many there are say the options of the lock.
 pub const ONELOCK_KIND_SEMAPHORE: u32 = 6;
@@ -60,9 +62,10 @@ const ORIGINS: [(u32, Origin, &CStr); 3] = [
     (ONELOCK_ORIGIN_REDISSON, Origin::Redisson, c"redisson"),
     (ONELOCK_ORIGIN_OTHER, Origin::Other, c"other"),
 ];
-const KINDS: [(u32, Kind, &CStr); 3] = [
+const KINDS: [(u32, Kind, &CStr); 4] = [
     (ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"),
     (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock"),
+    (ONELOCK_KIND_FAIR, Kind::Fair, c"fair_lock"),
     (ONELOCK_KIND_SEMAPHORE, Kind::Semaphore, c"semaphore"),
 ];
 /// Sharded channels where a cluster has them (7.0 and newer), else classic ones.
@@ -172,7 +175,7 @@ pub(crate) fn ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The name of a kind of lock: `lock`, `reentrant_lock`, `semaphore`; `NULL` for another number. Static text.
+/// The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`; `NULL` for another number. Static text.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_kind_name(kind: u32) -> *const c_char {
     name_of(&KINDS, kind)

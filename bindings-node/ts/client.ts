@@ -224,6 +224,18 @@ export class Client {
   }
 
   /**
+   * The fair lock of this name: first come, first served among the processes that wait. No I/O.
+   *
+   * Whoever releases it makes the first in the queue the holder. Each client has one place there, and its own waiters take
+   * turns. A waiter that is killed or stands still loses its turn within a second. A single try never goes before somebody
+   * who waits. It is not reentrant, and slower than {@link Client.lock}, which is free to whoever comes first; use it where
+   * nobody may starve. Not on several servers (`redlock://`): acquiring fails with `UnsupportedError` there.
+   */
+  fairLock(name: LockName, options?: LockOptions): Lock {
+    return this.#make('fair_lock', name, options)
+  }
+
+  /**
    * The semaphore of this name: at most `permits` holders at a time, 1 to 1024, in all programs together. No I/O.
    *
    * The number must be the same everywhere, or acquiring fails with {@link PermitsMismatchError}; left out it is whatever is

@@ -24,7 +24,7 @@ export const FOR_EVER = -1
 export const ONE_TRY = -2
 
 /** The kinds of locks by their numbers, which are those of the core. */
-export const KINDS = { lock: 1, reentrant_lock: 2, semaphore: 6 } as const
+export const KINDS = { lock: 1, reentrant_lock: 2, fair_lock: 3, semaphore: 6 } as const
 
 /**
  * Why a lease ended without being released.

@@ -19,8 +19,9 @@ interface Entry {
 }
 
 /**
- * A lock by name, from {@link Client.lock}, {@link Client.reentrantLock} or {@link Client.semaphore}. It is a description and holds nothing by
- * itself. It may be kept, shared and used any number of times.
+ * A lock by name, from {@link Client.lock}, {@link Client.reentrantLock}, {@link Client.fairLock} or
+ * {@link Client.semaphore}. It is a description and holds nothing by itself. It may be kept, shared and used any number of
+ * times.
  */
 export class Lock {
   /** The name, without the prefix. */

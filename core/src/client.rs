@@ -346,6 +346,20 @@ impl Client {
         self.lock_of(Kind::Reentrant, name)
     }
 
+    /// The fair lock of this name: first come, first served among the processes that wait. Whoever releases it makes the
+    /// first in the queue the holder. A client has one place there, and its own waiters take turns. It is slower than
+    /// [`Client::lock`], and `Unsupported` on Redlock. No I/O.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::Client::connect("memory://").await?;
+    /// let lease = client.fair_lock("printer").acquire().await?; // when all who came before are done
+    /// # lease.release().await?; Ok(()) }
+    /// ```
+    pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        self.lock_of(Kind::Fair, name)
+    }
+
     /// The semaphore of this name: at most `permits` holders at a time, in all programs together. `None`: whatever number is
     /// set; else it must be the same everywhere, or acquiring is `PermitsMismatch`. No I/O.
     ///

@@ -139,7 +139,8 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
     let released = RELEASED_VALUE.as_bytes();
     if holder == released || info.as_deref() == Some(released) {
         let ttl_left = ttl_left_ms.map(Duration::from_millis);
-        return Ok(Inspection { kind, origin, owner: None, hold_count: 0, ttl_left, fencing_token: None });
+        let (owner, fencing_token) = (None, None);
+        return Ok(Inspection { kind, origin, owner, hold_count: 0, ttl_left, fencing_token });
     }
     Ok(Inspection {
         kind,

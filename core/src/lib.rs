@@ -87,6 +87,7 @@ mod multi_handle;
 mod multi_lock;
 #[cfg(feature = "client")]
 pub mod runtime;
+#[cfg(feature = "client")]
 mod semaphore;
 #[cfg(feature = "client")]
 pub mod store;

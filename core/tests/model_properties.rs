@@ -196,7 +196,7 @@ proptest! {
         run(&steps, |now_us, before, op, _, after| {
             let (before, after) = (values(before, now_us), values(after, now_us));
             match op {
-                Op::Acquire { .. } | Op::Vote { .. } | Op::WriteBack { .. } => {
+                Op::Acquire { .. } | Op::Enter { .. } | Op::Vote { .. } | Op::WriteBack { .. } => {
                     assert!(before.keys().all(|key| after.contains_key(key)));
                 }
                 Op::Release { .. } | Op::Undo { .. } | Op::ForceRelease { .. } => {

@@ -31,7 +31,8 @@ pub const TTL: Duration = Duration::from_secs(1);
 /// How soon every worker has had every lock once the faults have stopped.
 pub const RECOVERY: Duration = TTL.saturating_add(Duration::from_secs(2));
 /// The locks, and of which kind each is.
-const LOCKS: [(&str, &str); 2] = [("chaos:mutex", "lock"), ("chaos:reentrant", "reentrant_lock")];
+const LOCKS: [(&str, &str); 3] =
+    [("chaos:mutex", "lock"), ("chaos:reentrant", "reentrant_lock"), ("chaos:fair", "fair_lock")];
 /// How many processes there are at least: every kind of driver is one of them.
 const WORKERS: usize = 6;
 

@@ -126,11 +126,12 @@ impl Client {
 
     /// The lock of this name and kind.
     pub fn lock_of(&self, kind: Kind, name: impl AsRef<[u8]>) -> Lock {
-        match kind {
-            Kind::Mutex => self.lock(name),
-            Kind::Reentrant => self.reentrant_lock(name),
-            Kind::Semaphore => self.semaphore(name),
-            other => panic!("there is no lock of kind {other:?} here"),
+        if kind == Kind::Semaphore {
+            return self.semaphore(name);
+        }
+        match self {
+            Client::Async(client) => Lock::Async(client.lock_of(kind, name)),
+            Client::Blocking(client) => Lock::Blocking(client.lock_of(kind, name)),
         }
     }
 

@@ -106,12 +106,16 @@ fn keys_and_channels_are_those_of_the_code() {
     let expected = [
         "NAME".to_owned(),
         "NAME".to_owned(),
+        "NAME".to_owned(),
+        text(naming::queue_key(b"NAME")),
+        text(naming::waiters_key(b"NAME")),
         text(naming::fence_key(b"NAME")),
         "NAME".to_owned(),
         text(naming::permits_key(b"NAME")),
         text(naming::channel(Kind::Mutex, b"NAME")),
         text(naming::channel(Kind::Reentrant, b"NAME")),
         text(naming::channel(Kind::Semaphore, b"NAME")),
+        text(naming::channel(Kind::Fair, b"NAME")) + ":CLIENT",
     ];
     assert_eq!(named, expected);
     for word in [naming::VALUE_PREFIX, naming::FENCE_FIELD, naming::INFO_FIELD] {

@@ -98,7 +98,7 @@ fn hand_over(place: &Place<'_>, lock: &Lock, release: impl FnOnce() -> Result<Re
     let waiter = std::thread::spawn(move || {
         let lock = match kind {
             onelock::Kind::Mutex => other.lock(&name),
-            _ => other.reentrant_lock(&name),
+            kind => other.lock_of(kind, &name),
         };
         let outcome = lock.acquire_within(Duration::from_secs(2)).and_then(|lease| lease.release());
         other.close();
@@ -211,6 +211,32 @@ fn other_names_are_out_of_reach_and_the_error_says_so() {
     assert_eq!(error.kind(), ErrorKind::NotPermitted, "{error}");
     assert!(error.to_string().contains("GUARANTEES.md"), "{error}");
     client.close();
+}
+
+#[test]
+fn fair_locks_need_the_words_that_are_said_to_be_needed() {
+    for flavor in Flavor::ALL {
+        let server = Server::start(flavor);
+        server.cmd(&line());
+        let client = client(&server, "/").unwrap();
+        let lock = client.fair_lock("app:fair");
+        assert_eq!(lock.acquire().unwrap_err().kind(), ErrorKind::NotPermitted);
+        let mut words = vec!["ACL".to_owned(), "SETUSER".to_owned(), "app".to_owned()];
+        words.extend(more("For fair locks add"));
+        server.cmd(&words);
+        server.cmd(&["ACL", "LOG", "RESET"]);
+        let is_heard = |_: &[u8]| true;
+        let place = at(&server, "/", &is_heard);
+        let lease = lock.acquire().unwrap();
+        hand_over(&place, &lock, || lease.release()).unwrap();
+        let proof = lock.acquire().unwrap().detach().unwrap();
+        lock.attach(&proof).unwrap().release().unwrap();
+        client.close();
+        // niceties: to see who listens, the whole configuration, and on 6.2 the name of the connection
+        let nicety = |text: &str| ["pubsub", "config", "'\"client\"'"].iter().any(|word| text.contains(word));
+        let refused: Vec<_> = refusals(&server, "").into_iter().filter(|text| !nicety(text)).collect();
+        assert_eq!(refused, Vec::<String>::new(), "{flavor:?}");
+    }
 }
 
 #[test]

@@ -102,6 +102,25 @@ class AsyncClient:
         native = self._native.lock(True, "reentrant_lock", name, **options)
         return AsyncLock(native, timeout, owner, on_lost, on_jeopardy, cancel_on_loss)
 
+    def fair_lock(
+        self,
+        name: Name,
+        *,
+        timeout: Seconds | None = None,
+        on_lost: AsyncOnLost | None = None,
+        on_jeopardy: AsyncOnJeopardy | None = None,
+        cancel_on_loss: bool = True,
+        **options: Unpack[LockOptions],
+    ) -> AsyncLock:
+        """The fair lock of this name: first come, first served among the processes that wait. No I/O.
+
+        Whoever releases it makes the first in the queue the holder. See `Client.fair_lock`.
+        """
+        _logging.refresh()
+        self._here()
+        native = self._native.lock(True, "fair_lock", name, **options)
+        return AsyncLock(native, timeout, None, on_lost, on_jeopardy, cancel_on_loss)
+
     def multi_lock(
         self,
         *names: Name,

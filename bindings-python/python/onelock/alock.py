@@ -23,7 +23,7 @@ __all__ = ["AsyncLock"]
 
 
 class AsyncLock:
-    """A lock by name, from `AsyncClient.lock` or `AsyncClient.reentrant_lock`. It holds nothing by itself.
+    """A lock by name, from `AsyncClient.lock`, `reentrant_lock` or `fair_lock`. It holds nothing by itself.
 
     It is cheap, and tasks may share one. `async with lock as lease:` acquires and releases:
 
@@ -57,7 +57,7 @@ class AsyncLock:
         on_jeopardy: AsyncOnJeopardy | None,
         cancel_on_loss: bool,
     ) -> None:
-        """Locks are made by `AsyncClient.lock` and `AsyncClient.reentrant_lock`."""
+        """Locks are made by `AsyncClient.lock`, `reentrant_lock` and `fair_lock`."""
         native.check(timeout, owner)
         self._native = native
         self._timeout = timeout
@@ -76,7 +76,7 @@ class AsyncLock:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock`, `reentrant_lock` or `semaphore`."""
+        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`."""
         return self._native.kind
 
     async def acquire(self, timeout: Seconds | Default | None = DEFAULT) -> AsyncLease:
@@ -157,4 +157,5 @@ class AsyncLock:
         await scope.lease._leave(scope, error)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}{', reentrant' if self.kind == 'reentrant_lock' else ''}>"
+        more = {"reentrant_lock": ", reentrant", "fair_lock": ", fair"}.get(self.kind, "")
+        return f"<{type(self).__name__} {self.name!r}{more}>"

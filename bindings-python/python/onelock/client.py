@@ -169,6 +169,26 @@ class Client:
         native = self._native.lock(False, "reentrant_lock", name, **options)
         return Lock(native, timeout, owner, on_lost, on_jeopardy)
 
+    def fair_lock(
+        self,
+        name: Name,
+        *,
+        timeout: Seconds | None = None,
+        on_lost: OnLost | None = None,
+        on_jeopardy: OnJeopardy | None = None,
+        **options: Unpack[LockOptions],
+    ) -> Lock:
+        """The fair lock of this name: first come, first served among the processes that wait. No I/O.
+
+        Whoever releases it makes the first in the queue the holder. Each client has one place there, and its own waiters take
+        turns. A waiter that is killed or stands still loses its turn within a second. A single try never goes before
+        somebody who waits. It is not reentrant, and slower than `lock`, which is free to whoever comes first; use it where
+        nobody may starve. Not on several servers (`redlock://`): `UnsupportedError`. Otherwise as `lock`.
+        """
+        _logging.refresh()
+        native = self._native.lock(False, "fair_lock", name, **options)
+        return Lock(native, timeout, None, on_lost, on_jeopardy)
+
     def multi_lock(
         self,
         *names: Name,

@@ -30,7 +30,7 @@ class Entered:
 
 
 class Lock:
-    """A lock by name, from `Client.lock` or `Client.reentrant_lock`. It holds nothing by itself.
+    """A lock by name, from `Client.lock`, `reentrant_lock` or `fair_lock`. It holds nothing by itself.
 
     It is cheap, and threads may share one. `with lock as lease:` acquires and releases:
 
@@ -51,7 +51,7 @@ class Lock:
         on_lost: OnLost | None,
         on_jeopardy: OnJeopardy | None,
     ) -> None:
-        """Locks are made by `Client.lock` and `Client.reentrant_lock`."""
+        """Locks are made by `Client.lock`, `reentrant_lock` and `fair_lock`."""
         native.check(timeout, owner)
         self._native = native
         self._timeout = timeout
@@ -69,7 +69,7 @@ class Lock:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock`, `reentrant_lock` or `semaphore`."""
+        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`."""
         return self._native.kind
 
     def acquire(self, timeout: Seconds | Default | None = DEFAULT, *, cancel: Cancel | None = None) -> Lease:
@@ -161,7 +161,8 @@ class Lock:
         entry.lease._leave(error)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name!r}{', reentrant' if self.kind == 'reentrant_lock' else ''}>"
+        more = {"reentrant_lock": ", reentrant", "fair_lock": ", fair"}.get(self.kind, "")
+        return f"<{type(self).__name__} {self.name!r}{more}>"
 
 
 def left_elsewhere(name: Name) -> LockNotHeld:

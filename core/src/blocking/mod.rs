@@ -235,6 +235,20 @@ impl Client {
         self.lock_of(Kind::Reentrant, name)
     }
 
+    /// The fair lock of this name: first come, first served among the processes that wait; see [`crate::Client::fair_lock`].
+    /// No I/O.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), onelock::Error> {
+    /// # let client = onelock::blocking::Client::connect("memory://")?;
+    /// let lease = client.fair_lock("printer").acquire()?; // when all who came before are done
+    /// lease.release()?;
+    /// # Ok(()) }
+    /// ```
+    pub fn fair_lock(&self, name: impl AsRef<[u8]>) -> Lock {
+        self.lock_of(Kind::Fair, name)
+    }
+
     /// The semaphore of this name: at most `permits` holders at a time; see [`crate::Client::semaphore`]. No I/O.
     ///
     /// ```

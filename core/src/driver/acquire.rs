@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::claim::{fresh_claim, info_now};
 use super::engine::Engine;
 use super::failures::{cancelled, closed, failed};
 use super::gauge::WaitGauge;
@@ -16,15 +17,12 @@ use super::metrics::count;
 use super::release;
 use super::sleep_until;
 use super::undo_guard::UndoGuard;
-use super::wait_queues::QueuePosition;
+use super::wait_queues::{PassedClaim, QueuePosition};
 use crate::Error;
-use crate::machine::{
-    Acquire, AcquireLimits, Answer, Claim, Failure, Jitter, Kind, Op, Outcome, OwnerInfo, Step, Time, Verdict,
-};
-use crate::machine::{Token, TokenForm, naming, token};
+use crate::machine::{Acquire, AcquireLimits, Answer, Failure, Jitter, Kind, Op, Outcome, Step, Time, Verdict};
+use crate::machine::{Token, naming};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::sys::clock;
-use crate::sys::random::random;
 
 /// A longer wait is logged.
 const LONG_WAIT: Duration = Duration::from_secs(10);
@@ -127,10 +125,16 @@ impl Acquiring {
                         self.machine.watch_lost();
                     }
                 }
-                Step::Watch { until } if self.subscription.is_none() => {
+                // one with a queue on the server needs a subscription that outlives its head: that of the runtime
+                Step::Watch { until } if self.subscription.is_none() && !self.lock.kind.row().queues => {
                     self.note_waiting();
-                    subscription =
-                        self.engine.store.subscribe_blocking(self.lock.kind, &self.lock.key, until, interrupt);
+                    subscription = self.engine.store.subscribe_blocking(
+                        self.lock.kind,
+                        &self.lock.key,
+                        self.engine.tag,
+                        until,
+                        interrupt,
+                    );
                     subscription.as_ref()?;
                     self.machine.watch_confirmed();
                 }
@@ -182,6 +186,11 @@ impl Acquiring {
         let (spacing, away_since, heard) = position.inheritance();
         self.machine.set_spacing(spacing);
         self.machine.set_unreachable_since(away_since);
+        if let Some(mut claim) = position.take_claim() {
+            claim.undo_guard.passed_on(self.lock.terms.server_ttl_ms(self.lock.terms.ttl));
+            self.machine.take_place(claim.place);
+            self.undo_guard = Some(claim.undo_guard);
+        }
         if let Some(mut subscription) = position.subscription_state() {
             // the queue has been subscribed all along: the acquire may sleep after a refusal
             let now = *subscription.borrow_and_update();
@@ -247,21 +256,25 @@ impl Acquiring {
         let claim = if let Some(undo_guard) = &self.undo_guard {
             undo_guard.claim().clone()
         } else {
-            let claim = self.fresh_claim().map_err(|error| error.on(&self.lock.name))?;
+            let (claim, info) = fresh_claim(&self.engine, &self.lock).map_err(|error| error.on(&self.lock.name))?;
+            self.info = info;
             self.undo_guard = Some(UndoGuard::new(self.engine.clone(), claim.clone(), ttl_ms));
             claim
         };
         if claim.kind == Kind::Semaphore {
             return Ok(Op::AcquirePermits { claim, total: self.lock.permits, ttl_ms });
         }
+        if self.lock.kind.row().queues {
+            if let Some(info) = info_now(&self.engine) {
+                self.info = Some(info);
+            }
+            let subscribed = self.subscription.as_ref().is_some_and(|subscription| subscription.borrow().subscribed);
+            let entry = self.machine.queue_entry(self.engine.tag, subscribed);
+            let (fence_ttl_ms, info) = (naming::fence_ttl_ms(ttl_ms), self.info.clone());
+            return Ok(Op::Enter { claim, ttl_ms, fence_ttl_ms, info, entry });
+        }
         let fence_ttl_ms = self.lock.fencing.then(|| naming::fence_ttl_ms(ttl_ms));
         Ok(Op::Acquire { claim, ttl_ms, fence_ttl_ms, info: self.info.clone() })
-    }
-
-    fn fresh_claim(&mut self) -> Result<Claim, Error> {
-        let (claim, info) = fresh_claim(&self.engine, &self.lock)?;
-        self.info = info;
-        Ok(claim)
     }
 
     async fn attempt(&mut self, until: Time) -> Result<(), Error> {
@@ -363,6 +376,9 @@ impl Acquiring {
 
     fn finish(&mut self, verdict: Verdict) -> Result<Arc<Hold>, Error> {
         self.gauge.ended = true;
+        if matches!(verdict, Verdict::Failed(_)) {
+            self.pass_on();
+        }
         // dropping the guard queues the undo that is still due; a closed client grants nothing
         let (deadline, fence, mut undo_guard) = match (verdict, self.undo_guard.take()) {
             (Verdict::Granted { deadline, fence }, Some(undo_guard)) if !self.engine.is_closed() => {
@@ -378,7 +394,7 @@ impl Acquiring {
             self.engine.new_lease_id(),
             claim,
             self.lock.terms.clone(),
-            fence,
+            fence.filter(|_| self.lock.fencing),
             now,
             uncertainty,
             self.lock.owner.clone(),
@@ -406,6 +422,18 @@ impl Acquiring {
         Ok(hold)
     }
 
+    /// Leaves a place on the server to the next waiter of this client. With the last one it is given up.
+    fn pass_on(&mut self) {
+        if self.lock.kind.row().queues
+            && self.engine.is_here()
+            && let Some(position) = &self.position
+            && let Some(undo_guard) = self.undo_guard.take()
+            && !undo_guard.is_clean()
+        {
+            drop(position.pass_on(PassedClaim { undo_guard, place: self.machine.place() }));
+        }
+    }
+
     fn fail(&self, failure: &Failure) -> Error {
         self.engine.metrics.failed(failure.kind);
         tracing::debug!(lock = %self.lock.name.escape_ascii(), cause = %failure.detail, "lock not acquired");
@@ -413,25 +441,8 @@ impl Acquiring {
     }
 }
 
-/// A claim with a token of its own, and the inspection text of a reentrant lock's hash.
-pub(crate) fn fresh_claim(engine: &Engine, lock: &LockSpec) -> Result<(Claim, Option<Arc<str>>), Error> {
-    let random = random()?;
-    let options = &engine.options;
-    let owner = options.inspectable.then(|| OwnerInfo {
-        label: options.label.clone().unwrap_or_default(),
-        pid: engine.stamp.pid(),
-        host: engine.host.clone(),
-        since_ms: clock::wall_us() / 1000,
-    });
-    let (token, info) = match lock.kind.row().token {
-        TokenForm::Value => (token::value(random, owner.as_ref()), None),
-        TokenForm::Owner => {
-            let number = random.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte));
-            let info = owner.as_ref().map(|owner| token::value(random, Some(owner)));
-            (token::field(&engine.uuid, number), info)
-        }
-        // checked with the description: it fits
-        TokenForm::Permits => (token::permits(random, lock.count as u16), None),
-    };
-    Ok((Claim { kind: lock.kind, key: lock.key.clone(), token }, info))
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        self.pass_on();
+    }
 }

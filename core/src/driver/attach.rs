@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::acquire::fresh_claim;
+use super::claim::fresh_claim;
 use super::engine::Engine;
 use super::enter::{self, OwnerReservation};
 use super::extend;

@@ -16,8 +16,8 @@ use super::metrics::{Metrics, Stats, count};
 use super::wait_queues::WaitQueues;
 use crate::config::Options;
 use crate::machine::{
-    Anomaly, Answer, CleanupQueue, ClockWatch, Grade, Guarded, Jitter, LeaseId, LossReason, PendingUndo, Registry,
-    Terms, Time, UndoId, Watchdog, token,
+    Anomaly, Answer, CleanupQueue, ClientTag, ClockWatch, Grade, Guarded, Jitter, LeaseId, LossReason, PendingUndo,
+    Registry, Terms, Time, UndoId, Watchdog, token,
 };
 use crate::store::SharedStore;
 use crate::sys::fork::{LeakAfterFork, ProcessStamp};
@@ -58,6 +58,8 @@ impl CleanupState {
 pub(crate) struct Engine {
     pub(crate) stamp: ProcessStamp,
     pub(crate) uuid: String,
+    /// The first half of it: names this client in the channels of its grants.
+    pub(crate) tag: ClientTag,
     pub(crate) host: String,
     pub(crate) options: Arc<Options>,
     pub(crate) store: LeakAfterFork<SharedStore>,
@@ -98,9 +100,11 @@ impl Engine {
         };
         let watchdog = Watchdog::new(options.request_timeout, Jitter::new(seeds(0)));
         let stamp = ProcessStamp::here();
+        let uuid = token::client_uuid(random()?);
         let engine = Arc::new(Engine {
             stamp,
-            uuid: token::client_uuid(random()?),
+            tag: ClientTag::of(&uuid),
+            uuid,
             host: host(),
             store: LeakAfterFork::new(store, stamp),
             runtime: LeakAfterFork::new(runtime, stamp),

@@ -5,6 +5,7 @@
 //! | `engine` | one client's life in one process: store, schedule, wait queues, registry |
 //! | `lock_spec` | what a caller wants of a lock: kind, name, options |
 //! | `acquire` | drives one acquire, from either kind of caller |
+//! | `claim` | the token of an acquire or attach, and the inspection text |
 //! | `undo_guard` | undoes what an acquire may have taken |
 //! | `close` | closing a client |
 //! | `gauge` | counts the waiting and the cancelled acquires |
@@ -26,6 +27,7 @@ pub(crate) mod acquire;
 pub(crate) mod attach;
 pub(crate) mod background;
 pub(crate) mod callbacks;
+pub(crate) mod claim;
 pub(crate) mod close;
 pub(crate) mod count_sync;
 pub(crate) mod engine;

@@ -11,7 +11,7 @@ use super::engine::Engine;
 use super::lock_spec::LockSpec;
 use super::{attach, close, enter};
 use crate::config::Options;
-use crate::machine::{Answer, Failure, Jitter, Key, Kind, Op, Owner, Time};
+use crate::machine::{Answer, ClientTag, Failure, Jitter, Key, Kind, Op, Owner, Time};
 use crate::store::memory::{CAPABILITIES, MemoryStore};
 use crate::store::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::sys::lock;
@@ -53,8 +53,8 @@ impl Store for Slow {
         self.0.connection()
     }
 
-    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
-        self.0.subscribe(kind, key)
+    fn subscribe(&self, kind: Kind, key: &Key, client: ClientTag) -> Subscription {
+        self.0.subscribe(kind, key, client)
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
@@ -198,7 +198,7 @@ async fn nothing_is_left_after_a_storm() {
         assert!(lock(&engine.registry).is_empty());
     }
     for key in 0..KEYS {
-        for kind in [Kind::Mutex, Kind::Reentrant] {
+        for kind in [Kind::Mutex, Kind::Reentrant, Kind::Fair] {
             assert!(!inspect::is_locked(&storm.clients[0], &describe(kind, key)).await.unwrap());
         }
     }

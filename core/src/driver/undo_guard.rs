@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::engine::Engine;
 use super::hold::Hold;
-use crate::machine::{Answer, Claim, NodeSet, Op, Outcome, PendingUndo, Reply, Time, Uncertainty, release_op};
+use crate::machine::{
+    Answer, Claim, NodeSet, Op, Outcome, PLACE_MAX, PendingUndo, Reply, Time, Uncertainty, release_op,
+};
 
 /// A claim in progress.
 pub(crate) struct UndoGuard {
@@ -34,10 +36,15 @@ pub(crate) struct UndoGuard {
 impl UndoGuard {
     pub(crate) fn new(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> UndoGuard {
         engine.reserve_undo();
+        let mut server_ttl = Duration::from_millis(server_ttl_ms);
+        if claim.kind.row().queues {
+            // a late enter stands in the queue for as long as a place lasts
+            server_ttl = server_ttl.max(PLACE_MAX);
+        }
         UndoGuard {
             engine,
             claim,
-            server_ttl: Duration::from_millis(server_ttl_ms),
+            server_ttl,
             uncertainty: None,
             nodes: NodeSet::ALL,
             silent: false,
@@ -101,7 +108,8 @@ impl UndoGuard {
     pub(crate) fn answered(&mut self, answer: &Answer) {
         self.sending_on = None;
         match &answer.outcome {
-            Outcome::Applied(Reply::Granted { .. } | Reply::Unconfirmed(_)) => {
+            // also what has a place in a queue on the server until it leaves
+            Outcome::Applied(Reply::Granted { .. } | Reply::Queued { .. } | Reply::Unconfirmed(_)) => {
                 self.uncertainty = Some(self.uncertainty.unwrap_or(Uncertainty::Confirmed));
             }
             // no majority of several nodes: some may have granted it all the same
@@ -113,6 +121,16 @@ impl UndoGuard {
             // refused: this request took nothing
             Outcome::Applied(_) | Outcome::NotApplied(_) => {}
             Outcome::Indeterminate(_) => self.uncertainty = Some(Uncertainty::MayStillArrive),
+        }
+        self.note();
+    }
+
+    /// Another acquire of this client goes on with the claim, for a hold with this time to live on the server. A request
+    /// that was under way may still arrive.
+    pub(crate) fn passed_on(&mut self, server_ttl_ms: u64) {
+        self.server_ttl = self.server_ttl.max(Duration::from_millis(server_ttl_ms));
+        if self.sending_on.take().is_some() {
+            self.uncertainty = Some(Uncertainty::MayStillArrive);
         }
         self.note();
     }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
 
 use super::engine::Engine;
-use crate::machine::{Claim, HerdBackoff, Key, Kind, RETAKEN_MAX, Spacing, Time, WaitQueue, WaiterId};
+use super::undo_guard::UndoGuard;
+use crate::machine::{Claim, HerdBackoff, Key, Kind, Place, RETAKEN_MAX, Spacing, Time, WaitQueue, WaiterId};
 use crate::store::{Store, Subscription, SubscriptionState};
 use crate::sys::lock;
 
@@ -21,6 +22,15 @@ struct LockQueue {
     unreachable_since: Option<Time>,
     /// The generation of the subscription at the last attempt of the previous head.
     seen_generation: Option<u64>,
+    /// What the previous head left in a queue on the server: the next head goes on with it, and with the last waiter it is
+    /// undone.
+    claim: Option<PassedClaim>,
+}
+
+/// A claim with a place in a queue on the server that passes from one waiter to the next.
+pub(crate) struct PassedClaim {
+    pub(crate) undo_guard: UndoGuard,
+    pub(crate) place: Place,
 }
 
 /// All wait queues of one client.
@@ -163,6 +173,20 @@ impl QueuePosition {
         self.engine.wait_queues.herd_backoff(&self.name).store(backoff.steps(), Ordering::Relaxed);
     }
 
+    /// Leaves a claim to the next waiter. Returns it when nobody else waits.
+    pub(crate) fn pass_on(&self, claim: PassedClaim) -> Option<PassedClaim> {
+        let mut queues = lock(&self.engine.wait_queues.by_lock);
+        match queues.get_mut(&self.name) {
+            Some(queue) if queue.queue.waiters().count() > 1 => queue.claim.replace(claim),
+            _ => Some(claim),
+        }
+    }
+
+    /// The claim that the previous head left.
+    pub(crate) fn take_claim(&self) -> Option<PassedClaim> {
+        if self.alone_at_first { None } else { self.with(|queue| queue.claim.take()).flatten() }
+    }
+
     /// The queue's subscription if there is one already.
     pub(crate) fn subscription_state(&self) -> Option<watch::Receiver<SubscriptionState>> {
         self.with(|queue| queue.subscription.as_ref().map(|subscription| subscription.state.clone())).flatten()
@@ -173,7 +197,7 @@ impl QueuePosition {
         if let Some(state) = self.subscription_state() {
             return state;
         }
-        let subscription = store.subscribe(self.name.0, &self.name.1);
+        let subscription = store.subscribe(self.name.0, &self.name.1, self.engine.tag);
         let state = subscription.state.clone();
         let replaced = self.with(|queue| queue.subscription.replace(subscription));
         drop(replaced); // outside the lock: its guard unsubscribes

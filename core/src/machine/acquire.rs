@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use crate::error::ErrorKind;
+use crate::machine::last_answer::LastAnswer;
 use crate::machine::{
-    ATTEMPT_SPACING, AcquireLimits, Answer, Failure, HerdBackoff, Jitter, Outcome, Reply, Spacing, Step, Terms, Time,
-    Verdict, WakeRace, YIELD,
+    ATTEMPT_SPACING, AcquireLimits, Answer, ClientTag, Failure, HerdBackoff, Jitter, Outcome, Place, QueueEntry, Reply,
+    Spacing, Step, Terms, Time, Verdict, WakeRace, YIELD,
 };
 
 const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
@@ -53,6 +54,8 @@ pub struct Acquire {
     ties: u32,
     safety_poll: Duration,
     race: WakeRace,
+    /// Its place in a queue on the server, of a kind that has one.
+    place: Place,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -61,14 +64,6 @@ enum AcquireState {
     NeedWatch,
     Asleep { until: Time },
     Over(Verdict),
-}
-
-#[derive(Clone, Debug, PartialEq)]
-enum LastAnswer {
-    Nothing,
-    Denied { ttl_left_ms: Option<u64> },
-    Tied,
-    Failed(Failure),
 }
 
 impl Acquire {
@@ -92,6 +87,7 @@ impl Acquire {
             ties: 0,
             safety_poll: SAFETY_POLL_MIN,
             race: WakeRace::default(),
+            place: Place::default(),
         }
     }
 
@@ -118,6 +114,21 @@ impl Acquire {
     /// The spacing that its successor takes over.
     pub fn spacing(&self) -> Spacing {
         self.spacing
+    }
+
+    /// Its place in a queue on the server.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// What the next request says of that place.
+    pub fn queue_entry(&self, client: ClientTag, listens: bool) -> QueueEntry {
+        if self.is_try() { Place::no_entry(client) } else { self.place.entry(client, listens) }
+    }
+
+    /// Goes on at the place of its predecessor in the wait queue, with the predecessor's token.
+    pub fn take_place(&mut self, place: Place) {
+        self.place = place;
     }
 
     /// The server has been unreachable for other waiters of this process since `since`.
@@ -166,7 +177,9 @@ impl Acquire {
                 if now >= self.give_up_at {
                     return self.give_up_waiting();
                 }
-                Step::Watch { until: (now + self.limits.request_timeout).min(self.give_up_at) }
+                // a place has to be kept meanwhile; a later confirmation is a hint
+                let most = if self.last == LastAnswer::Queued { self.place.watch_for() } else { Duration::MAX };
+                Step::Watch { until: (now + self.limits.request_timeout.min(most)).min(self.give_up_at) }
             }
             AcquireState::Asleep { until } => {
                 let until = *until;
@@ -198,34 +211,8 @@ impl Acquire {
 
     /// Ends it now, because the wait is over: [`Step::Done`] with the last refusal or failure.
     pub fn give_up_waiting(&mut self) -> Step {
-        let failure = match &self.last {
-            LastAnswer::Failed(failure) => failure.clone(),
-            LastAnswer::Denied { ttl_left_ms } if self.is_try() => {
-                Failure::transient(ErrorKind::Busy, format!("held by somebody else{}", left(*ttl_left_ms)))
-            }
-            LastAnswer::Denied { ttl_left_ms } => Failure::transient(
-                ErrorKind::Timeout,
-                format!("not free within {:?}; held by somebody else{}", self.waited(), left(*ttl_left_ms)),
-            ),
-            LastAnswer::Tied if self.is_try() => {
-                Failure::transient(ErrorKind::Busy, "others were at it at the same time, and nobody got a majority")
-            }
-            LastAnswer::Tied => Failure::transient(
-                ErrorKind::Timeout,
-                format!("not got within {:?}; others were at it at the same time", self.waited()),
-            ),
-            LastAnswer::Nothing => Failure::transient(
-                ErrorKind::Timeout,
-                format!("others of this process were before it for all of {:?}", self.waited()),
-            ),
-        };
+        let failure = self.last.failure(self.limits.wait, self.place.ahead());
         self.over(Verdict::Failed(failure))
-    }
-
-    /// The wait for a message: rounded up to milliseconds, since a little of it passed before it came here.
-    fn waited(&self) -> Duration {
-        let wait = self.limits.wait.unwrap_or_default();
-        Duration::from_millis(wait.as_micros().div_ceil(1000) as u64)
     }
 
     fn over(&mut self, verdict: Verdict) -> Step {
@@ -237,13 +224,19 @@ impl Acquire {
     pub fn answered(&mut self, now: Time, answer: &Answer, jitter: &mut Jitter) -> Token {
         self.race.answered(now, &answer.outcome, jitter);
         let answering = std::mem::take(&mut self.answering);
-        if matches!(answer.outcome, Outcome::Applied(Reply::Denied { .. } | Reply::Split { .. })) {
+        if matches!(answer.outcome, Outcome::Applied(Reply::Denied { .. } | Reply::Queued { .. } | Reply::Split { .. }))
+        {
             self.spacing.refused(now, answering);
         }
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { fence, .. }) => self.granted(now, answer.sent_at, *fence, jitter),
             Outcome::Applied(Reply::Denied { ttl_left_ms, announces }) => {
                 self.denied(now, *ttl_left_ms, *announces, jitter);
+                Token::Keep
+            }
+            Outcome::Applied(Reply::Queued { place, ahead, look_in_ms, unheard }) => {
+                self.place.queued(*place, *ahead, *unheard);
+                self.queued(now, *look_in_ms, jitter);
                 Token::Keep
             }
             Outcome::Applied(Reply::Unconfirmed(failure)) => {
@@ -355,6 +348,18 @@ impl Acquire {
         self.state = AcquireState::Asleep { until: now + poll.min(expiry) };
     }
 
+    /// It has a place on the server: the next attempt, which is due soon, keeps it.
+    fn queued(&mut self, now: Time, look_in_ms: Option<u64>, jitter: &mut Jitter) {
+        if self.refused(LastAnswer::Queued) {
+            return;
+        }
+        self.state = if self.watched {
+            AcquireState::Asleep { until: now + self.place.keep_in(look_in_ms, jitter) }
+        } else {
+            AcquireState::NeedWatch
+        };
+    }
+
     fn failed(&mut self, now: Time, failure: &Failure, resend: bool, jitter: &mut Jitter) {
         self.last = LastAnswer::Failed(failure.clone());
         if !failure.transient {
@@ -401,7 +406,10 @@ impl Acquire {
     /// There is no subscription any more: subscribe again before the next refusal is slept on.
     pub fn watch_lost(&mut self) {
         self.watched = false;
-        if matches!((&self.state, &self.last), (AcquireState::Asleep { .. }, LastAnswer::Denied { .. })) {
+        if matches!(
+            (&self.state, &self.last),
+            (AcquireState::Asleep { .. }, LastAnswer::Denied { .. } | LastAnswer::Queued)
+        ) {
             self.state = AcquireState::NeedWatch;
         }
     }
@@ -412,6 +420,12 @@ impl Acquire {
     /// Under contention it may ask a little later: see [`HerdBackoff`].
     pub fn hint(&mut self, now: Time, jitter: &mut Jitter) {
         let until = match self.state {
+            // it is for this client alone: nobody else is woken
+            AcquireState::Asleep { .. } if !self.answering && self.last == LastAnswer::Queued => {
+                self.answering = true;
+                self.state = AcquireState::Ready;
+                return;
+            }
             AcquireState::Asleep { until } if !self.answering && matches!(self.last, LastAnswer::Denied { .. }) => {
                 until
             }
@@ -428,10 +442,6 @@ impl Acquire {
     pub fn is_answering(&self) -> bool {
         self.answering
     }
-}
-
-fn left(ttl_left_ms: Option<u64>) -> String {
-    ttl_left_ms.map_or_else(|| " with no time limit".to_owned(), |ms| format!(" for another {ms} ms unless renewed"))
 }
 
 #[cfg(test)]

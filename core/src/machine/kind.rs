@@ -10,6 +10,8 @@ pub enum Kind {
     Mutex,
     /// A hash with one owner field and its hold count, as Redisson's `RLock` keeps it.
     Reentrant,
+    /// A hash with the token as a field, beside a queue on the server: first come, first served.
+    Fair,
     /// The number of free permits, and a sorted set of those that are held, as Redisson's `RPermitExpirableSemaphore` keeps
     /// them.
     Semaphore,
@@ -65,10 +67,12 @@ pub struct KindRow {
     pub channel_word: &'static str,
     /// Whether an owner may acquire it again.
     pub reentrant: bool,
+    /// Whether a waiting acquire has a place in a queue on the server, and its wake-ups are for its client alone.
+    pub queues: bool,
 }
 
 /// One row for each kind, in the order of the numbers.
-const ROWS: [KindRow; 3] = [
+const ROWS: [KindRow; 4] = [
     KindRow {
         kind: Kind::Mutex,
         name: "lock",
@@ -77,6 +81,7 @@ const ROWS: [KindRow; 3] = [
         token: TokenForm::Value,
         channel_word: super::naming::MUTEX_CHANNEL_WORD,
         reentrant: false,
+        queues: false,
     },
     KindRow {
         kind: Kind::Reentrant,
@@ -86,6 +91,17 @@ const ROWS: [KindRow; 3] = [
         token: TokenForm::Owner,
         channel_word: super::naming::REENTRANT_CHANNEL_WORD,
         reentrant: true,
+        queues: false,
+    },
+    KindRow {
+        kind: Kind::Fair,
+        name: "fair_lock",
+        number: 3,
+        layout: HoldLayout::Hash,
+        token: TokenForm::Value,
+        channel_word: super::naming::GRANT_CHANNEL_WORD,
+        reentrant: false,
+        queues: true,
     },
     KindRow {
         kind: Kind::Semaphore,
@@ -95,6 +111,7 @@ const ROWS: [KindRow; 3] = [
         token: TokenForm::Permits,
         channel_word: super::naming::SEMAPHORE_CHANNEL_WORD,
         reentrant: false,
+        queues: false,
     },
 ];
 

@@ -7,6 +7,7 @@
 //! | file | decides |
 //! |---|---|
 //! | `acquire` | one acquire from the call to the grant or the end of its limits |
+//! | `last_answer` | why an acquire failed when its wait is over |
 //! | `step` | what such an acquire wants done next, and how it can end |
 //! | `limits` | the time limits of an acquire |
 //! | `lease` | phase and deadline of one hold, in one atomic word |
@@ -15,6 +16,7 @@
 //! | `watchdog` | when to renew, retry, warn and give up |
 //! | `cleanup` | undoing what ended without a lease |
 //! | `wait_queue` | the local queue of waiters |
+//! | `place` | the place of a waiting acquire in a queue on the server |
 //! | `spacing` | the distance between the attempts of waiters |
 //! | `contention` | backoff when many clients are woken by one release |
 //! | `multi` | several locks, all or none: their order, and when to begin anew |
@@ -37,6 +39,7 @@ mod contention;
 mod fence;
 pub mod glob;
 mod kind;
+mod last_answer;
 mod lease;
 #[cfg(test)]
 mod lease_tests;
@@ -46,6 +49,7 @@ pub mod multi;
 pub mod naming;
 mod op;
 mod outcome;
+mod place;
 pub mod quorum;
 mod random;
 mod reentry;
@@ -68,8 +72,9 @@ pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use kind::{HoldLayout, Kind, KindRow, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
-pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, Renewal, Reply};
+pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, QueueEntry, Renewal, Reply};
 pub use outcome::{Answer, Failure, Outcome};
+pub use place::{FAR_FROM, PLACE_MAX, Place};
 pub use quorum::NodeSet;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
@@ -78,6 +83,6 @@ pub use spacing::{ATTEMPT_SPACING, PROMPT_ANSWERS, Spacing};
 pub use step::{Step, Verdict};
 pub use terms::Terms;
 pub use time::Time;
-pub use token::{Origin, OwnerInfo};
+pub use token::{ClientTag, Origin, OwnerInfo};
 pub use wait_queue::{WaitQueue, WaiterId};
 pub use watchdog::{Alarm, Guarded, LeaseId, RenewalRound, Watchdog};

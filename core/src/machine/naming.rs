@@ -1,6 +1,7 @@
 //! Names on the server: companion keys and channels share the cluster slot of the lock they belong to.
 
 use crate::machine::kind::Kind;
+use crate::machine::token::ClientTag;
 
 /// The word of the fencing counter's key.
 pub const FENCE_WORD: &str = "onelock_fence";
@@ -12,15 +13,23 @@ pub const REENTRANT_CHANNEL_WORD: &str = "redisson_lock__channel";
 pub const SEMAPHORE_CHANNEL_WORD: &str = "redisson_sc";
 /// What stands where a mutex has its fencing counter, when the name is a semaphore's.
 pub const SEMAPHORE_MARK: &str = "semaphore";
+/// The word of the channels that tell a client of its grants, one for each client.
+pub const GRANT_CHANNEL_WORD: &str = "onelock_grant";
+/// The word of the key with the queue of a lock that has one: a sorted set of tokens.
+pub const QUEUE_WORD: &str = "onelock_queue";
+/// The word of the key with the records of the places in that queue: a hash.
+pub const WAITERS_WORD: &str = "onelock_waiters";
+/// The hash field with the kind of the hold, of kinds that share one layout.
+pub const MODE_FIELD: &str = "mode";
 /// What no name of a lock begins with: the words of companion keys and channels, and those kept for other kinds of lock.
 pub const RESERVED_WORDS: [&str; 9] = [
     FENCE_WORD,
     MUTEX_CHANNEL_WORD,
     REENTRANT_CHANNEL_WORD,
-    "onelock_queue",
-    "onelock_waiters",
+    QUEUE_WORD,
+    WAITERS_WORD,
     "onelock_readers",
-    "onelock_grant",
+    GRANT_CHANNEL_WORD,
     "redisson_rwlock",
     SEMAPHORE_CHANNEL_WORD,
 ];
@@ -67,7 +76,27 @@ pub fn permits_key(key: &[u8]) -> Vec<u8> {
     [open, key, close, b":timeout"].concat()
 }
 
-/// The channel on which the release of the lock at `key` is announced.
+/// The key of the queue that belongs to the lock at `key`.
+pub fn queue_key(key: &[u8]) -> Vec<u8> {
+    companion(QUEUE_WORD, key)
+}
+
+/// The key of the records of the places in that queue.
+pub fn waiters_key(key: &[u8]) -> Vec<u8> {
+    companion(WAITERS_WORD, key)
+}
+
+/// The channel with the wake-ups of a client for the lock at `key`: of a kind that queues it is the client's own.
+pub fn wake_up_channel(kind: Kind, key: &[u8], client: ClientTag) -> Vec<u8> {
+    let mut name = channel(kind, key);
+    if kind.row().queues {
+        name.extend_from_slice(format!(":{client}").as_bytes());
+    }
+    name
+}
+
+/// The channel on which the release of the lock at `key` is announced. Of a kind that queues: what the channels of its
+/// clients begin with.
 pub fn channel(kind: Kind, key: &[u8]) -> Vec<u8> {
     companion(kind.row().channel_word, key)
 }

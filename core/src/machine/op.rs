@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::machine::kind::Kind;
 use crate::machine::outcome::Failure;
 use crate::machine::quorum::NodeSet;
+use crate::machine::token::ClientTag;
 
 /// A key on the server: the client's prefix, then the lock's name. Any bytes.
 pub type Key = Arc<[u8]>;
@@ -37,6 +38,20 @@ pub enum Op {
         fence_ttl_ms: Option<u64>,
         /// Text for inspection, stored as `onelock_info` in the hash of a reentrant lock (a mutex carries it in its token).
         info: Option<Arc<str>>,
+    },
+    /// Take the lock if it is this claim's turn, else a place in its queue on the server; keep the place if it has one. For
+    /// kinds that queue. Answer "yours already" if this very token holds it, perhaps since somebody else's release.
+    Enter {
+        /// Key, kind and token.
+        claim: Claim,
+        /// Time to live on the server in milliseconds (`ttl + lock_delay`).
+        ttl_ms: u64,
+        /// Time to live of the fencing counter in milliseconds; it is always kept, since it orders the grants.
+        fence_ttl_ms: u64,
+        /// Text for inspection, as in [`Op::Acquire`].
+        info: Option<Arc<str>>,
+        /// The place to take or to keep.
+        entry: QueueEntry,
     },
     /// Take as many permits as the claim says, all or none; answer "yours already" if this very token holds them.
     AcquirePermits {
@@ -151,6 +166,19 @@ pub enum Op {
     },
 }
 
+/// What an [`Op::Enter`] says of the place in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Whose it is: the client that is told of the grant.
+    pub client: ClientTag,
+    /// For how many milliseconds the place is kept from now on without another enter; 0 takes none (a single try).
+    pub window_ms: u64,
+    /// The number of a place that this token had before, in case that it is gone.
+    pub place: Option<u64>,
+    /// The client's subscription is confirmed: if the server counts no subscriber, the client is gone.
+    pub listens: bool,
+}
+
 /// A fencing token as a client proposes it. A node that is further on takes the next number of its own, and none goes
 /// further than an hour past its clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +194,7 @@ impl Op {
     pub const fn name(&self) -> &'static str {
         match self {
             Op::Acquire { .. } => "acquire",
+            Op::Enter { .. } => "enter",
             Op::AcquirePermits { .. } => "acquire_permits",
             Op::InspectPermits { .. } => "inspect_permits",
             Op::SetPermits { .. } => "set_permits",
@@ -187,7 +216,7 @@ impl Op {
 /// What came back for an [`Op`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`Op::Acquire`] and [`Op::Attach`]: the key is held by this token now.
+    /// To [`Op::Acquire`], [`Op::Enter`] and [`Op::Attach`]: the key is held by this token now.
     Granted {
         /// The fencing token of this grant; `None` when fencing is off, or when the server has lost that of a hold that was
         /// handed over.
@@ -200,13 +229,27 @@ pub enum Reply {
     Unconfirmed(Failure),
     /// To [`Op::Attach`]: neither the old token nor the new one holds it.
     Gone,
-    /// To [`Op::Acquire`]: somebody else holds it. To [`Op::AcquirePermits`]: too few permits are free.
+    /// To [`Op::Acquire`] and an [`Op::Enter`] without a place: somebody else holds it, or waits for it. To
+    /// [`Op::AcquirePermits`]: too few permits are free.
     Denied {
         /// What is left of the holder's time to live, in milliseconds, or until enough permits have ended; `None` when the
         /// key has none, or they never do.
         ttl_left_ms: Option<u64>,
         /// Whether the holder announces its release (our own kinds and Redisson do; other `SET NX PX` clients don't).
         announces: bool,
+    },
+    /// To [`Op::Enter`]: not its turn yet; the token has a place in the queue on the server, which has to be given up when
+    /// the acquire ends otherwise.
+    Queued {
+        /// The number of the place: the lowest is the head.
+        place: u64,
+        /// How many places are before it.
+        ahead: u64,
+        /// After how many milliseconds the head may find it free without having been told, such as the rest of the
+        /// holder's time to live; `None` when there is no such time.
+        look_in_ms: Option<u64>,
+        /// It was passed over, because the server counted no subscriber though it said that it listens.
+        unheard: bool,
     },
     /// To [`Op::Vote`]: somebody else holds it on this node.
     Taken {
@@ -309,6 +352,6 @@ pub struct InspectedKey {
     pub ttl_left_ms: Option<u64>,
     /// The fencing token of the present hold, if it has one.
     pub fence: Option<u64>,
-    /// The stored inspection text (`onelock1:…` form), for a reentrant lock; a mutex has it in `holder`.
+    /// The stored inspection text (`onelock1:…` form), for a hash; a mutex has it in `holder`.
     pub info: Option<Vec<u8>>,
 }

@@ -6,6 +6,7 @@
 //! | reentrant lock | `<client uuid>:<decimal below 2^63>`, the number fresh for every outermost acquisition |
 //! | semaphore | `<28 hex>:<permits>`: what the ids of the permits begin with (112 bits), and how many they are |
 
+use std::fmt;
 use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
@@ -72,6 +73,24 @@ pub fn client_uuid(mut random: [u8; 16]) -> String {
     random[8] = (random[8] & 0x3f) | 0x80;
     let text = hex(random);
     format!("{}-{}-{}-{}-{}", &text[..8], &text[8..12], &text[12..16], &text[16..20], &text[20..])
+}
+
+/// Names a client in the channels of its grants: 16 hex digits, the first half of its UUID.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientTag(pub u64);
+
+impl ClientTag {
+    /// That of the client with this UUID.
+    pub fn of(client_uuid: &str) -> ClientTag {
+        let digits = client_uuid.bytes().filter_map(|byte| char::from(byte).to_digit(16)).take(16);
+        ClientTag(digits.fold(0, |tag, digit| (tag << 4) | u64::from(digit)))
+    }
+}
+
+impl fmt::Display for ClientTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
 }
 
 /// The hash field of a reentrant hold.

@@ -90,7 +90,8 @@ impl Capabilities {
     pub(crate) fn check_lock(&self, kind: Kind, terms: &Terms, tried: &str) -> Result<(), Error> {
         if !self.kinds.contains(&kind) {
             let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
-            let detail = format!("{}:// has no {}; it has {}", self.store, kind.as_str(), kinds.join(", "));
+            let why = if kind.row().queues { "; a queue needs one server that decides" } else { "" };
+            let detail = format!("{}:// has no {}; it has {}{why}", self.store, kind.as_str(), kinds.join(", "));
             return Err(Error::new(ErrorKind::Unsupported, tried, detail));
         }
         self.check_terms(terms, tried)

@@ -16,7 +16,7 @@ pub use crate::config::credentials::{Credentials, CredentialsProvider, Credentia
 use crate::config::warning;
 pub use crate::config::{Notify, Secret};
 use crate::error::ErrorKind;
-use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Time};
+use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Time};
 
 mod capabilities;
 pub(crate) mod diagnosis;
@@ -192,9 +192,9 @@ pub trait Store: Send + Sync + 'static {
         0
     }
 
-    /// Subscribes to the wake-ups of one lock, now and after every reconnect, until the guard is dropped. Needs a
+    /// Subscribes to the wake-ups of one lock for a client (of a kind that queues, they are for one client), now and after every reconnect, until the guard is dropped. Needs a
     /// runtime context for its background work, but does not wait.
-    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription;
+    fn subscribe(&self, kind: Kind, key: &Key, client: ClientTag) -> Subscription;
 
     /// Subscribes to the wake-ups of one lock from a thread, which reads them itself, and waits for the confirmation.
     /// `None` where that is not possible: then use [`subscribe`](Store::subscribe).
@@ -202,10 +202,11 @@ pub trait Store: Send + Sync + 'static {
         &self,
         kind: Kind,
         key: &Key,
+        client: ClientTag,
         until: Time,
         interrupt: &dyn Interrupt,
     ) -> Option<Box<dyn BlockingSubscription>> {
-        let _ = (kind, key, until, interrupt);
+        let _ = (kind, key, client, until, interrupt);
         None
     }
 

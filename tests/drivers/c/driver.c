@@ -182,6 +182,7 @@ static onelock_lock *make_lock(request *r, onelock_client *client) {
     const json_value *permits = json_get(r->args, "permits"), *count = json_get(r->args, "count");
     uint32_t kind = strcmp(text(r, "kind"), "reentrant_lock") == 0 ? ONELOCK_KIND_REENTRANT
                     : strcmp(text(r, "kind"), "semaphore") == 0    ? ONELOCK_KIND_SEMAPHORE
+                    : strcmp(text(r, "kind"), "fair_lock") == 0    ? ONELOCK_KIND_FAIR
                                                                    : ONELOCK_KIND_MUTEX;
     onelock_lock *lock = NULL;
     onelock_owner *owner = NULL;

@@ -65,6 +65,7 @@ function lockOf(args) {
   if (args.kind === 'semaphore') {
     return client.semaphore(described[0], { ...described[1], permits: args.permits ?? undefined })
   }
+  if (args.kind === 'fair_lock') return client.fairLock(...described)
   return args.kind === 'reentrant_lock' ? client.reentrantLock(...described) : client.lock(...described)
 }
 

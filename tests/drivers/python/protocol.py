@@ -81,7 +81,7 @@ class Request:
         kind = self.args["kind"]
         if kind == "semaphore":
             return client.semaphore(self.name(), self.args.get("permits"), **self.lock_options())
-        return (client.reentrant_lock if kind == "reentrant_lock" else client.lock)(self.name(), **self.lock_options())
+        return getattr(client, kind)(self.name(), **self.lock_options())
 
     def count(self) -> dict[str, int]:
         """How many permits an acquire takes."""

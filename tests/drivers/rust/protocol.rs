@@ -64,6 +64,7 @@ pub(crate) enum Kind {
     Lock,
     ReentrantLock,
     Semaphore,
+    FairLock,
 }
 
 /// What the body of a scope does.
@@ -123,6 +124,7 @@ macro_rules! lock {
             $crate::protocol::Kind::Lock => $client.lock($args.name.bytes()),
             $crate::protocol::Kind::ReentrantLock => $client.reentrant_lock($args.name.bytes()),
             $crate::protocol::Kind::Semaphore => $client.semaphore($args.name.bytes(), $args.permits),
+            $crate::protocol::Kind::FairLock => $client.fair_lock($args.name.bytes()),
         };
         let lock = match &$args.owner {
             Some(name) => lock.owner(&onelock::Owner::named(name)),

@@ -228,8 +228,12 @@ impl Run<'_> {
         for (name, value) in &step.args {
             let value = resolve(value, &self.known)?;
             match name.as_str() {
-                "lock" | "reentrant" | "semaphore" => {
-                    let kind = if name == "reentrant" { "reentrant_lock" } else { name };
+                "lock" | "reentrant" | "fair" | "semaphore" => {
+                    let kind = match name.as_str() {
+                        "reentrant" => "reentrant_lock",
+                        "fair" => "fair_lock",
+                        other => other,
+                    };
                     args.insert("kind".to_owned(), json!(kind));
                     args.insert("name".to_owned(), value);
                 }

@@ -31,6 +31,10 @@ pub(crate) fn same_reply(real: &Outcome<Reply>, modelled: &Outcome<Reply>) -> Re
         | (
             Outcome::Applied(Reply::Taken { ttl_left_ms: real, .. }),
             Outcome::Applied(Reply::Taken { ttl_left_ms: modelled, .. }),
+        )
+        | (
+            Outcome::Applied(Reply::Queued { look_in_ms: real, .. }),
+            Outcome::Applied(Reply::Queued { look_in_ms: modelled, .. }),
         ) => Some((*real, modelled)),
         (Outcome::Applied(Reply::Inspected(Some(real))), Outcome::Applied(Reply::Inspected(Some(modelled)))) => {
             Some((real.ttl_left_ms, &mut modelled.ttl_left_ms))
@@ -65,7 +69,7 @@ pub(crate) fn same_state(real: &[Stored], model: &Model, now_us: u64) -> Result<
 }
 
 /// Every kind of reply there is, as [`shapes`] calls them.
-pub(crate) const SHAPES: [&str; 29] = [
+pub(crate) const SHAPES: [&str; 32] = [
     "granted",
     "granted again",
     "granted without fencing",
@@ -76,6 +80,8 @@ pub(crate) const SHAPES: [&str; 29] = [
     "wrong kind hash",
     "wrong kind list",
     "wrong kind string",
+    "queued",
+    "queued unheard",
     "renewed",
     "not mine",
     "counted true",
@@ -87,6 +93,7 @@ pub(crate) const SHAPES: [&str; 29] = [
     "inspected nothing",
     "inspected lock",
     "inspected reentrant_lock",
+    "inspected fair_lock",
     "inspected list",
     "inspected hash",
     "inspected semaphore",
@@ -112,6 +119,7 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
         Reply::Split { .. } | Reply::PartlyReleased { .. } => one("of several servers"),
         Reply::Denied { ttl_left_ms: None, .. } => one("denied for ever"),
         Reply::Denied { announces, .. } => one(if *announces { "denied by ours" } else { "denied by a stranger" }),
+        Reply::Queued { unheard, .. } => one(if *unheard { "queued unheard" } else { "queued" }),
         Reply::WrongKind { found } => vec![format!("wrong kind {found}")],
         Reply::Mismatch { total, .. } => one(if *total == 0 { "mismatch nothing" } else { "mismatch" }),
         Reply::Permits(None) => one("permits nothing"),

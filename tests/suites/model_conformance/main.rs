@@ -24,8 +24,8 @@ use onelock::store::{Store, Uninterrupted};
 use onelock_tests::servers::{Flavor, Server};
 
 use compare::{SHAPES, readable, same, same_reply, same_state, shapes};
-use observed::{Real, announcement};
-use steps::{Draw, Step};
+use observed::{Real, announcement, told};
+use steps::{Draw, LISTENER, Step};
 
 /// Sequences per server, and steps in each: several thousand operations.
 const SEQUENCES: u64 = 80;
@@ -61,6 +61,9 @@ impl<'a> Pair<'a> {
         self.real.raw(&Step::Flush);
         self.real.published();
         let mut model = Model::new();
+        for key in steps::keys() {
+            model.listen(&key, LISTENER, true);
+        }
         for (number, step) in steps.iter().enumerate() {
             self.step(&mut model, number, step).map_err(|difference| (number, difference))?;
         }
@@ -79,10 +82,12 @@ impl<'a> Pair<'a> {
             };
             let modelled = (self.answering)(model, now_us, op);
             announced.extend(modelled.announced.map(|(kind, key)| announcement(model, now_us, kind, &key)));
+            announced.extend(modelled.granted.as_ref().map(|grant| told(grant, now_us)));
             // this test hears every announcement
             let expected = match modelled.outcome {
                 Outcome::Applied(Reply::Released(true))
-                    if matches!(op, Op::Release { .. } | Op::Undo { .. }) && !announced.is_empty() =>
+                    if matches!(op, Op::Release { claim } | Op::Undo { claim, .. } if !claim.kind.row().queues)
+                        && !announced.is_empty() =>
                 {
                     Outcome::Applied(Reply::ReleasedToWaiters)
                 }
@@ -161,7 +166,7 @@ impl<'a> Pair<'a> {
 /// Whether the answer need not tell the server's clock.
 fn is_without_clock(op: &Op) -> bool {
     match op {
-        Op::Release { .. } | Op::Undo { .. } => true,
+        Op::Release { claim } | Op::Undo { claim, .. } => !claim.kind.row().queues,
         // a plain command may do
         Op::Acquire { claim, fence_ttl_ms, .. } => claim.kind == Kind::Mutex && fence_ttl_ms.is_none(),
         _ => false,

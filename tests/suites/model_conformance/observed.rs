@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use onelock::machine::model::{Model, Value};
-use onelock::machine::{Key, naming};
+use onelock::machine::model::{DirectGrant, Model, Value};
+use onelock::machine::{Key, Kind, naming};
 use onelock_tests::resp::Connection;
 use onelock_tests::servers::Server;
 use onelock_tests::wait::wait_until;
 
-use crate::steps::Step;
+use crate::steps::{LISTENER, Step, keys};
 
 const MARKER: &[u8] = b"marker";
 const SOON: Duration = Duration::from_secs(10);
@@ -26,6 +26,7 @@ pub(crate) struct Real<'a> {
     server: &'a Server,
     commands: Connection,
     ears: Connection,
+    _listener: Connection,
 }
 
 /// Words of a command, built from anything.
@@ -37,7 +38,12 @@ impl<'a> Real<'a> {
     pub(crate) fn new(server: &'a Server) -> Real<'a> {
         let mut ears = server.connect();
         ears.cmd(words!["PSUBSCRIBE", "*"]).unwrap();
-        Real { server, commands: server.connect(), ears }
+        // the server counts this one, and no pattern
+        let mut listener = server.connect();
+        for key in keys() {
+            listener.cmd(words!["SUBSCRIBE", naming::wake_up_channel(Kind::Fair, &key, LISTENER)]).unwrap();
+        }
+        Real { server, commands: server.connect(), ears, _listener: listener }
     }
 
     pub(crate) fn server(&self) -> &Server {
@@ -189,4 +195,11 @@ pub(crate) fn announcement(model: &Model, now_us: u64, kind: onelock::Kind, key:
         _ => naming::RELEASE_MESSAGE.into(),
     };
     (naming::channel(kind, key), message)
+}
+
+/// What the grant to a client that waits looks like to it.
+pub(crate) fn told(grant: &DirectGrant, now_us: u64) -> (Vec<u8>, Vec<u8>) {
+    let DirectGrant { client, claim, fence } = grant;
+    let channel = naming::wake_up_channel(claim.kind, &claim.key, *client);
+    (channel, format!("{} {fence} {now_us}", claim.token).into_bytes())
 }

@@ -5,7 +5,16 @@ use std::sync::Arc;
 
 use onelock::Kind;
 use onelock::machine::model::Value;
-use onelock::machine::{Claim, Jitter, Key, NodeSet, Op, Proposal, naming};
+use onelock::machine::{Claim, ClientTag, Jitter, Key, NodeSet, Op, Proposal, QueueEntry, naming};
+
+/// This client listens for its grants, the others don't.
+pub(crate) const LISTENER: ClientTag = ClientTag(1);
+
+/// The keys of all locks.
+pub(crate) fn keys() -> [Key; 5] {
+    let long = [b'n'; 512];
+    [&b"orders"[..], b"{tag}:42", b"half{open", b"\x00\xff\r\n \x80*", &long].map(Key::from)
+}
 
 /// One thing that is done to both sides.
 #[derive(Clone, Debug)]
@@ -32,7 +41,7 @@ const UUID: &str = "6f1d2c8e-0b1a-4c55-9e11-2a7f3b9c0d42";
 fn token(kind: Kind, number: u64) -> Arc<str> {
     match kind {
         Kind::Mutex if number == 2 => format!("onelock1:{number:032x}:label%2C,7,host,12").into(),
-        Kind::Mutex => format!("onelock1:{number:032x}").into(),
+        Kind::Mutex | Kind::Fair => format!("onelock1:{number:032x}").into(),
         // of one, two and three permits
         Kind::Semaphore => format!("{number:028x}:{}", number + 1).into(),
         _ => format!("{UUID}:{number}").into(),
@@ -77,9 +86,9 @@ impl Draw {
     }
 
     fn op(&mut self) -> Op {
-        match self.0.below(29) {
+        match self.0.below(56) {
             0..=4 => Op::Acquire {
-                claim: self.claim(),
+                claim: self.free_for_all(),
                 ttl_ms: self.ttl(),
                 fence_ttl_ms: if self.one_in(6) { None } else { Some(self.ttl()) },
                 info: if self.one_in(3) { Some("onelock1:00:label%2C,7,host,12".into()) } else { None },
@@ -88,18 +97,18 @@ impl Draw {
                 let count = 1 + self.0.below(4);
                 Op::Renew { holds: (0..count).map(|_| (self.any_claim(), self.ttl())).collect() }
             }
-            7..=8 => Op::SetCount { claim: self.claim(), count: 1 + self.0.below(5), ttl_ms: self.ttl() },
+            7..=8 => Op::SetCount { claim: self.free_for_all(), count: 1 + self.0.below(5), ttl_ms: self.ttl() },
             9..=10 => Op::Release { claim: self.any_claim() },
             11 => Op::Inspect { key: self.key() },
             12..=14 => {
                 // what is proposed comes from another clock, or from none
                 let base = self.pick(&[1, 7, 1_500_000_000_000_000]);
                 let fence = (!self.one_in(6)).then(|| Proposal { base, ttl_ms: self.ttl() });
-                Op::Vote { claim: self.claim(), ttl_ms: self.ttl(), fence, info: None }
+                Op::Vote { claim: self.free_for_all(), ttl_ms: self.ttl(), fence, info: None }
             }
             15 => {
                 let fence = self.pick(&[3, 1_500_000_000_000_000, 4_000_000_000_000_000]);
-                Op::WriteBack { claim: self.claim(), fence, fence_ttl_ms: self.ttl() }
+                Op::WriteBack { claim: self.free_for_all(), fence, fence_ttl_ms: self.ttl() }
             }
             16 => Op::Undo { claim: self.any_claim(), nodes: NodeSet::ALL, quiet: self.one_in(2) },
             17..=18 => Op::Retain { claim: self.any_claim(), nodes: NodeSet::ALL, rest_ms: self.ttl() },
@@ -116,30 +125,56 @@ impl Draw {
             26 => Op::InspectPermits { key: self.key() },
             27 => Op::SetPermits { key: self.key(), total: self.pick(&[4, 3, 1]) },
             28 if self.one_in(2) => Op::ForceReleasePermits { key: self.key() },
+            29..=44 => self.enter(),
+            // who gives up a place, or hands the lock over
+            45..=54 => Op::Release { claim: self.fair() },
             _ => Op::ForceRelease { key: self.key(), foreign: self.one_in(2) },
         }
     }
 
+    /// Mostly of one key, since it takes several waiters of one lock to meet.
+    fn fair(&mut self) -> Claim {
+        let number = self.0.below(4);
+        let key = if self.one_in(4) { self.key() } else { keys()[0].clone() };
+        Claim { kind: Kind::Fair, key, token: token(Kind::Fair, number) }
+    }
+
+    fn enter(&mut self) -> Op {
+        let entry = QueueEntry {
+            client: ClientTag(self.0.below(3)),
+            window_ms: self.pick(&[0, 1, 20, 600, 3_000, 3_000]),
+            place: if self.one_in(4) {
+                Some(self.pick(&[1, 1_500_000_000_000_000, 4_000_000_000_000_000]))
+            } else {
+                None
+            },
+            listens: self.one_in(2),
+        };
+        let claim = self.fair();
+        let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,12".into());
+        Op::Enter { claim, ttl_ms: self.ttl(), fence_ttl_ms: self.ttl(), info, entry }
+    }
+
     fn key(&mut self) -> Key {
-        let long = [b'n'; 512];
-        let keys: [&[u8]; 5] = [b"orders", b"{tag}:42", b"half{open", b"\x00\xff\r\n \x80*", &long];
+        let keys = keys();
         // mostly the first two, so that steps meet
         let upto = if self.one_in(3) { keys.len() } else { 2 };
-        self.pick(&keys[..upto]).into()
+        self.pick(&keys[..upto])
     }
 
     fn counter_key(&mut self) -> Key {
         naming::fence_key(&self.key()).into()
     }
 
-    fn claim(&mut self) -> Claim {
+    /// Of a kind that is free to whoever comes first.
+    fn free_for_all(&mut self) -> Claim {
         let kind = self.pick(&[Kind::Mutex, Kind::Reentrant]);
         self.claim_of(kind)
     }
 
     /// One of any kind, for operations that all have.
     fn any_claim(&mut self) -> Claim {
-        let kind = self.pick(&[Kind::Mutex, Kind::Reentrant, Kind::Semaphore, Kind::Semaphore]);
+        let kind = self.pick(&[Kind::Mutex, Kind::Reentrant, Kind::Fair, Kind::Semaphore, Kind::Semaphore]);
         self.claim_of(kind)
     }
 

@@ -78,6 +78,7 @@ fn is(class: &str, word: &str) -> bool {
     match class {
         "int" => word.parse::<i64>().is_ok_and(|number| number.to_string() == word),
         "hex32" => hex(word, 32),
+        "hex16" => hex(word, 16),
         "uuid" => {
             let parts: Vec<_> = word.split('-').collect();
             parts.len() == 5 && parts.iter().zip([8, 4, 4, 4, 12]).all(|(part, digits)| hex(part, digits))

@@ -98,8 +98,10 @@ fn releases_are_announced_on_the_channels_of_the_table() {
     let name = "orders:42";
     let client = onelock::blocking::Client::connect(&server.url()).unwrap();
     let rows = under("Channels");
-    assert_eq!(rows.len(), 2);
-    for row in rows {
+    // that of semaphores has a section of its own
+    assert_eq!(rows.len(), Kind::ALL.len() - 1);
+    // a fair lock tells one client of its grant: the tables of its script
+    for row in rows.into_iter().filter(|row| row.words(0) != ["fair_lock"]) {
         let kind = if row.words(0) == ["lock"] { Kind::Mutex } else { Kind::Reentrant };
         let lock = if kind == Kind::Mutex { client.lock(name) } else { client.reentrant_lock(name) };
         let mut ear = Connection::port(server.port()).unwrap();

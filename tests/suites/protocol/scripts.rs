@@ -1,9 +1,10 @@
 //! The scripts' tables: keys, arguments, replies and writes of every documented case.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
-use onelock::machine::{Claim, Kind, NodeSet, Op, Proposal, Time};
+use onelock::machine::{Claim, ClientTag, Kind, NodeSet, Op, Proposal, QueueEntry, Time};
 use onelock::store::redis::{RedisOptions, RedisStore};
 use onelock::store::{Store, Uninterrupted};
 use onelock_tests::clock::boot_ns;
@@ -16,7 +17,7 @@ use super::document::{Row, all_fit, under};
 
 const NAME: &str = "orders:42";
 const TTL: u64 = 60_000;
-const WRITES: [&str; 6] = ["SET", "HSET", "DEL", "PEXPIRE", "PUBLISH", "HDEL"];
+const WRITES: [&str; 8] = ["SET", "HSET", "DEL", "PEXPIRE", "PUBLISH", "HDEL", "ZADD", "ZREM"];
 
 macro_rules! script {
     ($name:literal) => {
@@ -27,9 +28,10 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 10] = [
+const SCRIPTS: [(&str, &str); 11] = [
     script!("acquire_lock", "lock/acquire"),
     script!("acquire_reentrant", "reentrant_lock/acquire"),
+    script!("fair_lock", "fair_lock/queue"),
     script!("attach"),
     script!("renew"),
     script!("set_count"),
@@ -148,7 +150,7 @@ impl Bench {
 
 fn token(kind: Kind, number: u8) -> String {
     match kind {
-        Kind::Mutex => format!("onelock1:{number:032x}"),
+        Kind::Mutex | Kind::Fair => format!("onelock1:{number:032x}"),
         _ => format!("ffffffff-ffff-4fff-bfff-ffffffffffff:{number}"),
     }
 }
@@ -183,18 +185,24 @@ fn scripts_are_called_and_answer_as_in_the_tables() {
     let mut bench = Bench::new();
     mutex(&mut bench);
     reentrant(&mut bench);
+    fair(&mut bench);
     looking(&mut bench);
     one_of_several(&mut bench);
     // no script is missing here, and nothing stands in the tables that was not seen
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src/store/redis/command/scripts");
     // that of semaphores has a section of its own, and the suite `semaphore`
-    assert_eq!(std::fs::read_dir(folder).unwrap().count(), SCRIPTS.len() + 1);
+    assert_eq!(scripts_in(folder.as_ref()), SCRIPTS.len() + 1);
     for (script, _) in SCRIPTS {
         for row in under(script) {
             let label = (script.to_owned(), row.cells[0].clone());
             assert!(bench.seen.contains(&label), "PROTOCOL.md, {script}: nothing shows {}", row.cells[0]);
         }
     }
+}
+
+fn scripts_in(folder: &Path) -> usize {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|path| if path.is_dir() { scripts_in(&path) } else { 1 }).sum()
 }
 
 fn mutex(bench: &mut Bench) {
@@ -271,6 +279,38 @@ fn reentrant(bench: &mut Bench) {
     bench.check(&deleted, &release(&mine));
     bench.server.cmd(&["HSET", NAME, "mode", "read"]);
     bench.check(&case("acquire_reentrant", "something else stands there"), &acquire(&mine, true));
+    bench.server.cmd(&["DEL", NAME]);
+}
+
+fn enter(claim: &Claim, client: u64, window_ms: u64) -> Op {
+    let entry = QueueEntry { client: ClientTag(client), window_ms, place: None, listens: false };
+    Op::Enter { claim: claim.clone(), ttl_ms: TTL, fence_ttl_ms: 604_800_000, info: None, entry }
+}
+
+fn fair(bench: &mut Bench) {
+    let [mine, other, third] = [1, 2, 3].map(|number| claim(Kind::Fair, NAME, number));
+    let (entered, tried) = (case("fair_lock", "it has a place"), "ARGV of a try");
+    let granted = Case { writes: Some("writes when granted"), ..case("fair_lock", "granted") };
+    bench.check(&Case { argv: tried, ..granted }, &enter(&mine, 1, 0));
+    let (keys, argv) = ("KEYS of a reentrant lock", "ARGV of a fair lock");
+    bench.check(&Case { keys, argv, ..case("attach", "exchanged") }, &attach(&other, &mine));
+    bench.check(&Case { keys, argv, ..case("attach", "exchanged") }, &attach(&mine, &other));
+    bench.check(&case("fair_lock", "held by this token already"), &enter(&mine, 1, 600));
+    bench.check(&case("inspect", "a fair lock"), &Op::Inspect { key: NAME.as_bytes().into() });
+    bench.check(&Case { argv: tried, ..case("fair_lock", "held by somebody else") }, &enter(&other, 2, 0));
+    bench.check(&Case { writes: Some("writes of a place"), ..entered }, &enter(&other, 2, 3000));
+    bench.check(&entered, &enter(&third, 3, 3000));
+    let argv = "ARGV of a release";
+    bench.check(&Case { argv, ..case("fair_lock", "a place given up") }, &release(&third));
+    bench.check(&Case { argv, ..case("fair_lock", "not there") }, &release(&third));
+    let writes = Some("writes when handed over");
+    bench.check(&Case { argv, writes, ..case("fair_lock", "given back") }, &release(&mine));
+    let argv = "ARGV of a release before `min_hold`";
+    bench.check(&Case { argv, ..case("fair_lock", "given back") }, &retain(&other));
+    bench.check(&Case { argv, ..case("fair_lock", "not there") }, &retain(&other));
+    bench.server.cmd(&["DEL", NAME]);
+    bench.server.cmd(&["RPUSH", NAME, "x"]);
+    bench.check(&case("fair_lock", "something else stands there"), &enter(&mine, 1, 600));
     bench.server.cmd(&["DEL", NAME]);
 }
 

@@ -1,5 +1,6 @@
 //! A release is heard by those who wait elsewhere.
 
+use onelock::machine::ClientTag;
 use onelock_tests::face::block_on;
 
 use crate::asker::{Asker, LONG, Seen, TTL, claim, every_way, release};
@@ -12,7 +13,7 @@ fn a_release_wakes_a_subscriber_of_its_lock() {
         }
         let waiter = Asker { store: place.store(), way: asker.way };
         let mine = claim(kind, name, 1);
-        let mut subscription = block_on(async { waiter.store.subscribe(kind, &mine.key) });
+        let mut subscription = block_on(async { waiter.store.subscribe(kind, &mine.key, ClientTag(1)) });
         let confirmed = subscription.state.wait_for(|state| state.subscribed);
         assert!(block_on(async { tokio::time::timeout(LONG, confirmed).await }).is_ok(), "never confirmed");
         // more often than the subscriptions of three servers can be confirmed late

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use onelock::machine::{Kind, Outcome, Reply};
+use onelock::machine::{ClientTag, Kind, Outcome, Reply};
 use onelock::store::redis::{RedisOptions, RedisStore};
 use onelock::store::{Store, Subscription, SubscriptionState};
 use onelock_tests::servers::{Server, all_flavors};
@@ -16,7 +16,7 @@ const CHANNEL: &str = "onelock_channel:{a}";
 const PROTOCOLS: [&str; 2] = ["/?protocol=resp3", "/?protocol=resp2"];
 
 fn listen(store: &RedisStore) -> Subscription {
-    store.subscribe(Kind::Mutex, &key("a"))
+    store.subscribe(Kind::Mutex, &key("a"), ClientTag(1))
 }
 
 /// Waits until the state is as wanted.
@@ -61,7 +61,7 @@ async fn a_release_is_heard() {
         for tail in PROTOCOLS {
             for kind in [Kind::Mutex, Kind::Reentrant] {
                 let store = RedisStore::new(&server.url_with("", tail), RedisOptions::default()).unwrap();
-                let mut subscription = store.subscribe(kind, &key("a"));
+                let mut subscription = store.subscribe(kind, &key("a"), ClientTag(1));
                 let before = subscribed(&mut subscription).await;
                 assert!(before.generation > 0 && !before.refused);
                 let token = if kind == Kind::Mutex { TOKEN } else { "ffffffff-ffff-4fff-bfff-ffffffffffff:1" };

@@ -15,7 +15,7 @@ pub enum Value {
     Text(Key),
     /// A hash, its fields in the order they were first written: a reentrant lock, or anybody's hash.
     Hash(Vec<(Key, Key)>),
-    /// A sorted set of whole numbers: the permits of a semaphore, or anybody's.
+    /// A sorted set of whole numbers: the permits of a semaphore, the places of a queue, or anybody's.
     Sorted(BTreeMap<Key, u64>),
     /// A list, standing for every type that is never a lock. Its elements are of no interest.
     List,

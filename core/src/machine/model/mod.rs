@@ -13,27 +13,31 @@
 //! assert_eq!(granted.outcome, Outcome::Applied(Reply::Granted { fence: Some(1_700_000_000_000_000), again: false }));
 //! ```
 
+mod hash;
 mod keyspace;
+mod queue;
 mod raw;
 mod semaphore;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use hash::{decimal, fresh_hash, is_lock, is_number, is_owner, number, reowned, stored_fence};
 pub use keyspace::Value;
 use keyspace::{KeyEntry, Keyspace};
+pub use queue::DirectGrant;
+use queue::{fair_count, fair_holder, is_fair};
 pub use raw::Live;
 
 use crate::machine::kind::{HoldLayout, Kind};
-use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, RELEASED_VALUE, fence_key};
+use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, fence_key};
 use crate::machine::op::{Claim, InspectedKey, Key, Op, Proposal, Renewal, Reply};
 use crate::machine::outcome::Outcome;
 use crate::machine::stored_token;
-use crate::machine::token::{self, digest, is_ours};
+use crate::machine::token::{ClientTag, digest, is_ours};
 
 /// How far past its own clock a server lets a proposed fencing token go: an hour, in microseconds.
 const PROPOSAL_AHEAD_US: u64 = 3_600_000_000;
-/// How many fields a reentrant lock has at most: its owner and our two notes.
-const LOCK_FIELDS: usize = 3;
 /// How much of a string `inspect` shows.
 const HOLDER_MAX: usize = 4096;
 
@@ -41,6 +45,8 @@ const HOLDER_MAX: usize = 4096;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Model {
     keys: Keyspace,
+    /// Which clients listen for their grants of which locks.
+    listeners: BTreeSet<(Key, ClientTag)>,
 }
 
 /// What the server answers, and what it tells its subscribers.
@@ -50,11 +56,13 @@ pub struct ModelReply {
     pub outcome: Outcome<Reply>,
     /// The lock whose release was published, on the channel of that kind.
     pub announced: Option<(Kind, Key)>,
+    /// The grant that a waiting client was told, on the channel of its own.
+    pub granted: Option<DirectGrant>,
 }
 
 impl From<Reply> for ModelReply {
     fn from(reply: Reply) -> ModelReply {
-        ModelReply { outcome: Outcome::Applied(reply), announced: None }
+        ModelReply { outcome: Outcome::Applied(reply), announced: None, granted: None }
     }
 }
 
@@ -96,6 +104,9 @@ impl Model {
                 // the server's clock is what a single server proposes to itself
                 let fence = fence_ttl_ms.map(|ttl_ms| Proposal { base: now.us, ttl_ms });
                 self.acquire(now, claim, *ttl_ms, fence, info.as_deref()).into()
+            }
+            Op::Enter { claim, ttl_ms, fence_ttl_ms, info, entry } => {
+                self.enter(now, claim, (*ttl_ms, *fence_ttl_ms), info.as_deref(), entry)
             }
             Op::Attach { claim, from, ttl_ms, info } => self.attach(now, claim, from, *ttl_ms, info.as_deref()).into(),
             Op::Vote { claim, ttl_ms, fence, info } => {
@@ -192,9 +203,10 @@ impl Model {
         let counter = self.counter(now, &claim.key);
         let Some(entry) = self.held(now, if again { claim } else { &handed }) else { return Reply::Gone };
         let (value, fence) = match &entry.value {
-            Value::Hash(fields) if again || is_lock(fields) => {
+            Value::Hash(fields) if again || is_lock(fields) || is_fair(fields) => {
                 let (fence, count) = (stored_fence(&entry.value), entry.value.field(from.as_bytes()));
-                (reowned(claim, count, entry.value.field(FENCE_FIELD.as_bytes()), info), fence)
+                let mode = entry.value.field(MODE_FIELD.as_bytes()).filter(|_| is_fair(fields));
+                (reowned(claim, count, mode, entry.value.field(FENCE_FIELD.as_bytes()), info), fence)
             }
             Value::Text(_) => (Value::Text(claim.token.clone().into()), counter),
             // an owner's field in what is no lock
@@ -300,6 +312,9 @@ impl Model {
     }
 
     fn release(&mut self, now: Moment, claim: &Claim) -> ModelReply {
+        if claim.kind.row().queues {
+            return self.leave(now, claim);
+        }
         if self.held(now, claim).is_none() {
             return Reply::Released(false).into();
         }
@@ -307,10 +322,14 @@ impl Model {
         ModelReply {
             outcome: Outcome::Applied(Reply::Released(true)),
             announced: Some((claim.kind, claim.key.clone())),
+            granted: None,
         }
     }
 
     fn retain(&mut self, now: Moment, claim: &Claim, rest_ms: u64) -> ModelReply {
+        if claim.kind.row().queues {
+            return self.retain_fair(now, claim, rest_ms).into();
+        }
         if self.held(now, claim).is_none() {
             return Reply::Released(false).into();
         }
@@ -323,6 +342,7 @@ impl Model {
         ModelReply {
             outcome: Outcome::Applied(Reply::Released(true)),
             announced: Some((claim.kind, claim.key.clone())),
+            granted: None,
         }
     }
 
@@ -331,10 +351,15 @@ impl Model {
         let kind = match &entry.value {
             Value::Text(holder) if foreign || entry.last_ms.is_some() || is_ours(holder) => Kind::Mutex,
             Value::Hash(fields) if is_lock(fields) => Kind::Reentrant,
+            Value::Hash(fields) if is_fair(fields) => Kind::Fair,
             other => return Reply::WrongKind { found: other.type_name().to_owned() }.into(),
         };
         self.keys.remove(now.ms, key);
-        ModelReply { outcome: Outcome::Applied(Reply::Forced(true)), announced: Some((kind, key.clone())) }
+        ModelReply {
+            outcome: Outcome::Applied(Reply::Forced(true)),
+            announced: (!kind.row().queues).then(|| (kind, key.clone())),
+            granted: None,
+        }
     }
 
     fn inspect(&self, now: Moment, key: &Key) -> Option<InspectedKey> {
@@ -357,6 +382,14 @@ impl Model {
                 // the counter outlives its holds: it says nothing about a foreign client's
                 fence: if is_ours(holder) { self.counter(now, key) } else { None },
                 info: None,
+            },
+            Value::Hash(fields) if is_fair(fields) => InspectedKey {
+                kind: Ok(Kind::Fair),
+                holder: fair_holder(fields).map_or(nobody, |(token, _)| token.to_vec()),
+                count: fair_count(fields),
+                ttl_left_ms,
+                fence: stored_fence(&entry.value),
+                info: entry.value.field(INFO_FIELD.as_bytes()).map(|info| info.to_vec()),
             },
             Value::Hash(fields) if is_lock(fields) => {
                 let owner = fields.iter().find(|(field, _)| is_owner(field));
@@ -388,54 +421,4 @@ fn owns(entry: &KeyEntry, claim: &Claim) -> bool {
         HoldLayout::Hash => entry.value.field(claim.token.as_bytes()).is_some(),
         HoldLayout::Permits => false,
     }
-}
-
-fn fresh_hash(claim: &Claim, fence: Option<u64>, info: Option<&str>) -> Value {
-    let mut fields = vec![(claim.token.clone().into(), decimal(1))];
-    if let Some(fence) = fence {
-        fields.push((Key::from(FENCE_FIELD.as_bytes()), decimal(fence)));
-    }
-    if let Some(info) = info.filter(|info| !info.is_empty()) {
-        fields.push((Key::from(INFO_FIELD.as_bytes()), Key::from(info.as_bytes())));
-    }
-    Value::Hash(fields)
-}
-
-/// The hash of a hold that goes over to this claim.
-fn reowned(claim: &Claim, count: Option<&Key>, fence: Option<&Key>, info: Option<&str>) -> Value {
-    let mut fields = vec![(claim.token.clone().into(), count.cloned().unwrap_or_else(|| decimal(1)))];
-    fields.extend(fence.map(|fence| (Key::from(FENCE_FIELD.as_bytes()), fence.clone())));
-    let info = info.filter(|info| !info.is_empty());
-    fields.extend(info.map(|info| (Key::from(INFO_FIELD.as_bytes()), Key::from(info.as_bytes()))));
-    Value::Hash(fields)
-}
-
-/// Whether a hash field names an owner and not one of our notes beside it.
-fn is_owner(field: &[u8]) -> bool {
-    field != FENCE_FIELD.as_bytes() && field != INFO_FIELD.as_bytes()
-}
-
-/// Whether a hash is a reentrant lock, ours or Redisson's: one owner at most, and nothing but our notes beside it.
-fn is_lock(fields: &[(Key, Key)]) -> bool {
-    let mut others = fields.iter().filter(|(field, _)| is_owner(field));
-    let owner = others.next();
-    fields.len() <= LOCK_FIELDS && others.next().is_none() && owner.is_none_or(|(field, _)| token::is_owner(field))
-}
-
-fn stored_fence(value: &Value) -> Option<u64> {
-    value.field(FENCE_FIELD.as_bytes()).and_then(|text| stored_token(text))
-}
-
-/// Whether a string is a number, as that of the free permits of a semaphore is.
-fn is_number(text: &[u8]) -> bool {
-    let digits = text.strip_prefix(b"-").unwrap_or(text);
-    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-}
-
-fn decimal(number: u64) -> Key {
-    number.to_string().into_bytes().into()
-}
-
-fn number(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok()?.parse().ok()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::queue::{fair_count, fair_holder, is_fair};
 use super::{Model, Moment, Value, is_lock, is_owner, number};
 use crate::machine::kind::Kind;
 use crate::machine::naming::{FENCE_WORD, INFO_FIELD, fence_key};
@@ -95,6 +96,10 @@ impl Model {
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;
         match value {
             Value::Text(holder) => Some((Kind::Mutex, holder.clone())),
+            Value::Hash(fields) if is_fair(fields) => {
+                let holder = fair_holder(fields).map(|(token, _)| token);
+                Some((Kind::Fair, holder.or_else(|| value.field(INFO_FIELD.as_bytes()))?.clone()))
+            }
             Value::Hash(fields) if is_lock(fields) => {
                 let owner = fields.iter().find(|(field, _)| is_owner(field)).map(|(field, _)| field);
                 Some((Kind::Reentrant, owner.or_else(|| value.field(INFO_FIELD.as_bytes()))?.clone()))
@@ -108,6 +113,7 @@ impl Model {
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;
         match value {
             Value::Text(_) => Some(1),
+            Value::Hash(fields) if is_fair(fields) => Some(fair_count(fields)).filter(|count| *count > 0),
             Value::Hash(fields) if is_lock(fields) => number(&fields.iter().find(|(field, _)| is_owner(field))?.1),
             Value::Hash(_) | Value::Sorted(_) | Value::List => None,
         }

@@ -355,7 +355,7 @@ impl Model {
 }
 
 fn announced(reply: Reply, key: &Key) -> ModelReply {
-    ModelReply { outcome: Outcome::Applied(reply), announced: Some((Kind::Semaphore, key.clone())) }
+    ModelReply { outcome: Outcome::Applied(reply), announced: Some((Kind::Semaphore, key.clone())), granted: None }
 }
 
 /// A number of permits, which are few.

@@ -43,7 +43,7 @@ use super::{
     BlockingSubscription, Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription,
 };
 use crate::error::{Error, ErrorKind};
-use crate::machine::{Answer, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
+use crate::machine::{Answer, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
 use crate::sys::clock;
 
 /// What a server, a group behind Sentinels and a cluster can do.
@@ -116,19 +116,21 @@ impl Store for RedisStore {
         if alone { 0 } else { self.node.manager.number() }
     }
 
-    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
-        self.node.subscribe(naming::channel(kind, key), false)
+    fn subscribe(&self, kind: Kind, key: &Key, client: ClientTag) -> Subscription {
+        self.node.subscribe(naming::wake_up_channel(kind, key, client), false)
     }
 
     fn subscribe_blocking(
         &self,
         kind: Kind,
         key: &Key,
+        client: ClientTag,
         until: Time,
         interrupt: &dyn Interrupt,
     ) -> Option<Box<dyn BlockingSubscription>> {
         let deadline = Deadline { until, interrupt };
-        Some(Box::new(self.node.blocking_subscriptions.subscribe(naming::channel(kind, key), deadline)?))
+        let channel = naming::wake_up_channel(kind, key, client);
+        Some(Box::new(self.node.blocking_subscriptions.subscribe(channel, deadline)?))
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {

@@ -38,7 +38,7 @@ use super::{
 use crate::config::Options;
 use crate::error::Error;
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
-use crate::machine::{Answer, Claim, Failure, Key, Kind, Op, Time, naming};
+use crate::machine::{Answer, Claim, ClientTag, Failure, Key, Kind, Op, Time, naming};
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::command::request::Announce;
 use crate::store::redis::connection::context::StoreState;
@@ -302,8 +302,8 @@ impl Store for RedlockStore {
         self.inner.nodes.iter().map(|node| node.manager.number()).sum()
     }
 
-    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
-        let channel = naming::channel(kind, key);
+    fn subscribe(&self, kind: Kind, key: &Key, client: ClientTag) -> Subscription {
+        let channel = naming::wake_up_channel(kind, key, client);
         let subscriptions = self.inner.nodes.iter().map(|node| node.subscribe(channel.clone(), false)).collect();
         subscription::merge(subscriptions)
     }

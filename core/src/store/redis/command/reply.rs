@@ -44,7 +44,7 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
     };
     let Some(server_time_us) = items.count() else { return unusable(op) };
     let reply = match op {
-        Op::Acquire { .. } => acquired(&mut items),
+        Op::Acquire { .. } | Op::Enter { .. } => acquired(&mut items),
         Op::AcquirePermits { claim, total, .. } => permitted(&mut items, &claim.token, *total),
         Op::InspectPermits { .. } | Op::SetPermits { .. } => counted_permits(&mut items).map(|reply| (reply, false)),
         Op::ForceReleasePermits { .. } => forced_permits(&mut items),
@@ -68,10 +68,17 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
+        Op::Release { claim } | Op::Undo { claim, .. } if claim.kind.row().queues => match items.int() {
+            Some(found @ 0..=2) => Some((Reply::Released(found == 1), false)),
+            _ => None,
+        },
         Op::Release { .. } | Op::Undo { .. } => match items.int() {
             Some(found @ 0..=2) => Some((Reply::Released(found != 0), found == 2)),
             _ => None,
         },
+        Op::Retain { claim, .. } if claim.kind.row().queues => {
+            items.count().map(|done| (Reply::Released(done == 1), false))
+        }
         Op::Retain { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
@@ -158,6 +165,12 @@ fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
         }
         2 => Reply::Denied { ttl_left_ms: left(items.int()?), announces: items.int()? == 1 },
         3 => Reply::WrongKind { found: value::printable(&items.word()?) },
+        4 => Reply::Queued {
+            place: items.count()?,
+            ahead: items.count()?,
+            look_in_ms: left(items.int()?),
+            unheard: items.int()? == 1,
+        },
         _ => return None,
     };
     Some((reply, false))
@@ -273,6 +286,7 @@ fn standing(found: String, items: &mut Items) -> Option<InspectedKey> {
     let (kind, count) = match found.as_str() {
         "string" => (Kind::Mutex, 1),
         "hash" => (Kind::Reentrant, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
+        "fair" => (Kind::Fair, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
         _ => return None,
     };
     let fence = stored_token(&items.text()?);

@@ -28,6 +28,8 @@ pub(crate) enum Announce {
     /// On classic channels, which every server has.
     #[default]
     Classic,
+    /// On classic channels of a cluster, whose nodes forward messages: none knows how many listen.
+    Forwarded,
     /// On sharded channels of a cluster.
     Sharded,
     /// On both.
@@ -40,7 +42,7 @@ impl Announce {
     /// Adds the arguments for the scripts. Without any they use classic channels.
     pub(super) fn add_to(self, command: &mut Cmd) {
         match self {
-            Announce::Classic | Announce::Timed => {}
+            Announce::Classic | Announce::Forwarded | Announce::Timed => {}
             Announce::Sharded => drop(command.arg("SPUBLISH")),
             Announce::Both => drop(command.arg("PUBLISH").arg("SPUBLISH")),
         }
@@ -57,6 +59,13 @@ pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
         Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
             let terms = AcquireTerms { ttl_ms: *ttl_ms, fence_ttl_ms: *fence_ttl_ms, proposed: None };
             acquire(claim, &terms, info.as_deref(), form)
+        }
+        Op::Enter { claim, ttl_ms, fence_ttl_ms, info, entry } => {
+            let verb = if entry.window_ms == 0 { "try" } else { "enter" };
+            let mut command = queue(claim, verb, form, announce, 7);
+            command.arg(*ttl_ms).arg(*fence_ttl_ms).arg(entry.window_ms).arg(entry.place.unwrap_or(0));
+            command.arg(entry.client.to_string()).arg(u8::from(entry.listens)).arg(info.as_deref().unwrap_or_default());
+            command
         }
         Op::Vote { claim, ttl_ms, fence, info } => {
             let fence_ttl_ms = fence.map(|fence| fence.ttl_ms);
@@ -111,8 +120,9 @@ fn acquire(claim: &Claim, terms: &AcquireTerms, info: Option<&str>, form: Comman
     }
     let keys = if terms.fence_ttl_ms.is_some() { 2 } else { 1 };
     let (script, info) = match claim.kind {
-        Kind::Mutex | Kind::Semaphore => (&SCRIPTS.acquire_lock, None),
         Kind::Reentrant => (&SCRIPTS.acquire_reentrant, Some(info.unwrap_or_default())),
+        // a kind that queues is entered, never acquired, and so is a semaphore
+        Kind::Mutex | Kind::Fair | Kind::Semaphore => (&SCRIPTS.acquire_lock, None),
     };
     let words = 2 * keys + 3 + usize::from(info.is_some());
     let size = 2 * claim.key.len() + claim.token.len() + info.map_or(0, str::len) + 80;
@@ -150,7 +160,26 @@ fn attach(claim: &Claim, from: &str, ttl_ms: u64, info: Option<&str>, form: Comm
     command
 }
 
+/// Begins a call of the script of a kind that queues, with `more` arguments of its own.
+fn queue(claim: &Claim, verb: &str, form: CommandForm, announce: Announce, more: usize) -> Cmd {
+    let size = 6 * claim.key.len() + claim.token.len() + 160;
+    let mut command = begin(&SCRIPTS.fair_lock, form, 4, 9 + more, size);
+    command.arg(&*claim.key).arg(naming::queue_key(&claim.key));
+    command.arg(naming::waiters_key(&claim.key)).arg(naming::fence_key(&claim.key));
+    command.arg(verb).arg(&*claim.token).arg(naming::channel(claim.kind, &claim.key));
+    let (publish, count) = match announce {
+        Announce::Classic | Announce::Timed => ("PUBLISH", "NUMSUB"),
+        Announce::Forwarded => ("PUBLISH", ""),
+        Announce::Sharded | Announce::Both => ("SPUBLISH", "SHARDNUMSUB"),
+    };
+    command.arg(publish).arg(count);
+    command
+}
+
 fn release(claim: &Claim, quiet: bool, announce: Announce, form: CommandForm) -> Cmd {
+    if claim.kind.row().queues {
+        return queue(claim, "leave", form, announce, 0);
+    }
     let channel = if quiet { Vec::new() } else { naming::channel(claim.kind, &claim.key) };
     let size = claim.key.len() + claim.token.len() + channel.len();
     let mut command = begin(&SCRIPTS.release, form, 1, 4, size);
@@ -165,6 +194,11 @@ fn release(claim: &Claim, quiet: bool, announce: Announce, form: CommandForm) ->
 }
 
 fn retain(claim: &Claim, rest_ms: u64, announce: Announce, form: CommandForm) -> Cmd {
+    if claim.kind.row().queues {
+        let mut command = queue(claim, "retain", form, announce, 1);
+        command.arg(rest_ms);
+        return command;
+    }
     let channel = naming::channel(claim.kind, &claim.key);
     let size = claim.key.len() + claim.token.len() + channel.len() + 64;
     let mut command = begin(&SCRIPTS.retain, form, 1, 5, size);

@@ -20,6 +20,7 @@ impl Script {
 pub(crate) struct Scripts {
     pub(crate) acquire_lock: Script,
     pub(crate) acquire_reentrant: Script,
+    pub(crate) fair_lock: Script,
     pub(crate) attach: Script,
     pub(crate) renew: Script,
     pub(crate) set_count: Script,
@@ -32,10 +33,11 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 11] {
+    pub(crate) fn all(&self) -> [&Script; 12] {
         [
             &self.acquire_lock,
             &self.acquire_reentrant,
+            &self.fair_lock,
             &self.attach,
             &self.renew,
             &self.set_count,
@@ -67,6 +69,7 @@ fn scripts() -> Scripts {
     Scripts {
         acquire_lock: Script::new(include_str!("scripts/lock/acquire.lua")),
         acquire_reentrant: Script::new(include_str!("scripts/reentrant_lock/acquire.lua")),
+        fair_lock: Script::new(include_str!("scripts/fair_lock/queue.lua")),
         attach: Script::new(include_str!("scripts/attach.lua")),
         renew: Script::new(include_str!("scripts/renew.lua")),
         set_count: Script::new(include_str!("scripts/set_count.lua")),

@@ -128,7 +128,7 @@ impl Node {
 
     /// Whether replicas must confirm an operation.
     fn waits_for_replicas(&self, op: &Op) -> bool {
-        matches!(op, Op::Acquire { .. } | Op::AcquirePermits { .. } | Op::Attach { .. })
+        matches!(op, Op::Acquire { .. } | Op::Enter { .. } | Op::AcquirePermits { .. } | Op::Attach { .. })
             && self.context.options.min_replicas > 0
             && self.context.store_state.has_wait()
     }

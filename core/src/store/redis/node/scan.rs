@@ -47,7 +47,17 @@ fn read(reply: &Value) -> Option<(Vec<Key>, Option<String>)> {
     Some((keys, (next != ENDS).then(|| next.to_owned())))
 }
 
-/// How many connections listen for the release of each lock; `None` where the server doesn't tell. `word` is the
+/// How many places the queue of a lock has; `None` where the server doesn't tell.
+async fn queued(node: &Node, key: &Key, until: Time) -> Option<u64> {
+    let mut command = Cmd::new();
+    command.arg("ZCARD").arg(naming::queue_key(key));
+    match node.request(&command, until).await {
+        Ok(Value::Int(number)) => u64::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+/// How many connections listen for the release of each lock, or have a place in its queue; `None` where the server doesn't tell. `word` is the
 /// subcommand of `PUBSUB`: which kind of channel.
 pub(crate) async fn waiting(node: &Node, word: &str, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
     if locks.is_empty() {
@@ -64,7 +74,12 @@ pub(crate) async fn waiting(node: &Node, word: &str, locks: &[(Kind, Key)], unti
         Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    channels.iter().map(|channel| map_entry(&reply, channel).and_then(number)).collect()
+    let mut told = Vec::with_capacity(locks.len());
+    for ((kind, key), channel) in locks.iter().zip(&channels) {
+        let heard = map_entry(&reply, channel).and_then(number);
+        told.push(if kind.row().queues { queued(node, key, until).await } else { heard });
+    }
+    told
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
--- Go on with a hold of either kind that was handed over: its token is exchanged for a new one, so that the proof that was
+-- Go on with a hold of any kind that was handed over: its token is exchanged for a new one, so that the proof that was
 -- handed over proves nothing any more, however often it arrives.
 --
 -- KEYS[1]  the lock
@@ -39,7 +39,7 @@ local held
 if ARGV[1] == 'm' then
   held = redis.pcall('GET', KEYS[1])
 else
-  held = redis.pcall('HMGET', KEYS[1], token, from, 'onelock_fence')
+  held = redis.pcall('HMGET', KEYS[1], token, from, 'onelock_fence', 'mode')
 end
 if type(held) == 'table' and held.err then
   if string.find(held.err, 'WRONGTYPE', 1, true) then return {now, 2} end
@@ -81,14 +81,19 @@ local function lock_fields()
 end
 
 local again, count, fence = held[1], held[2], held[3]
-if not again and (not count or not lock_fields()) then return {now, 2} end
+local fair = held[4] == 'fair'
+if not again and (not count or not fair and not lock_fields()) then return {now, 2} end
 local ttl = lifetime()
 redis.call('PEXPIRE', KEYS[1], ttl)
 if again then return {now, 1, believable(fence)} end
 
 local fields = {token, count}
+if fair then
+  fields[3], fields[4] = 'mode', 'fair'
+end
 if fence then
-  fields[3], fields[4] = 'onelock_fence', fence
+  fields[#fields + 1] = 'onelock_fence'
+  fields[#fields + 1] = fence
 end
 if ARGV[5] ~= '' then
   fields[#fields + 1] = 'onelock_info'

@@ -1,4 +1,4 @@
--- Delete a lock of either kind, whoever holds it, and tell the waiters.
+-- Delete a lock of any kind, whoever holds it, and tell the waiters.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  channel of the mutex
@@ -12,7 +12,8 @@
 --   {us, 1, heard}  deleted; heard 0: the server refused to publish, so waiters find out by themselves
 --   {us, 2, type}   not recognisably a lock; left untouched
 --
--- A lock is a string of ours, a string with time to live, or a hash of one owner `<uuid>:<number>` and our own notes.
+-- A lock is a string of ours, a string with time to live, a hash of one owner `<uuid>:<number>` and our own notes, or a fair
+-- lock, whose queue stays.
 --
 -- Idempotent. Meant for people: it can take a lock from a live holder, who finds out at its next renewal.
 
@@ -45,9 +46,19 @@ local function is_mutex()
   return ARGV[3] == '1' or redis.call('PTTL', KEYS[1]) >= 0 or redis.call('GETRANGE', KEYS[1], 0, 8) == 'onelock1:'
 end
 
+local function is_fair()
+  if redis.call('HMGET', KEYS[1], 'mode')[1] ~= 'fair' then return false end
+  local found = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)
+  return found[1] == '0' and #found[2] <= 8
+end
+
 local channel
 if kind == 'string' and is_mutex() then
   channel = ARGV[1]
+elseif kind == 'hash' and is_fair() then
+  -- who waits asks again within 200 ms, and the first to do so makes the head the holder
+  redis.call('DEL', KEYS[1])
+  return {now, 1, 1}
 elseif kind == 'hash' and lock_fields() then
   channel = ARGV[2]
 else

@@ -8,6 +8,7 @@
 --   {us, 'string', pttl, value, fence}            a mutex; fence '' if there is none or the value is
 --                                                 a foreign client's; a long value is cut
 --   {us, 'hash', pttl, owner, count, fence, info} a reentrant lock; fence and info '' if there are none
+--   {us, 'fair', pttl, token, count, fence, info} a fair lock
 --   {us, 'semaphore', pttl}                       a semaphore; its own script tells more
 --   {us, type, pttl}                              no lock (a hash with any other field than a lock has says 'hash')
 --
@@ -53,7 +54,18 @@ if kind == 'string' then
   return {now, kind, pttl, holder, fence}
 end
 
+-- The fields of a fair lock, or nil for any other hash.
+local function fair_fields()
+  if redis.call('HMGET', KEYS[1], 'mode')[1] ~= 'fair' then return nil end
+  local found = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)
+  return found[1] == '0' and #found[2] <= 8 and found[2] or nil
+end
+
 local fields = kind == 'hash' and lock_fields()
+if kind == 'hash' and not fields then
+  fields = fair_fields()
+  if fields then kind = 'fair' end
+end
 if fields then
   local owner, count, fence, info = '', '0', '', ''
   for i = 1, #fields, 2 do
@@ -61,7 +73,7 @@ if fields then
       fence = fields[i + 1]
     elseif fields[i] == 'onelock_info' then
       info = fields[i + 1]
-    else
+    elseif kind ~= 'fair' or fields[i] ~= 'mode' then
       owner, count = fields[i], fields[i + 1]
     end
   end

@@ -115,7 +115,7 @@ impl ClusterTopology {
     pub(crate) fn announce(&self) -> Announce {
         match self.options.notify {
             Notify::Auto if self.map.load().sharded => Announce::Sharded,
-            Notify::Auto | Notify::Classic => Announce::Classic,
+            Notify::Auto | Notify::Classic => Announce::Forwarded,
             Notify::Sharded => Announce::Sharded,
             Notify::Both => Announce::Both,
         }

@@ -29,7 +29,7 @@ use self::routing::{RouteStep, Router};
 use super::failover;
 use crate::config::warning::{SLOTS, finding};
 use crate::error::{Error, ErrorKind};
-use crate::machine::{Answer, Claim, Failure, Grade, Key, Kind, Op, Outcome, Renewal, Reply, Time, naming};
+use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, Renewal, Reply, Time, naming};
 use crate::store::redis::address::multi::ClusterSeeds;
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::connection::socket::no_connection_in_time;
@@ -90,8 +90,8 @@ impl Store for ClusterStore {
         u32::from(naming::slot(key))
     }
 
-    fn subscribe(&self, kind: Kind, key: &Key) -> Subscription {
-        pubsub::subscribe(&self.topology, naming::slot(key), naming::channel(kind, key))
+    fn subscribe(&self, kind: Kind, key: &Key, client: ClientTag) -> Subscription {
+        pubsub::subscribe(&self.topology, naming::slot(key), naming::wake_up_channel(kind, key, client))
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
@@ -136,6 +136,7 @@ fn key(op: &Op) -> Option<&Key> {
     match op {
         Op::Acquire { claim, .. }
         | Op::AcquirePermits { claim, .. }
+        | Op::Enter { claim, .. }
         | Op::Attach { claim, .. }
         | Op::SetCount { claim, .. }
         | Op::Release { claim }

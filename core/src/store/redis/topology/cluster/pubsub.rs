@@ -89,7 +89,7 @@ impl NodeSubscriptions {
         let subscription = |wanted: bool, sharded: bool| wanted.then(|| node.subscribe(channel.to_vec(), sharded));
         NodeSubscriptions {
             classic: subscription(announce != Announce::Sharded, false),
-            sharded: subscription(announce != Announce::Classic, true),
+            sharded: subscription(announce != Announce::Forwarded, true),
         }
     }
 

@@ -196,10 +196,13 @@ if verb == 'retain' then
     give_back(all)
     return {us, 0}
   end
+  local before = redis.call('PTTL', KEYS[2])
   redis.call('ZREM', KEYS[2], unpack(all))
   -- ids that no hold has: their numbers are above every n
   for i = 0, n - 1 do redis.call('ZADD', KEYS[2], text(stop), id(ARGV[2], 32768 + i)) end
   local left = redis.call('PTTL', KEYS[1])
+  -- somebody may have deleted the count: the set lives as long as it did
+  if left < 0 then left = before end
   if left >= 0 then redis.call('PEXPIRE', KEYS[2], text(left)) end
   return {us, 1, tell(5) and 0 or 1}
 end
