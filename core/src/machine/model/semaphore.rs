@@ -218,7 +218,12 @@ impl Model {
             self.outlive(now, key, keep_ms, true);
             return Reply::Granted { fence: None, again: true }.into();
         }
-        semaphore.give_back(&all);
+        if mine > 0 {
+            // one of them was deleted: the holder may count on the others until they end
+            let stop = all.iter().filter_map(|id| semaphore.held.get(id)).max().copied().unwrap_or(0);
+            self.store(now, key, semaphore);
+            return Reply::Denied { ttl_left_ms: Some(stop.saturating_sub(now.ms)), announces: true }.into();
+        }
         let free = semaphore.free.unwrap_or(0);
         if free < i64::from(count) {
             let ttl_left_ms = semaphore.left_until(now, i64::from(count) - free);
@@ -287,30 +292,35 @@ impl Model {
         Reply::Granted { fence: None, again }
     }
 
-    /// Permits of one hold live and end together: where one is gone, the others are given back.
+    /// Permits of one hold live and end together: where one is gone, none is renewed. The others stay until their end, since
+    /// the holder counts on them until it has the answer.
     pub(super) fn renew_permits(&mut self, now: Moment, claim: &Claim, ttl_ms: u64) -> Renewal {
         let Ok(held) = self.held_permits(now, &claim.key) else { return Renewal::NotMine };
         let found = self.keys.peek(now.ms, &claim.key);
-        let free = found.and_then(|entry| match &entry.value {
-            Value::Text(text) => free_permits(text),
-            _ => None,
-        });
-        let left = found.and_then(|entry| entry.ttl_left_ms(now.ms));
-        let mut semaphore = Semaphore { free, held };
+        let free = match found.map(|entry| &entry.value) {
+            // lost: whoever holds permits keeps them, and the next acquire sets it anew
+            None => None,
+            Some(Value::Text(text)) => match free_permits(text) {
+                Some(free) => Some(free),
+                None => return Renewal::NotMine,
+            },
+            Some(_) => return Renewal::NotMine,
+        };
         let all = ids(&claim.token, 0);
-        let counted = semaphore.free.is_some();
-        if !counted || semaphore.count(now, &all) < all.len() {
-            semaphore.give_back(&all);
-            self.store(now, &claim.key, semaphore);
+        let mut semaphore = Semaphore { free, held };
+        if semaphore.count(now, &all) < all.len() {
             return Renewal::NotMine;
         }
+        let permits = permits_key(&claim.key);
+        let timed = if free.is_some() { &*claim.key } else { &*permits };
+        let left = self.keys.peek(now.ms, timed).and_then(|entry| entry.ttl_left_ms(now.ms));
         semaphore.raise(&all, end(now, ttl_ms));
         self.store(now, &claim.key, semaphore);
         if let Some(left) = left {
             let keep_ms = fence_ttl_ms(ttl_ms);
             let left = if is_short(left, keep_ms) { keep_ms } else { left };
-            for key in [claim.key.to_vec(), permits_key(&claim.key)] {
-                if let Some(entry) = self.keys.get(now.ms, &key) {
+            for key in [&*claim.key, &permits] {
+                if let Some(entry) = self.keys.get(now.ms, key) {
                     entry.last_ms = Some(now.ms + left);
                 }
             }

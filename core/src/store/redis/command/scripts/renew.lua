@@ -36,7 +36,8 @@ local function renew(key, kind, token, ttl)
   return done
 end
 
--- Permits of one hold live and end together: where one is gone, the others are given back.
+-- Permits of one hold live and end together: where one is gone, none is renewed. The others stay until their end: the holder
+-- counts on them until it has this answer.
 local function renew_permits(key, permits, n, prefix, ttl)
   local now, stop = math.floor(reply[1] / 1000), math.ceil(reply[1] / 1000) + ttl
   local all, there = {}, 0
@@ -54,13 +55,10 @@ local function renew_permits(key, permits, n, prefix, ttl)
     if not string.find(free.err, 'WRONGTYPE', 1, true) then return free.err end
     free = nil
   end
-  local counts = free and #free <= 10 and (free == '0' or string.find(free, '^%-?[1-9]%d*$'))
-  if there < n or not counts then
-    local gone = redis.pcall('ZREM', permits, unpack(all))
-    if counts and type(gone) == 'number' and gone > 0 then redis.pcall('INCRBY', key, gone) end
-    return 0
-  end
-  local left = redis.pcall('PTTL', key)
+  local counts = free == false or free and #free <= 10 and (free == '0' or string.find(free, '^%-?[1-9]%d*$'))
+  if there < n or not counts then return 0 end
+  -- the number may be lost: whoever holds permits keeps them, and the next acquire sets it anew
+  local left = redis.pcall('PTTL', free and key or permits)
   if type(left) == 'table' then return left.err end
   -- a semaphore that has no time to live keeps none; that of the others is twice the ttl of a hold at least
   local keep = math.max(604800000, 2 * ttl)

@@ -160,7 +160,12 @@ if verb == 'acquire' then
     live(keep, true)
     return {us, 1, 0}
   end
-  if mine > 0 then give_back(all) end
+  if mine > 0 then
+    -- one of them was deleted: the holder may count on the others until they end
+    local stop = 0
+    for i = 1, n do stop = math.max(stop, lives(all[i]) or 0) end
+    return {us, 2, stop - now, 1}
+  end
   if free < n then return {us, 2, left_until(n - free), 1} end
   local again = held > 0
   local stop, entries = text(math.ceil(us / 1000) + ttl), {}
