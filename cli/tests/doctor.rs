@@ -202,7 +202,7 @@ fn each_missing_permission_is_named() {
     let report = Report::of(&["--name", "app:", &url]);
     assert!(report.all("permission", "failed").is_empty(), "{:#}", report.json);
     // what the document mentions beside the line
-    for more in ["+config|get", "+scan", "+pubsub|numsub"] {
+    for more in ["+config|get", "+scan", "+pubsub|numsub", "+zadd"] {
         report.expect("permission", "remark", more, &format!("ACL SETUSER USER {more}"));
     }
     assert_eq!(report.status, 0, "{:#}", report.json);

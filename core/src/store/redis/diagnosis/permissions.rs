@@ -17,6 +17,8 @@ use crate::sys::random;
 enum Need {
     /// Locks.
     Locks,
+    /// Kinds beside `lock` and `reentrant_lock`, which have words of their own in GUARANTEES.md.
+    OtherKinds,
     /// Prompt wake-ups: without it waiters try again by themselves.
     WakeUps,
     /// What the client knows about the server.
@@ -29,6 +31,7 @@ impl Need {
     fn without(self) -> &'static str {
         match self {
             Need::Locks => "locks cannot be taken without it",
+            Need::OtherKinds => "only kinds beside lock and reentrant_lock need it, such as semaphore",
             Need::WakeUps => "waiters are not woken without it: they try again after one to five seconds",
             Need::Settings => "without it the client cannot see what endangers locks on this server",
             Need::List => "locks cannot be listed without it, or not how many wait for them",
@@ -100,7 +103,7 @@ fn keys_and_channels(plan: &DiagnosisPlan, key: &[u8]) -> Vec<Permission> {
         all.push(Permission {
             word,
             request: request(&[b"PUBLISH", &naming::channel(kind, key), naming::RELEASE_MESSAGE.as_bytes()]),
-            need: Need::WakeUps,
+            need: if matches!(kind, Kind::Mutex | Kind::Reentrant) { Need::WakeUps } else { Need::OtherKinds },
         });
     }
     all
@@ -213,7 +216,7 @@ impl Permission {
             Need::Locks => found.failed("permission", ErrorKind::NotPermitted, detail, todo),
             Need::WakeUps => found.warning("permission", detail, todo),
             Need::Settings if self.word == "+info" => found.warning("permission", detail, todo),
-            Need::Settings | Need::List => found.remark("permission", detail, todo),
+            Need::Settings | Need::List | Need::OtherKinds => found.remark("permission", detail, todo),
         }
     }
 
@@ -224,15 +227,15 @@ impl Permission {
         match self.need {
             Need::Locks => found.failed("permission", ErrorKind::Unsupported, detail, todo),
             // servers before 7.0 have no sharded channels, and need none
-            Need::WakeUps | Need::Settings | Need::List => found.remark("permission", detail, todo),
+            Need::WakeUps | Need::Settings | Need::List | Need::OtherKinds => found.remark("permission", detail, todo),
         }
     }
 }
 
-/// Asks the server whether this user may use a command, for those without a form that changes nothing.
+/// Asks the server whether this user may use a command, for those without a form that changes nothing: those of other kinds.
 async fn ask_server(probe: &mut Probe, name: &str, key: &[u8], found: &mut FindingList) -> Result<(), Failure> {
     const SCRIPT: &[u8] = b"return redis.acl_check_cmd(ARGV[1], KEYS[1]) and 1 or 0";
-    let permission = Permission { word: format!("+{name}"), request: Vec::new(), need: Need::Locks };
+    let permission = Permission { word: format!("+{name}"), request: Vec::new(), need: Need::OtherKinds };
     match probe.ask(&[b"EVAL", SCRIPT, b"1", key, name.as_bytes()]).await? {
         redis::Value::Int(1) => found.passed("permission", permission.word),
         redis::Value::Int(_) => permission.missing(found),
