@@ -3,7 +3,8 @@
 use crate::Error;
 use crate::config::Options;
 use crate::error::invalid;
-use crate::store::schemes::{self, StoreAddress};
+use crate::store::address::StoreAddress;
+use crate::store::schemes;
 
 /// The environment variable whose address is used when an empty one is given: `ONELOCK_URL`.
 pub const URL_VARIABLE: &str = "ONELOCK_URL";

@@ -19,8 +19,7 @@ use crate::exit::{self, EngineSet};
 use crate::lock::Lock;
 use crate::machine::{Grade, Kind};
 use crate::runtime;
-use crate::store::schemes::{self, StoreAddress};
-use crate::store::{Capabilities, Facts, log_warnings};
+use crate::store::{Capabilities, Facts, address::StoreAddress, log_warnings, schemes};
 use crate::sys::clock;
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.

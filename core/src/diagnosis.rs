@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::driver::engine::Engine;
 use crate::machine::Grade;
+use crate::store::address::StoreAddress;
 use crate::store::diagnosis::FindingList;
-use crate::store::schemes::StoreAddress;
 use crate::store::{Boxed, Diagnosis, Facts, Finding, Severity};
 use crate::sys::clock;
 use crate::{Client, Error};

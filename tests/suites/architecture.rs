@@ -141,6 +141,107 @@ fn the_look_at_what_is_used_sees_every_form() {
     assert_eq!(used(code, &module).iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
+/// Imports that close a circle of files, each to be opened some day: from, to.
+const CIRCLES: [[&str; 2]; 7] = [
+    // a kind's row names the word of its channel, and naming asks the row
+    ["machine::kind", "machine::naming"],
+    // a channel has the tag of a client, which a token begins with
+    ["machine::naming", "machine::token"],
+    // an answer has a reply, and a reply may tell a failure
+    ["machine::op", "machine::outcome"],
+    ["driver::engine", "driver::background"],
+    ["driver::engine", "driver::wait_queues"],
+    ["store::redis::command::request", "store::redis::command::semaphore"],
+    ["store::redis::connection::context", "store::redis::topology::sentinel"],
+];
+
+/// The paths that a tree of imports names, such as `a::b` and `a::c` of `a::{b, c}`.
+fn expand(tree: &str) -> Vec<String> {
+    let Some((front, list)) = tree.trim().split_once('{') else { return vec![tree.trim().to_owned()] };
+    let (mut depth, mut items) = (0, vec![String::new()]);
+    for c in list.chars() {
+        match c {
+            '}' if depth == 0 => break,
+            ',' if depth == 0 => items.push(String::new()),
+            c => {
+                depth += i32::from(c == '{') - i32::from(c == '}');
+                items.last_mut().unwrap().push(c);
+            }
+        }
+    }
+    items.iter().flat_map(|item| expand(item)).map(|path| format!("{front}{path}")).collect()
+}
+
+/// The files of the crate that a piece of code in `module` names, in a list of imports or by a path.
+fn imported(code: &str, module: &[String], all: &BTreeSet<String>) -> BTreeSet<String> {
+    let trees = code.split("use ").skip(1).filter_map(|rest| rest.split_once(';')).map(|(tree, _)| tree);
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let paths = code.split(|c| !is_path(c)).filter(|word| word.contains("::")).map(str::to_owned);
+    let mut found = BTreeSet::new();
+    for path in trees.flat_map(expand).chain(paths) {
+        let mut words: Vec<&str> = path.split("::").map(str::trim).collect();
+        let mut at: Vec<String> = match words.first() {
+            Some(&"crate") => Vec::new(),
+            Some(&("super" | "self")) => module.to_vec(),
+            _ => continue,
+        };
+        while words.first().is_some_and(|word| ["crate", "self", "super"].contains(word)) {
+            if words.remove(0) == "super" {
+                at.pop();
+            }
+        }
+        for word in words {
+            at.push(word.to_owned());
+            if !all.contains(&at.join("::")) {
+                at.pop();
+                break;
+            }
+        }
+        found.insert(at.join("::"));
+    }
+    found
+}
+
+/// Whether one is the other, or the module around it: a folder and its files use each other.
+fn is_around(one: &str, other: &str) -> bool {
+    one == other || one.starts_with(&format!("{other}::")) || other.starts_with(&format!("{one}::"))
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let paths: Vec<PathBuf> = rooms().keys().flat_map(|room| files_of(room)).collect();
+    let all: BTreeSet<String> = paths.iter().map(|path| module(path).join("::")).collect();
+    let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for path in &paths {
+        let (code, module) = (code(path), module(path));
+        let name = module.join("::");
+        let mut found = imported(&code, &module, &all);
+        found.retain(|other| all.contains(other) && !is_around(&name, other));
+        imports.entry(name).or_default().extend(found);
+    }
+    assert!(imports.values().map(BTreeSet::len).sum::<usize>() > 300);
+    for [from, to] in CIRCLES {
+        assert!(imports.get_mut(from).unwrap().remove(to), "{from} imports {to} no more: strike it from the list");
+    }
+    // files that import no file that is left are in no circle
+    while let Some(name) = imports.iter().find(|(_, others)| others.is_empty()).map(|(name, _)| name.clone()) {
+        imports.remove(&name);
+        for others in imports.values_mut() {
+            others.remove(&name);
+        }
+    }
+    assert!(imports.is_empty(), "in a circle, or on the way to one: {imports:#?}");
+}
+
+#[test]
+fn the_look_at_imports_sees_every_form() {
+    let all = ["a", "a::b", "a::b::c", "a::d", "d", "e"].map(str::to_owned).into();
+    let code = "use crate::d::{Type, self};\nuse super::{super::d, c::Other};\nuse std::fmt;\nlet x = [crate::e::X];";
+    let module = ["a", "b", "x"].map(str::to_owned);
+    assert_eq!(imported(code, &module, &all), ["a::b", "a::b::c", "a::d", "d", "e"].map(str::to_owned).into());
+    assert_eq!(expand("a::{b, c::{d, e}}"), ["a::b", "a::c::d", "a::c::e"]);
+}
+
 /// Types of the API that exist in an async and in a blocking form.
 const TWICE: [&str; 5] = ["Client", "Lease", "Listing", "Lock", "MultiLock"];
 

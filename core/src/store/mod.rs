@@ -18,6 +18,7 @@ pub use crate::config::{Notify, Secret};
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Time};
 
+pub(crate) mod address;
 mod capabilities;
 pub(crate) mod diagnosis;
 pub mod memory;

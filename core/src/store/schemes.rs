@@ -1,35 +1,13 @@
 //! The schemes of addresses: which store each one chooses. A cargo feature puts a store into the build.
 
-use super::diagnosis::{Finding, FindingList};
-use super::{Boxed, Capabilities, SharedStore, memory};
+use super::address::StoreAddress;
+use super::memory;
 use crate::config::Options;
 use crate::error::{Error, ErrorKind, invalid};
 
 const TRIED: &str = "make a client";
 const SEVERAL: &str = "several addresses";
 pub(crate) const EXAMPLE: &str = "redis://127.0.0.1:6379";
-
-/// An address that was read and checked. No I/O.
-pub(crate) trait StoreAddress: Send + Sync {
-    /// What a store at this address can do.
-    fn capabilities(&self) -> &'static Capabilities;
-
-    /// A store at this address. Opens no socket.
-    fn open(&self, options: &Options) -> SharedStore;
-
-    /// Looks at what is there step by step; `name` is what the keys begin with that this user may lock.
-    fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {
-        let _ = (options, name);
-        let mut found = FindingList::of(self.capabilities().store);
-        found.skipped("name", "this store has no steps that could be looked at one by one");
-        Box::pin(std::future::ready(found.all))
-    }
-
-    /// Whether another store that is opened here keeps the locks of the first one, whose runtime has ended.
-    fn check_reopen(&self) -> Result<(), Error> {
-        Ok(())
-    }
-}
 
 /// Reads an address; it begins with one of the scheme's names.
 pub(crate) type ReadAddress = fn(&str, &Options) -> Result<Box<dyn StoreAddress>, Error>;

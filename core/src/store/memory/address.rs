@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{CAPABILITIES, MemoryStore};
 use crate::config::Options;
 use crate::error::{Error, ErrorKind};
-use crate::store::schemes::StoreAddress;
+use crate::store::address::StoreAddress;
 use crate::store::{Capabilities, SharedStore};
 
 /// The address of a server in memory.

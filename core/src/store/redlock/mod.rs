@@ -31,7 +31,6 @@ pub use self::address::RedlockNodes;
 
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
-use super::schemes::StoreAddress;
 use super::{
     Boxed, Capabilities, Facts, Finding, Interrupt, Scan, Scanned, SharedStore, Store, StoreStats, Subscription,
 };
@@ -39,6 +38,7 @@ use crate::config::Options;
 use crate::error::Error;
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
 use crate::machine::{Answer, Claim, ClientTag, Failure, Key, Kind, Op, Time, naming};
+use crate::store::address::StoreAddress;
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::command::request::Announce;
 use crate::store::redis::connection::context::StoreState;

@@ -11,7 +11,7 @@ use super::diagnosis::{self, DiagnosisPlan};
 use super::{CAPABILITIES, ClusterStore, RedisOptions, RedisStore};
 use crate::config::Options;
 use crate::error::Error;
-use crate::store::schemes::StoreAddress;
+use crate::store::address::StoreAddress;
 use crate::store::{Boxed, Capabilities, Finding, SharedStore};
 
 /// Reads the address of one server, of a group behind Sentinels, or of a cluster.

@@ -11,3 +11,12 @@ pub(crate) mod blocking;
 pub(crate) mod registry;
 pub(crate) mod sharded;
 pub(crate) mod subscriber;
+
+/// Why a change of subscriptions failed.
+#[derive(Debug)]
+pub(crate) enum SubscribeError {
+    /// The server refused, in these words.
+    Refused(String),
+    /// The connection is lost.
+    Lost,
+}

@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::subscriber::{SubscribeError, Subscriber};
+use super::SubscribeError;
+use super::subscriber::Subscriber;
 use crate::error::ErrorKind;
 use crate::machine::Failure;
 use crate::store::redis::command::server_error;

@@ -8,7 +8,7 @@ use redis::{Cmd, PushKind, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::subscriber::SubscribeError;
+use super::SubscribeError;
 use crate::store::redis::connection::multiplexed::assisted_task::AssistedTask;
 use crate::store::redis::connection::multiplexed::connect::ConnectedStream;
 use crate::store::redis::connection::multiplexed::connection::PushHandler;

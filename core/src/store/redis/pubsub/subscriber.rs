@@ -9,6 +9,7 @@ use redis::aio::{MultiplexedConnection, PubSub, PubSubSink};
 use redis::{ErrorKind, RedisError};
 use tokio::time::timeout;
 
+use super::SubscribeError;
 use super::sharded::ShardedChannels;
 use crate::machine::Failure;
 use crate::store::redis::connection::multiplexed::assisted_task::AssistedTask;
@@ -17,15 +18,6 @@ use crate::store::redis::connection::multiplexed::connection::{
     AsyncConnection, ConnectionHealth, PushHandler, connection_info, describe,
 };
 use crate::store::redis::connection::socket::broken;
-
-/// Why a change of subscriptions failed.
-#[derive(Debug)]
-pub(crate) enum SubscribeError {
-    /// The server refused, in these words.
-    Refused(String),
-    /// The connection is lost.
-    Lost,
-}
 
 /// Subscribes on one connection. Changes are made one after the other.
 pub(crate) struct Subscriber {
