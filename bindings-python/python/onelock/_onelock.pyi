@@ -138,7 +138,7 @@ class Lease:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`; `multi_lock` for several that are held together."""
+        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`; `multi_lock` for several held together."""
 
     @property
     def fencing_token(self) -> int | None:
