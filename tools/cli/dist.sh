@@ -5,6 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 root=$PWD
 command=$(tools/cli/build.sh)
+command -v npm >/dev/null || tools/node/needs.sh
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"$/\1/p' Cargo.toml)
 machine=$(uname -m)
 work=$(mktemp -d)
