@@ -86,7 +86,7 @@ impl Draw {
     }
 
     fn op(&mut self) -> Op {
-        match self.0.below(56) {
+        match self.0.below(62) {
             0..=4 => Op::Acquire {
                 claim: self.free_for_all(),
                 ttl_ms: self.ttl(),
@@ -112,7 +112,7 @@ impl Draw {
             }
             16 => Op::Undo { claim: self.any_claim(), nodes: NodeSet::ALL, quiet: self.one_in(2) },
             17..=18 => Op::Retain { claim: self.any_claim(), nodes: NodeSet::ALL, rest_ms: self.ttl() },
-            19..=20 => {
+            19..=20 | 56..=61 => {
                 let claim = self.any_claim();
                 let number = self.0.below(3);
                 let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,13".into());
