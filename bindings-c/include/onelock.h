@@ -116,6 +116,11 @@
 #define ONELOCK_KIND_SEMAPHORE 6
 
 /**
+ * Several locks that are held together, from `onelock_multi_new`; not a kind for `onelock_lock_new`.
+ */
+#define ONELOCK_KIND_MULTI 255
+
+/**
  * It was held, and the server has deleted the hold.
  */
 #define ONELOCK_RELEASED 1
@@ -1023,7 +1028,7 @@ int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_reque
 void onelock_credentials_request_free(onelock_credentials_request *request);
 
 /**
- * The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`; `NULL` for another number. Static text.
+ * The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`, `multi_lock`; `NULL` for another number. Static text.
  */
 const char *onelock_kind_name(uint32_t kind);
 
@@ -1212,10 +1217,17 @@ void onelock_inspection_free(onelock_inspection *inspection);
 bool onelock_lease_is_held(const onelock_lease *lease);
 
 /**
- * The fencing token of this hold, for the protected resource. 0 when fencing is off. It grows with every grant of the
+ * The fencing token of this hold, for the protected resource. 0 when fencing is off, and for a lease of several locks:
+ * `onelock_lease_fencing_token_of`. It grows with every grant of the
  * name; it is below 2^53.
  */
 uint64_t onelock_lease_fencing_token(const onelock_lease *lease);
+
+/**
+ * The fencing token of one of the locks that a lease of several holds, by its name; of a lease of one lock, its own. 0
+ * when fencing is off, and for a name that it does not hold.
+ */
+uint64_t onelock_lease_fencing_token_of(const onelock_lease *lease, const char *name, size_t name_length);
 
 /**
  * The grade of the fencing token, from the server's configuration: an `ONELOCK_GRADE_`.
@@ -1252,7 +1264,8 @@ uint64_t onelock_lease_hold_count(const onelock_lease *lease);
 uint32_t onelock_lease_kind(const onelock_lease *lease);
 
 /**
- * The name of the lock, not NUL-terminated; it belongs to the lease.
+ * The name of the lock, not NUL-terminated; it belongs to the lease. Of several locks all names, with `, ` between them,
+ * for messages.
  */
 onelock_status onelock_lease_name(const onelock_lease *lease,
                                   const char **name,
@@ -1318,7 +1331,8 @@ onelock_status onelock_lease_release(const onelock_lease *lease, uint32_t *outco
  * Detaches the hold for another process: this handle holds nothing from now on; the proof is for
  * `onelock_lock_attach`. Attach within the ttl; the hold is not renewed meanwhile. The first attach gets the lock. A
  * release of this handle sends nothing and reports `ONELOCK_ALREADY_RELEASED`. Free the proof with
- * `onelock_proof_free`.
+ * `onelock_proof_free`. Of several locks it is one proof a line, in the order in which they were given to
+ * `onelock_multi_new`; attach with each to its lock.
  */
 onelock_status onelock_lease_detach(const onelock_lease *lease, onelock_proof **proof, onelock_error **error);
 
@@ -1328,6 +1342,20 @@ onelock_status onelock_lease_detach(const onelock_lease *lease, onelock_proof **
  * returns. Does nothing for NULL and dead handles. In a forked child it sends nothing.
  */
 void onelock_lease_free(onelock_lease *lease);
+
+/**
+ * Several locks as one, all or none: `count` locks of any kinds and clients. No I/O. It is a lock as any other (acquire,
+ * try, start), but has no proof to attach with. Free it with `onelock_lock_free`; the members may be freed before.
+ *
+ * The lease is held while all of them are, and the first loss is the loss of the whole; callbacks belong to the lease,
+ * those of the members' options do not count. Members are acquired one after the other, in an order that is the same for
+ * all programs, and held while later ones are waited for: callers of overlapping sets never wait in a circle. A lock that
+ * is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, and one name as two kinds.
+ */
+onelock_status onelock_multi_new(const onelock_lock *const *locks,
+                                 size_t count,
+                                 onelock_lock **lock,
+                                 onelock_error **error);
 
 /**
  * A lock of this kind (an `ONELOCK_KIND_`) and name. No I/O. `options` may be `NULL`. Free it with
@@ -1400,9 +1428,11 @@ onelock_status onelock_lock_attach(const onelock_lock *lock,
                                    onelock_error **error);
 
 /**
- * Whether the lock is held, by this client or another. One round trip.
+ * Whether the lock is held, by this client or another; of several locks, whether one of them is. One round trip for each.
  */
-onelock_status onelock_lock_is_locked(const onelock_lock *lock, bool *is_locked, onelock_error **error);
+onelock_status onelock_lock_is_locked(const onelock_lock *lock,
+                                      bool *is_locked,
+                                      onelock_error **error);
 
 /**
  * How many permits a semaphore has, how many of them are held, and how many are free. `known` is false, and all are 0, when
@@ -1427,7 +1457,8 @@ onelock_status onelock_lock_set_permits(const onelock_lock *lock, uint32_t permi
 uint32_t onelock_lock_kind(const onelock_lock *lock);
 
 /**
- * The name of the lock, not NUL-terminated; it belongs to the lock.
+ * The name of the lock, not NUL-terminated; it belongs to the lock. Of several locks all names, with `, ` between them,
+ * for messages.
  */
 onelock_status onelock_lock_name(const onelock_lock *lock,
                                  const char **name,

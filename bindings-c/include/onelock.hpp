@@ -35,7 +35,8 @@ enum class kind : std::uint32_t {
     mutex = ONELOCK_KIND_MUTEX,
     reentrant = ONELOCK_KIND_REENTRANT,
     fair = ONELOCK_KIND_FAIR,
-    semaphore = ONELOCK_KIND_SEMAPHORE
+    semaphore = ONELOCK_KIND_SEMAPHORE,
+    multi = ONELOCK_KIND_MULTI
 };
 enum class origin : std::uint32_t {
     onelock = ONELOCK_ORIGIN_ONELOCK,
@@ -237,6 +238,10 @@ public:
     bool is_held() const noexcept { return onelock_lease_is_held(get()); }
     explicit operator bool() const noexcept { return is_held(); }
     std::uint64_t fencing_token() const noexcept { return onelock_lease_fencing_token(get()); }
+    /// Of one of the locks that a lease of several holds.
+    std::uint64_t fencing_token_of(std::string_view name) const noexcept {
+        return onelock_lease_fencing_token_of(get(), name.data(), name.size());
+    }
     grade fencing_grade() const noexcept { return grade(onelock_lease_fencing_grade(get())); }
     milliseconds remaining() const noexcept { return milliseconds(onelock_lease_remaining_ms(get())); }
     onelock::loss loss() const noexcept { return onelock::loss(onelock_lease_loss(get())); }
@@ -454,6 +459,23 @@ public:
     onelock::kind kind() const noexcept { return onelock::kind(onelock_lock_kind(get())); }
 };
 
+/// These locks as one, all or none; see onelock_multi_new. It is a lock as any other, but has no proof to attach with.
+template <typename... Locks>
+lock multi_lock(const Locks &...locks) {
+    const onelock_lock *members[] = {locks.get()...};
+    onelock_lock *made = nullptr;
+    detail::check([&](auto error) { return onelock_multi_new(members, sizeof...(locks), &made, error); });
+    return lock(made);
+}
+/// The same for a number of locks that the program learns when it runs.
+inline lock multi_lock(const std::vector<lock> &locks) {
+    std::vector<const onelock_lock *> members;
+    for (const lock &member : locks) members.push_back(member.get());
+    onelock_lock *made = nullptr;
+    detail::check([&](auto error) { return onelock_multi_new(members.data(), members.size(), &made, error); });
+    return lock(made);
+}
+
 /// What stands under a name.
 class inspection : public detail::handle<onelock_inspection, onelock_inspection_free> {
 public:
@@ -623,6 +645,12 @@ public:
     }
     onelock::lock lock(std::string_view name, const lock_options &options = {}) const {
         return make_lock(onelock::kind::mutex, name, options);
+    }
+    /// The locks of these names, held all together or not at all; for other kinds and clients: onelock::multi_lock.
+    onelock::lock multi_lock(const std::vector<std::string> &names, const lock_options &options = {}) const {
+        std::vector<onelock::lock> members;
+        for (const std::string &name : names) members.push_back(lock(name, options));
+        return onelock::multi_lock(members);
     }
     onelock::lock reentrant_lock(std::string_view name, const lock_options &options = {}) const {
         return make_lock(onelock::kind::reentrant, name, options);

@@ -1,20 +1,19 @@
 //! An acquire in the background: start, wait for readiness, finish or cancel.
 
 use std::ffi::{c_int, c_void};
+use std::future::Future;
 use std::mem;
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
 
 use onelock::ErrorKind;
 use tokio::task::AbortHandle;
 
 use crate::boundary::{expose, find, free, live, output, status, value};
-use crate::client::ClientShare;
 use crate::error::{Failure, onelock_error};
-use crate::lease::{LeaseObject, onelock_lease};
+use crate::lease::{LeaseObject, LeaseOrigin, onelock_lease};
 use crate::listeners::Callback;
-use crate::lock_options::Settings;
 use crate::object::exposed;
 use crate::signal::Signal;
 use crate::status::{ONELOCK_OK, ONELOCK_PENDING, onelock_status};
@@ -44,7 +43,7 @@ struct State {
 
 struct Shared {
     pid: u32,
-    client: Arc<ClientShare>,
+    origin: LeaseOrigin,
     state: Mutex<State>,
     idle: Condvar,
 }
@@ -52,7 +51,6 @@ struct Shared {
 /// The object of the handle; a forked child must not use it.
 pub(crate) struct Acquisition {
     shared: mem::ManuallyDrop<Arc<Shared>>,
-    settings: Settings,
     name: Box<[u8]>,
 }
 
@@ -68,27 +66,32 @@ impl Drop for Acquisition {
     }
 }
 
-/// Starts to acquire `lock` on the background runtime.
+/// What the task of an acquisition does.
+pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<onelock::Lease, onelock::Error>> + Send>>;
+
+/// The same for a future of any type.
+pub(crate) fn boxed(
+    acquiring: impl Future<Output = Result<onelock::Lease, onelock::Error>> + Send + 'static,
+) -> Acquiring {
+    Box::pin(acquiring)
+}
+
+/// Starts to acquire on the background runtime.
 pub(crate) fn start(
-    lock: onelock::Lock,
-    limit: Option<Duration>,
-    client: Arc<ClientShare>,
-    settings: Settings,
+    acquiring: Acquiring,
+    name: &[u8],
+    origin: LeaseOrigin,
 ) -> Result<*mut onelock_acquisition, Failure> {
     let runtime = onelock::runtime::handle()?;
     let state = State { phase: Phase::Running(None), signal: None, on_ready: None, running: None, handle: 0 };
-    let shared = Arc::new(Shared { pid: std::process::id(), client, state: Mutex::new(state), idle: Condvar::new() });
-    let acquisition =
-        Acquisition { shared: mem::ManuallyDrop::new(shared.clone()), settings, name: lock.name().into() };
+    let shared = Arc::new(Shared { pid: std::process::id(), origin, state: Mutex::new(state), idle: Condvar::new() });
+    let acquisition = Acquisition { shared: mem::ManuallyDrop::new(shared.clone()), name: name.into() };
     let handle = expose(acquisition, "acquire")?;
     let mut state = shared.lock();
     state.handle = handle as usize;
     let worker = shared.clone();
     let task = runtime.spawn(async move {
-        let ended = match limit {
-            None => lock.acquire().await,
-            Some(limit) => lock.acquire_within(limit).await,
-        };
+        let ended = acquiring.await;
         worker.end(Phase::Ended(ended));
     });
     state.phase = Phase::Running(Some(task.abort_handle()));
@@ -134,7 +137,8 @@ impl Shared {
 
     fn call_later(self: &Arc<Self>) {
         let shared = self.clone();
-        if let Err(error) = self.client.client.run_callback(move || shared.call()) {
+        let Some(client) = self.origin.clients.first() else { return };
+        if let Err(error) = client.client.run_callback(move || shared.call()) {
             tracing::error!(%error, "the callback of an acquisition was not run");
         }
     }
@@ -259,7 +263,7 @@ pub unsafe extern "C" fn onelock_acquisition_finish(
             }
         };
         let granted = onelock::blocking::Lease::from(granted);
-        lease.put(LeaseObject::expose(granted, object.shared.client.clone(), &object.settings, TRIED)?)
+        lease.put(LeaseObject::expose(granted, object.shared.origin.clone(), TRIED)?)
     })
 }
 

@@ -19,6 +19,9 @@ pub const ONELOCK_KIND_FAIR: u32 = 3;
 /// `RPermitExpirableSemaphore`. How many there are say the options of the lock.
 pub const ONELOCK_KIND_SEMAPHORE: u32 = 6;
 
+/// Several locks that are held together, from `onelock_multi_new`; not a kind for `onelock_lock_new`.
+pub const ONELOCK_KIND_MULTI: u32 = 255;
+
 /// It was held, and the server has deleted the hold.
 pub const ONELOCK_RELEASED: u32 = 1;
 /// It had ended before: expired, deleted, or force-released. There may have been another holder since.
@@ -68,6 +71,7 @@ const KINDS: [(u32, Kind, &CStr); 4] = [
     (ONELOCK_KIND_FAIR, Kind::Fair, c"fair_lock"),
     (ONELOCK_KIND_SEMAPHORE, Kind::Semaphore, c"semaphore"),
 ];
+const SEVERAL: [(u32, (), &CStr); 1] = [(ONELOCK_KIND_MULTI, (), c"multi_lock")];
 /// Sharded channels where a cluster has them (7.0 and newer), else classic ones.
 pub const ONELOCK_NOTIFY_AUTO: u32 = 0;
 /// Classic channels, which every node of a cluster forwards to all others.
@@ -175,10 +179,11 @@ pub(crate) fn ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`; `NULL` for another number. Static text.
+/// The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`, `multi_lock`; `NULL` for another number. Static text.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_kind_name(kind: u32) -> *const c_char {
-    name_of(&KINDS, kind)
+    let several = name_of(&SEVERAL, kind);
+    if several.is_null() { name_of(&KINDS, kind) } else { several }
 }
 
 /// The name of an origin: `onelock`, `redisson`, `other`; `NULL` for another number. Static text.

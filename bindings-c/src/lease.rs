@@ -9,14 +9,14 @@ use onelock::blocking::Lease;
 
 use crate::boundary::{expose, free, live, output, peek, put_if_wanted, status, value};
 use crate::client::ClientShare;
-use crate::enums::{duration, grade_number, kind_number, loss_number, ms, release_number};
+use crate::enums::{ONELOCK_KIND_MULTI, duration, grade_number, kind_number, loss_number, ms, release_number};
 use crate::error::{Failure, onelock_error};
 use crate::listeners::{Callback, Listeners, onelock_jeopardy_fn, onelock_lost_fn};
 use crate::lock_options::Settings;
 use crate::object::exposed;
 use crate::proof::{Proof, onelock_proof};
 use crate::status::{ONELOCK_OK, onelock_status};
-use crate::text::c_text;
+use crate::text::{bytes, c_text};
 
 /// One granted hold of a lock. Any thread may use it. `onelock_lease_is_held` is always correct.
 pub struct onelock_lease {
@@ -27,21 +27,27 @@ pub(crate) struct LeaseObject {
     lease: Lease,
     /// Made with the first listener: most leases have none.
     listeners: OnceLock<Arc<Listeners>>,
-    // after the lease: its release is handed over before the client is dropped
-    _client: Arc<ClientShare>,
+    several: bool,
+    // after the lease: its release is handed over before the clients are dropped
+    _clients: Vec<Arc<ClientShare>>,
+}
+
+/// What a lease has from its lock.
+#[derive(Clone)]
+pub(crate) struct LeaseOrigin {
+    /// At least one.
+    pub(crate) clients: Vec<Arc<ClientShare>>,
+    pub(crate) settings: Settings,
+    pub(crate) several: bool,
 }
 
 exposed!(LeaseObject, Lease, onelock_lease, "lease");
 
 impl LeaseObject {
     /// Makes a handle for a granted lease, with the callbacks of its lock.
-    pub(crate) fn expose(
-        lease: Lease,
-        client: Arc<ClientShare>,
-        settings: &Settings,
-        tried: &str,
-    ) -> Result<*mut onelock_lease, Failure> {
-        let handle = expose(LeaseObject { lease, listeners: OnceLock::new(), _client: client }, tried)?;
+    pub(crate) fn expose(lease: Lease, origin: LeaseOrigin, tried: &str) -> Result<*mut onelock_lease, Failure> {
+        let LeaseOrigin { clients, settings, several } = origin;
+        let handle = expose(LeaseObject { lease, listeners: OnceLock::new(), several, _clients: clients }, tried)?;
         if settings.on_lost.is_some() || settings.on_jeopardy.is_some() {
             let object = live::<LeaseObject>(handle, tried)?;
             let listeners = object.listeners(handle);
@@ -66,11 +72,26 @@ pub unsafe extern "C" fn onelock_lease_is_held(lease: *const onelock_lease) -> b
     value(false, || peek(lease, |object: &LeaseObject| object.lease.is_held()))
 }
 
-/// The fencing token of this hold, for the protected resource. 0 when fencing is off. It grows with every grant of the
+/// The fencing token of this hold, for the protected resource. 0 when fencing is off, and for a lease of several locks:
+/// `onelock_lease_fencing_token_of`. It grows with every grant of the
 /// name; it is below 2^53.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_fencing_token(lease: *const onelock_lease) -> u64 {
     value(0, || peek(lease, |object: &LeaseObject| object.lease.fencing_token())?)
+}
+
+/// The fencing token of one of the locks that a lease of several holds, by its name; of a lease of one lock, its own. 0
+/// when fencing is off, and for a name that it does not hold.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_fencing_token_of(
+    lease: *const onelock_lease,
+    name: *const c_char,
+    name_length: usize,
+) -> u64 {
+    value(0, || {
+        let name = bytes(name, name_length, "name", "look at a lease").ok()?;
+        peek(lease, |object: &LeaseObject| object.lease.fencing_token_of(name))?
+    })
 }
 
 /// The grade of the fencing token, from the server's configuration: an `ONELOCK_GRADE_`.
@@ -119,10 +140,16 @@ pub unsafe extern "C" fn onelock_lease_hold_count(lease: *const onelock_lease) -
 /// The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_kind(lease: *const onelock_lease) -> u32 {
-    value(0, || peek(lease, |object: &LeaseObject| kind_number(object.lease.kind())))
+    value(0, || {
+        peek(
+            lease,
+            |object: &LeaseObject| if object.several { ONELOCK_KIND_MULTI } else { kind_number(object.lease.kind()) },
+        )
+    })
 }
 
-/// The name of the lock, not NUL-terminated; it belongs to the lease.
+/// The name of the lock, not NUL-terminated; it belongs to the lease. Of several locks all names, with `, ` between them,
+/// for messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_name(
     lease: *const onelock_lease,
@@ -250,7 +277,8 @@ pub unsafe extern "C" fn onelock_lease_release(
 /// Detaches the hold for another process: this handle holds nothing from now on; the proof is for
 /// `onelock_lock_attach`. Attach within the ttl; the hold is not renewed meanwhile. The first attach gets the lock. A
 /// release of this handle sends nothing and reports `ONELOCK_ALREADY_RELEASED`. Free the proof with
-/// `onelock_proof_free`.
+/// `onelock_proof_free`. Of several locks it is one proof a line, in the order in which they were given to
+/// `onelock_multi_new`; attach with each to its lock.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_detach(
     lease: *const onelock_lease,

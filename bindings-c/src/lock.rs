@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock::ErrorKind;
-use onelock::blocking::Lock;
+use onelock::blocking::{Lease, Lock, MultiLock};
+use onelock::machine::multi::MEMBERS_MAX;
 
 use crate::acquisition::{self, onelock_acquisition};
 use crate::boundary::{expose, free, live, output, peek, status, value};
 use crate::cancel::{flag, onelock_cancel};
 use crate::client::{ClientObject, ClientShare, onelock_client};
-use crate::enums::{kind, kind_number, wait};
+use crate::enums::{ONELOCK_KIND_MULTI, kind, kind_number, wait};
 use crate::error::{Failure, onelock_error};
-use crate::lease::{LeaseObject, onelock_lease};
+use crate::lease::{LeaseObject, LeaseOrigin, onelock_lease};
 use crate::lock_options::{LockOptions, Settings, onelock_lock_options};
 use crate::object::exposed;
 use crate::status::{ONELOCK_OK, onelock_status};
@@ -24,13 +25,116 @@ pub struct onelock_lock {
     _private: [u8; 0],
 }
 
-pub(crate) struct LockObject {
+/// One lock with its options.
+#[derive(Clone)]
+pub(crate) struct OneLock {
     lock: Lock,
     settings: Settings,
     client: Arc<ClientShare>,
 }
 
+impl OneLock {
+    /// The same for event loops.
+    fn shared(&self) -> onelock::Lock {
+        self.settings.apply_async(self.client.client.to_async().lock_of(self.lock.kind(), self.lock.name()))
+    }
+}
+
+/// One lock, or several that are held together.
+#[allow(clippy::large_enum_variant)] // each is in a box of its own in the table of handles
+pub(crate) enum LockObject {
+    One(OneLock),
+    Many { lock: MultiLock, members: Vec<OneLock>, name: Box<[u8]> },
+}
+
 exposed!(LockObject, Lock, onelock_lock, "lock");
+
+impl LockObject {
+    /// The lock, if it is one.
+    fn one(&self, tried: &str) -> Result<&Lock, Failure> {
+        match self {
+            LockObject::One(one) => Ok(&one.lock),
+            LockObject::Many { .. } => {
+                let detail = "these are several locks, which have no permits of their own; ask the semaphore itself";
+                Err(Failure::new(ErrorKind::InvalidArgument, tried, detail).on(self.name()))
+            }
+        }
+    }
+
+    fn members(&self) -> &[OneLock] {
+        match self {
+            LockObject::One(one) => std::slice::from_ref(one),
+            LockObject::Many { members, .. } => members,
+        }
+    }
+
+    fn name(&self) -> &[u8] {
+        match self {
+            LockObject::One(one) => one.lock.name(),
+            LockObject::Many { name, .. } => name,
+        }
+    }
+
+    /// What its leases have from it.
+    fn origin(&self) -> LeaseOrigin {
+        let clients = self.members().iter().map(|member| member.client.clone()).collect();
+        match self {
+            LockObject::One(one) => LeaseOrigin { clients, settings: one.settings.clone(), several: false },
+            LockObject::Many { .. } => LeaseOrigin { clients, settings: Settings::default(), several: true },
+        }
+    }
+
+    fn lease(&self, granted: Lease, tried: &str) -> Result<*mut onelock_lease, Failure> {
+        LeaseObject::expose(granted, self.origin(), tried)
+    }
+}
+
+/// Several locks as one, all or none: `count` locks of any kinds and clients. No I/O. It is a lock as any other (acquire,
+/// try, start), but has no proof to attach with. Free it with `onelock_lock_free`; the members may be freed before.
+///
+/// The lease is held while all of them are, and the first loss is the loss of the whole; callbacks belong to the lease,
+/// those of the members' options do not count. Members are acquired one after the other, in an order that is the same for
+/// all programs, and held while later ones are waited for: callers of overlapping sets never wait in a circle. A lock that
+/// is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, and one name as two kinds.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_multi_new(
+    locks: *const *const onelock_lock,
+    count: usize,
+    lock: *mut *mut onelock_lock,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "make a lock";
+    status(error, TRIED, || {
+        let lock = output(lock, "lock", TRIED)?;
+        let handles = handles(locks, count, TRIED)?;
+        let mut members = Vec::new();
+        for handle in handles {
+            let LockObject::One(one) = &*live::<LockObject>(handle, TRIED)? else {
+                let detail = "a member is several locks itself; give the locks that it is made of";
+                return Err(Failure::new(ErrorKind::InvalidArgument, TRIED, detail));
+            };
+            members.push(one.clone());
+        }
+        let made = MultiLock::new(members.iter().map(|member| member.lock.clone()));
+        made.validate()?;
+        let name = made.names().join(&b", "[..]).into();
+        lock.put(expose(LockObject::Many { lock: made, members, name }, TRIED)?)
+    })
+}
+
+/// The handles of an array of at most as many as go together, one more, so that the core says what is wrong.
+fn handles(locks: *const *const onelock_lock, count: usize, tried: &str) -> Result<Vec<*const onelock_lock>, Failure> {
+    if locks.is_null() && count > 0 {
+        return Err(Failure::new(ErrorKind::InvalidArgument, tried, "locks is NULL"));
+    }
+    let count = if locks.is_null() { 0 } else { count };
+    if count > MEMBERS_MAX * 2 {
+        let detail = format!("these are {count} locks; 32 at most go together");
+        return Err(Failure::new(ErrorKind::InvalidArgument, tried, &detail));
+    }
+    // SAFETY: the caller gives an array of `count` handles.
+    Ok((0..count).map(|at| unsafe { *locks.add(at) }).collect())
+}
 
 fn make<'a>(
     client: *const onelock_client,
@@ -53,7 +157,7 @@ fn make<'a>(
         let settings =
             if options.is_null() { Settings::default() } else { live::<LockOptions>(options, TRIED)?.settings() };
         let made = settings.apply(client.client.lock_of(lock_kind, name));
-        lock.put(expose(LockObject { lock: made, settings, client }, TRIED)?)
+        lock.put(expose(LockObject::One(OneLock { lock: made, settings, client }), TRIED)?)
     })
 }
 
@@ -100,19 +204,20 @@ fn acquire(
         let object = live::<LockObject>(lock, tried)?;
         let lease = output(lease, "lease", tried)?;
         let limit = limit()?;
-        let with_token;
-        let lock = match flag(cancel, tried)? {
-            Some(flag) => {
-                with_token = object.lock.clone().interrupt(flag);
-                &with_token
+        let flag = flag(cancel, tried)?;
+        let granted = match &*object {
+            LockObject::One(one) => {
+                let with_token = flag.map(|flag| one.lock.clone().interrupt(flag));
+                let lock = with_token.as_ref().unwrap_or(&one.lock);
+                limit.map_or_else(|| lock.acquire(), |limit| lock.acquire_within(limit))?
             }
-            None => &object.lock,
+            LockObject::Many { lock, .. } => {
+                let with_token = flag.map(|flag| lock.clone().interrupt(flag));
+                let lock = with_token.as_ref().unwrap_or(lock);
+                limit.map_or_else(|| lock.acquire(), |limit| lock.acquire_within(limit))?
+            }
         };
-        let granted = match limit {
-            None => lock.acquire()?,
-            Some(limit) => lock.acquire_within(limit)?,
-        };
-        lease.put(LeaseObject::expose(granted, object.client.clone(), &object.settings, tried)?)
+        lease.put(object.lease(granted, tried)?)
     })
 }
 
@@ -161,9 +266,27 @@ pub unsafe extern "C" fn onelock_lock_acquire_start(
         let object = live::<LockObject>(lock, TRIED)?;
         let acquisition = output(acquisition, "acquisition", TRIED)?;
         let limit = wait(wait_ms, TRIED)?;
-        let client = object.client.client.to_async();
-        let lock = object.settings.apply_async(client.lock_of(object.lock.kind(), object.lock.name()));
-        acquisition.put(acquisition::start(lock, limit, object.client.clone(), object.settings.clone())?)
+        let acquiring = match &*object {
+            LockObject::One(one) => {
+                let lock = one.shared();
+                acquisition::boxed(async move {
+                    match limit {
+                        None => lock.acquire().await,
+                        Some(limit) => lock.acquire_within(limit).await,
+                    }
+                })
+            }
+            LockObject::Many { members, .. } => {
+                let lock = onelock::MultiLock::new(members.iter().map(OneLock::shared));
+                acquisition::boxed(async move {
+                    match limit {
+                        None => lock.acquire().await,
+                        Some(limit) => lock.acquire_within(limit).await,
+                    }
+                })
+            }
+        };
+        acquisition.put(acquisition::start(acquiring, object.name(), object.origin())?)
     })
 }
 
@@ -184,12 +307,16 @@ pub unsafe extern "C" fn onelock_lock_attach(
     status(error, TRIED, || {
         let object = live::<LockObject>(lock, TRIED)?;
         let lease = output(lease, "lease", TRIED)?;
-        let granted = object.lock.attach(text(proof, "proof", TRIED)?)?;
-        lease.put(LeaseObject::expose(granted, object.client.clone(), &object.settings, TRIED)?)
+        let proof = text(proof, "proof", TRIED)?;
+        let LockObject::One(one) = &*object else {
+            let detail = "several locks have no proof of their own; attach to them one by one";
+            return Err(Failure::new(ErrorKind::Unsupported, TRIED, detail).on(object.name()));
+        };
+        lease.put(object.lease(one.lock.attach(proof)?, TRIED)?)
     })
 }
 
-/// Whether the lock is held, by this client or another. One round trip.
+/// Whether the lock is held, by this client or another; of several locks, whether one of them is. One round trip for each.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_is_locked(
     lock: *const onelock_lock,
@@ -200,7 +327,11 @@ pub unsafe extern "C" fn onelock_lock_is_locked(
     status(error, TRIED, || {
         let object = live::<LockObject>(lock, TRIED)?;
         let is_locked = output(is_locked, "is_locked", TRIED)?;
-        is_locked.put(object.lock.is_locked()?)
+        let mut found = false;
+        for member in object.members() {
+            found = found || member.lock.is_locked()?;
+        }
+        is_locked.put(found)
     })
 }
 
@@ -219,7 +350,7 @@ pub unsafe extern "C" fn onelock_lock_permits(
     status(error, TRIED, || {
         let object = live::<LockObject>(lock, TRIED)?;
         let known = output(known, "known", TRIED)?;
-        let found = object.lock.permits()?;
+        let found = object.one(TRIED)?.permits()?;
         let (all, taken, left) = found.map_or((0, 0, 0), |found| (found.total, found.held, found.free));
         for (place, number) in [(total, all), (held, taken), (free, left)] {
             if !place.is_null() {
@@ -240,7 +371,7 @@ pub unsafe extern "C" fn onelock_lock_set_permits(
 ) -> onelock_status {
     const TRIED: &str = "set_permits";
     status(error, TRIED, || {
-        live::<LockObject>(lock, TRIED)?.lock.set_permits(permits)?;
+        live::<LockObject>(lock, TRIED)?.one(TRIED)?.set_permits(permits)?;
         Ok(ONELOCK_OK)
     })
 }
@@ -248,10 +379,16 @@ pub unsafe extern "C" fn onelock_lock_set_permits(
 /// The kind of lock, an `ONELOCK_KIND_`; 0 for a dead handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_kind(lock: *const onelock_lock) -> u32 {
-    value(0, || peek(lock, |object: &LockObject| kind_number(object.lock.kind())))
+    value(0, || {
+        peek(lock, |object: &LockObject| match object {
+            LockObject::One(one) => kind_number(one.lock.kind()),
+            LockObject::Many { .. } => ONELOCK_KIND_MULTI,
+        })
+    })
 }
 
-/// The name of the lock, not NUL-terminated; it belongs to the lock.
+/// The name of the lock, not NUL-terminated; it belongs to the lock. Of several locks all names, with `, ` between them,
+/// for messages.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lock_name(
     lock: *const onelock_lock,
@@ -263,7 +400,7 @@ pub unsafe extern "C" fn onelock_lock_name(
     status(error, TRIED, || {
         let object = live::<LockObject>(lock, TRIED)?;
         let (name, name_length) = (output(name, "name", TRIED)?, output(name_length, "name_length", TRIED)?);
-        let found = object.lock.name();
+        let found = object.name();
         name.put(found.as_ptr().cast())?;
         name_length.put(found.len())
     })

@@ -87,6 +87,7 @@ STATUS(onelock_lock_options_set_on_lost(HANDLE(onelock_lock_options), ON_LOST, D
 STATUS(onelock_lock_options_set_on_jeopardy(HANDLE(onelock_lock_options), ON_JEOPARDY, DATA, ERR))
 STATUS(onelock_log_set(NUMBER, ON_LOG, DATA, ERR))
 STATUS(onelock_page_inspection(HANDLE(onelock_page), INDEX, OUT(onelock_inspection), ERR))
+STATUS(onelock_multi_new(LIST(onelock_lock), 1, OUT(onelock_lock), ERR))
 STATUS(onelock_owner_named(BYTES, LENGTH, OUT(onelock_owner), ERR))
 
 /* returns text, or NULL for a dead handle */
@@ -131,6 +132,7 @@ VALUE(onelock_inspection_owner_pid(HANDLE(onelock_inspection)))
 VALUE(onelock_inspection_owner_since_ms(HANDLE(onelock_inspection)))
 VALUE(onelock_lease_is_held(HANDLE(onelock_lease)))
 VALUE(onelock_lease_fencing_token(HANDLE(onelock_lease)))
+VALUE(onelock_lease_fencing_token_of(HANDLE(onelock_lease), BYTES, LENGTH))
 VALUE(onelock_lease_fencing_grade(HANDLE(onelock_lease)))
 VALUE(onelock_lease_remaining_ms(HANDLE(onelock_lease)))
 VALUE(onelock_lease_loss(HANDLE(onelock_lease)))

@@ -148,6 +148,7 @@ static void one_call(struct dice *dice) {
 /* one time in sixteen there is no place for a result */
 #define PLACE(place) (roll(dice, 16) == 0 ? NULL : &(place))
 #define HANDLE(type) ((type *)handle(dice))
+#define LIST(type) ((const type *const[1]){HANDLE(type)})
 #define OUT(type) ((type **)(void *)PLACE(out))
 #define OUT_TEXT PLACE(text)
 #define OUT_SIZE PLACE(size)

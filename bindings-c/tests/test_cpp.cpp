@@ -93,6 +93,19 @@ int main() {
     }
     CHECK(attached.is_held() && attached.release() == onelock::outcome::released);
 
+    // several at once
+    {
+        auto both = client.multi_lock({"a", "b"});
+        auto lease = both.acquire(5s);
+        CHECK(lease.kind() == onelock::kind::multi && lease.name() == "a, b" && lease.fencing_token() == 0);
+        CHECK(lease.fencing_token_of("b") > 0 && !both.try_acquire() && !lock.try_acquire());
+        CHECK(lease.release() == onelock::outcome::released);
+        auto mixed = onelock::multi_lock(lock, client.reentrant_lock("c"));
+        CHECK(mixed.with([](onelock::lease &held) { return held.is_held(); }));
+        CHECK(status_of([&] { onelock::multi_lock(lock, client.reentrant_lock("a")); }) == ONELOCK_ERR_INVALID_ARGUMENT);
+        CHECK(!client.inspect("a") && !client.inspect("b") && !client.inspect("c"));
+    }
+
     // in the background
     auto pending = lock.start(5s);
     while (!pending.is_ready()) std::this_thread::sleep_for(1ms);

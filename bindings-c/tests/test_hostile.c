@@ -8,6 +8,7 @@ static void *bad; /* the handle that is tried everywhere */
 static int calls;
 
 #define HANDLE(type) ((type *)bad)
+#define LIST(type) ((const type *const[1]){HANDLE(type)})
 #define OUT(type) ((type **)NULL)
 #define OUT_TEXT NULL
 #define OUT_SIZE NULL

@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use napi::Either;
 use napi::Env;
-use napi::bindgen_prelude::Float64ArraySlice;
+use napi::bindgen_prelude::{ClassInstance, Float64ArraySlice, Uint8Array};
 use napi_derive::napi;
 use onelock::runtime::ClientGroup;
-use onelock::{Credentials, ErrorKind, Lease, Release, event_loop};
+use onelock::{Credentials, ErrorKind, Lease, MultiLock, Release, event_loop};
 
 use crate::client::{Name, NativeClient, bytes};
 use crate::credentials::Provider;
@@ -186,6 +187,37 @@ impl Bridge {
         })
     }
 
+    /// The members are given as one list for each of their parts, in the same order.
+    #[allow(clippy::too_many_arguments)] // as `acquire`
+    #[napi]
+    pub fn acquire_many(
+        &self,
+        env: Env,
+        call: u32,
+        clients: Vec<ClassInstance<'_, NativeClient>>,
+        kinds: Vec<u32>,
+        names: Vec<Either<String, Uint8Array>>,
+        wait: f64,
+        options: Vec<LockOptions>,
+    ) -> napi::Result<()> {
+        let members = clients.iter().zip(kinds).zip(names).zip(options);
+        let locks = members.map(|(((client, kind), name), options)| {
+            let name = match &name {
+                Either::A(text) => text.as_bytes(),
+                Either::B(bytes) => bytes,
+            };
+            client.lock_named(kind, name, Some(options))
+        });
+        let lock = MultiLock::new(locks);
+        self.begin(env, call, async move {
+            if wait == ONE_TRY {
+                return Ok(lock.try_acquire().await?.map_or(Outcome::Nothing, Outcome::Granted));
+            }
+            let lease = if wait == FOR_EVER { lock.acquire().await? } else { lock.acquire_within(span(wait)).await? };
+            Ok(Outcome::Granted(lease))
+        })
+    }
+
     #[allow(clippy::too_many_arguments)] // as `acquire`
     #[napi]
     pub fn attach(
@@ -311,6 +343,13 @@ impl Bridge {
     pub fn forget(&self, lease: f64) -> bool {
         let lease = self.state.borrow_mut().leases.remove(&(lease as u64));
         lease.is_some_and(|lease| lease.is_held())
+    }
+
+    /// The fencing token of one of the locks that a lease holds; -1 without.
+    #[napi]
+    pub fn fencing_token_of(&self, lease: f64, name: Name<'_>) -> f64 {
+        let token = self.lease(lease).and_then(|lease| lease.fencing_token_of(bytes(&name)));
+        token.map_or(-1.0, |token| token as f64)
     }
 
     #[napi]

@@ -35,7 +35,10 @@ impl NativeClient {
 impl NativeClient {
     /// The lock of this name; the kind is a number of the core's table.
     pub(crate) fn lock(&self, kind: u32, name: &Name<'_>, options: Option<LockOptions>) -> Lock {
-        let name = bytes(name);
+        self.lock_named(kind, bytes(name), options)
+    }
+
+    pub(crate) fn lock_named(&self, kind: u32, name: &[u8], options: Option<LockOptions>) -> Lock {
         // the table of `codes.ts` has these numbers only
         let kind = Kind::numbered(kind).unwrap_or(Kind::Mutex);
         let lock = self.client.lock_of(kind, name);

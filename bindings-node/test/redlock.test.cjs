@@ -33,6 +33,26 @@ const exists = (name) => at.server.send('EXISTS', name)
 for (const [label, library] of Object.entries({ theirs, ours })) {
   const { default: Redlock, ExecutionError, ResourceLockedError, Lock } = library
 
+  test(`${label}: several resources, all or none`, async () => {
+    const redlock = new Redlock([connect()], { retryCount: 0 })
+    const names = [fresh(), fresh()]
+    const lock = await redlock.acquire(names, 2000)
+    assert.deepEqual(lock.resources, names)
+    assert.deepEqual(await Promise.all(names.map(exists)), [1, 1])
+    const refused = await caught(redlock.acquire([fresh(), names[1]], 2000))
+    assert.ok(refused instanceof ExecutionError)
+    const longer = await lock.extend(5000)
+    for (const name of names) assert.ok((await at.server.send('PTTL', name)) > 3000)
+    await longer.release()
+    assert.deepEqual(await Promise.all(names.map(exists)), [0, 0])
+    const value = await redlock.using(names, 2000, async () => {
+      assert.deepEqual(await Promise.all(names.map(exists)), [1, 1])
+      return 7
+    })
+    assert.equal(value, 7)
+    assert.deepEqual(await Promise.all(names.map(exists)), [0, 0])
+  })
+
   test(`${label}: acquire, extend, release`, async () => {
     const redlock = new Redlock([connect()], { retryCount: 0 })
     const name = fresh()
@@ -287,10 +307,23 @@ test('ours: a server that is away', async () => {
   assert.deepEqual([...stats.votesAgainst.values()], [error.cause])
 })
 
+test('ours: of several resources each has a token, and one loss is that of the whole', async () => {
+  const redlock = new ours.default([connect()], { retryCount: 0 })
+  const names = [fresh(), fresh()]
+  const lock = await redlock.acquire(names, 5000)
+  assert.equal(lock.value, names.map((name) => lock.lease.fencingTokens.get(name)).join(','))
+  await at.server.send('DEL', names[1])
+  const error = await caught(lock.extend(6000))
+  assert.ok(error instanceof ours.ExecutionError)
+  const [stats] = await Promise.all(error.attempts)
+  assert.match([...stats.votesAgainst.values()][0].message, /0 of the 2 requested resources/)
+  await caught(lock.release())
+  await until(async () => (await exists(names[0])) === 0)
+})
+
 test('ours: what cannot be taken over says so', async () => {
   const Redlock = ours.default
   const redlock = new Redlock([connect()])
-  await assert.rejects(redlock.acquire(['a', 'b'], 1000), UnsupportedError)
   await assert.rejects(redlock.acquire([], 1000), InvalidArgumentError)
   await assert.rejects(redlock.acquire('a', 1000), InvalidArgumentError)
   await assert.rejects(redlock.release({}), InvalidArgumentError)

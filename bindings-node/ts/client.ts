@@ -5,6 +5,7 @@ import './polyfill'
 import { invalid, toError } from './errors'
 import type { Kind } from './lease'
 import { Lock } from './lock'
+import { MultiLock } from './multi_lock'
 import type { NativeClient, NativeInspection } from './native'
 import {
   type ClientOptions,
@@ -249,6 +250,23 @@ export class Client {
     const values = lockValues(rest, printable(checked)) ?? {}
     if (permits !== undefined) values.permits = permitsNumber(permits, 'describe a lock', printable(checked))
     return new Semaphore(this.#client, checked, values)
+  }
+
+  /**
+   * The locks of these names, held all together or not at all. No I/O. The options are those of each lock; for locks of
+   * other kinds, clients or options there is {@link MultiLock.of}.
+   *
+   * ```ts
+   * await client.multiLock(['account:1', 'account:2']).using(async (signal, lease) => {
+   *   await transfer({ signal, fences: lease.fencingTokens })
+   * })
+   * ```
+   */
+  multiLock(names: readonly LockName[], options?: LockOptions): MultiLock {
+    if (!Array.isArray(names)) {
+      throw invalid('describe locks', "the names must be an array such as ['account:1', 'account:2']")
+    }
+    return MultiLock.of(...names.map((name: LockName) => this.lock(name, options)))
   }
 
   #make(kind: Kind, given: LockName, options: LockOptions | undefined): Lock {

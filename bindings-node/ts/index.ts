@@ -44,12 +44,13 @@ export {
   WrongKindError,
 } from './errors'
 export { FENCE_GUARD_SCRIPT, FenceGate } from './fence'
-export type { Kind, LeaseEvents } from './lease'
+export type { Kind, LeaseEvents, LeaseKind } from './lease'
 export { Lease } from './lease'
 export type { Body } from './lock'
 export { Lock } from './lock'
 export type { Logger, LogLevel } from './log'
 export { setLogger } from './log'
+export { MultiLock } from './multi_lock'
 export type {
   AcquireOptions,
   ClientOptions,

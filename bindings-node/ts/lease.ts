@@ -13,6 +13,9 @@ import { bridge, pump, resultOf, warn } from './pump'
 /** The kinds of locks. */
 export type Kind = keyof typeof KINDS
 
+/** What a lease holds: one lock of a kind, or several locks. */
+export type LeaseKind = Kind | 'multi_lock'
+
 interface Leaked {
   id: number
   name: LockName
@@ -26,6 +29,10 @@ const leaks = new FinalizationRegistry<Leaked>(({ id, name }) => {
     warn(`${text}call release(), or use "await using" or lock.using()`, 'ONELOCK_LEASE_LEAKED')
   }
 })
+
+function tokenOf(fence: number): number | null {
+  return fence < 0 ? null : fence
+}
 
 /** Keeps a lease alive as long as its signal. */
 const LEASE = Symbol('onelock.lease')
@@ -53,12 +60,15 @@ export interface LeaseEvents {
  * Events: `lost` (reason, error) and `jeopardy`. An error that a listener throws becomes a process warning.
  */
 export class Lease extends EventEmitter<LeaseEvents> {
-  /** The name of the lock, without the prefix. */
+  /** The name of the lock, without the prefix; of several locks all names in one text, for messages. */
   readonly name: LockName
-  /** The kind of lock. */
-  readonly kind: Kind
+  /** The names of the locks that are held together, in the order in which they were named; one for a lease of one lock. */
+  readonly names: readonly LockName[]
+  /** The kind of lock; `multi_lock` for several. */
+  readonly kind: LeaseKind
   readonly #id: number
   readonly #fence: number
+  readonly #tokens: ReadonlyMap<LockName, number | null> | undefined
   #released = false
   #loss: LossReason | null = null
   #error: LockLostError | undefined
@@ -67,9 +77,13 @@ export class Lease extends EventEmitter<LeaseEvents> {
   #reportsJeopardy = false
 
   /** @internal */
-  constructor(name: LockName, kind: Kind, id: number, fence: number) {
+  constructor(name: LockName, kind: LeaseKind, id: number, fence: number, several?: readonly LockName[]) {
     super()
     this.name = name
+    this.names = several ?? [name]
+    if (several !== undefined) {
+      this.#tokens = new Map(several.map((one) => [one, tokenOf(bridge.fencingTokenOf(id, one))]))
+    }
     this.kind = kind
     this.#id = id
     this.#fence = fence
@@ -78,13 +92,19 @@ export class Lease extends EventEmitter<LeaseEvents> {
 
   /**
    * The fencing token, a number that the protected resource compares: it refuses a token lower than the highest it has
-   * seen. `null` when fencing is off.
+   * seen. `null` when fencing is off, and for a lease of several locks, each of which has its own:
+   * {@link Lease.fencingTokens}.
    *
    * It grows with every grant of the name, but not by one. It is below 2^53, so a JavaScript number is exact; a database
    * column for it needs 64 bits. It stays readable after the release.
    */
   get fencingToken(): number | null {
-    return this.#fence < 0 ? null : this.#fence
+    return tokenOf(this.#fence)
+  }
+
+  /** The fencing token of each lock by its name, as it was given; see {@link Lease.fencingToken}. */
+  get fencingTokens(): ReadonlyMap<LockName, number | null> {
+    return this.#tokens ?? new Map([[this.name, this.fencingToken]])
   }
 
   /** The grade of the fencing token, from the server's configuration. */
@@ -184,6 +204,8 @@ export class Lease extends EventEmitter<LeaseEvents> {
    * Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the lock, and
    * every later one {@link LockLostError}: keep the text secret. A release of this lease sends nothing and returns
    * `already_released`.
+   *
+   * Of several locks it is one proof a line, in the order of `names`; attach with each to its lock.
    *
    * @throws {LockLostError} or {@link LockNotHeldError} when the lease is not held
    * @throws {InvalidArgumentError} when it was entered more than once

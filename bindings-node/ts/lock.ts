@@ -12,6 +12,20 @@ import { ownerHere, runAs } from './scope'
 /** A function that runs while the lock is held. The signal aborts when the lease is lost. */
 export type Body<T> = (signal: AbortSignal, lease: Lease) => Promise<T> | T
 
+/** @internal A lock as a member of several. */
+export interface Member {
+  readonly client: NativeClient
+  readonly kind: number
+  readonly name: LockName
+  readonly values: Values
+  /** Runs a body with its owner. */
+  run<T>(body: () => Promise<T> | T): Promise<T>
+}
+
+/** A number for each client. */
+const clients = new WeakMap<NativeClient, number>()
+let counted = 0
+
 /** The owner of one call. */
 interface Entry {
   values: Values | undefined
@@ -106,30 +120,35 @@ export class Lock {
     const entry = this.#entry()
     if (this.#reentrant && entry.owner === undefined) this.#own(entry, new Owner().id)
     const lease = resultOf(await this.#enter(wait, signal, entry)) as Lease
-    busy.begin()
-    try {
-      return await this.#hold(lease, entry.owner, body)
-    } finally {
-      busy.end()
-    }
+    return await whileHeld(lease, () => this.#run(entry.owner, () => body(lease.signal, lease)))
   }
 
-  async #hold<T>(lease: Lease, owner: string | undefined, body: Body<T>): Promise<T> {
-    const run = () => body(lease.signal, lease)
-    let value: T
-    try {
-      value = await (owner === undefined ? run() : runAs(this.#client, this.#key(), owner, run))
-    } catch (error) {
-      await lease.release()
-      const loss = lease.loss
-      if (loss !== null) addCause(error, lease.lossError(loss))
-      throw error
+  async #run<T>(owner: string | undefined, body: () => Promise<T> | T): Promise<T> {
+    return await (owner === undefined ? body() : runAs(this.#client, this.#key(), owner, body))
+  }
+
+  /** @internal What tells it from others. */
+  identity(): string {
+    let client = clients.get(this.#client)
+    if (client === undefined) {
+      counted += 1
+      client = counted
+      clients.set(this.#client, client)
     }
-    await lease.release()
-    // also a loss that only the release detected
-    const loss = lease.loss
-    if (loss !== null) throw lease.lossError(loss)
-    return value
+    return `${client} ${this.#number} ${this.#key()}`
+  }
+
+  /** @internal As a member of several locks; `owned` makes an owner of its async context where there is none. */
+  member(owned: boolean): Member {
+    const entry = this.#entry()
+    if (owned && this.#reentrant && entry.owner === undefined) this.#own(entry, new Owner().id)
+    return {
+      client: this.#client,
+      kind: this.#number,
+      name: this.name,
+      values: entry.values ?? {},
+      run: (body) => this.#run(entry.owner, body),
+    }
   }
 
   /**
@@ -190,6 +209,29 @@ export class Lock {
       (code, id, fence) => (code === NOTHING ? null : new Lease(this.name, this.kind, id, fence)),
       signal,
     )
+  }
+}
+
+/** @internal Runs a body while a lease is held, and releases it at the end. The process is kept alive meanwhile. */
+export async function whileHeld<T>(lease: Lease, body: () => Promise<T>): Promise<T> {
+  busy.begin()
+  try {
+    let value: T
+    try {
+      value = await body()
+    } catch (error) {
+      await lease.release()
+      const loss = lease.loss
+      if (loss !== null) addCause(error, lease.lossError(loss))
+      throw error
+    }
+    await lease.release()
+    // also a loss that only the release detected
+    const loss = lease.loss
+    if (loss !== null) throw lease.lossError(loss)
+    return value
+  } finally {
+    busy.end()
   }
 }
 

@@ -48,6 +48,14 @@ export interface Bridge {
   list(call: number, client: NativeClient, pattern: Name, limit: number, cursor?: string): void
   forceRelease(call: number, client: NativeClient, name: Name, foreign: boolean): void
   acquire(call: number, client: NativeClient, kind: number, name: Name, wait: number, options?: Values): void
+  acquireMany(
+    call: number,
+    clients: NativeClient[],
+    kinds: number[],
+    names: Name[],
+    wait: number,
+    options: Values[],
+  ): void
   attach(call: number, client: NativeClient, kind: number, name: Name, proof: string, options?: Values): void
   isLocked(call: number, client: NativeClient, kind: number, name: Name, options?: Values): void
   permits(call: number, client: NativeClient, kind: number, name: Name, options?: Values): void
@@ -57,6 +65,7 @@ export interface Bridge {
   release(call: number, lease: number): number
   detach(lease: number): string | null
   forget(lease: number): boolean
+  fencingTokenOf(lease: number, name: Name): number
   isHeld(lease: number): boolean
   remaining(lease: number): number
   loss(lease: number): number

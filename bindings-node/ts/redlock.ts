@@ -20,7 +20,8 @@
  *   `automaticExtensionThreshold` is checked and otherwise ignored.
  * - `extend` never shortens a lock.
  * - `release` and `extend` of an expired lock fail at once, without retries.
- * - A lock has one resource; custom scripts are refused.
+ * - Several resources are locked one after the other, in one order for all programs, not by one script; `value` then has a
+ *   token for each. Custom scripts are refused.
  *
  * @packageDocumentation
  */
@@ -33,6 +34,7 @@ import { invalid, LockLostError, LockNotAcquiredError, OnelockError, Unsupported
 import { type IoRedis, placeOf } from './ioredis'
 import type { Lease } from './lease'
 import type { Lock as CoreLock } from './lock'
+import type { MultiLock } from './multi_lock'
 import type { ClientOptions, LockName, LockOptions } from './options'
 import { beforeReleaseAll } from './pump'
 
@@ -136,13 +138,16 @@ function leave(lease: Lease): void {
   }
 }
 
-/** A locked resource. */
+/** Locked resources. */
 export class Lock {
   /** The Redlock that acquired it. */
   readonly redlock: Redlock
-  /** The locked resource, one entry. */
+  /** The locked resources. */
   readonly resources: LockName[]
-  /** The fencing token as text, which is unique for the resource. The token of the hold stays secret. */
+  /**
+   * The fencing token as text, which is unique for the resource; of several resources one for each, with a comma between
+   * them. The token of the hold stays secret.
+   */
   readonly value: string
   /** One entry: the attempt that acquired or extended it. */
   readonly attempts: readonly Promise<ExecutionStats>[]
@@ -156,7 +161,7 @@ export class Lock {
     this.redlock = redlock
     this.resources = resources
     this.lease = lease
-    this.value = String(lease.fencingToken ?? '')
+    this.value = [...lease.fencingTokens.values()].join(',')
     this.attempts = attempts
     this.expiration = Date.now() + Math.floor(lease.remaining)
   }
@@ -208,7 +213,7 @@ export class Redlock extends EventEmitter {
   }
 
   /**
-   * Locks one resource for `duration` milliseconds. The lock is not extended automatically; it lasts until it is released
+   * Locks the resources for `duration` milliseconds, all or none. The lock is not extended automatically; it lasts until it is released
    * or expires.
    *
    * @throws {ExecutionError} when it was locked for the whole wait, or no server could be asked
@@ -222,7 +227,7 @@ export class Redlock extends EventEmitter {
       keep(lease)
       return new Lock(this, [...resources], lease, this.#inFavour())
     } catch (error) {
-      throw this.#failed(error)
+      throw this.#failed(error, resources.length)
     }
   }
 
@@ -232,12 +237,12 @@ export class Redlock extends EventEmitter {
    * @throws {ExecutionError} when it was not held any more, or no server confirmed it in time
    */
   async release(lock: Lock, _settings?: Partial<Settings>): Promise<ExecutionResult> {
-    const { lease } = own(lock, 'release')
+    const { lease, resources } = own(lock, 'release')
     lock.expiration = 0
     kept.delete(lease)
     const found = await lease.release()
     if (found === 'released') return { attempts: this.#inFavour() }
-    if (found !== 'unconfirmed') throw this.#against(applied(0))
+    if (found !== 'unconfirmed') throw this.#against(applied(resources.length))
     throw this.#against(new Error('no server confirmed the release in time; it goes on in the background'))
   }
 
@@ -254,14 +259,14 @@ export class Redlock extends EventEmitter {
     try {
       await lease.extend(duration)
     } catch (error) {
-      throw this.#failed(error)
+      throw this.#failed(error, resources.length)
     }
     existing.expiration = 0
     return new Lock(this, resources, lease, this.#inFavour())
   }
 
   /**
-   * Runs the routine while the resource is locked, extends the lock meanwhile, and releases it at the end. The signal
+   * Runs the routine while the resources are locked, extends the lock meanwhile, and releases it at the end. The signal
    * aborts when the lock is lost; `signal.error` says why.
    *
    * @throws what the routine throws; {@link ExecutionError} when the lock was not acquired, or was lost meanwhile
@@ -294,7 +299,7 @@ export class Redlock extends EventEmitter {
     let told: ExecutionError | undefined
     let failed = false
     const lost = (reason: unknown) => {
-      told ??= this.#failed(reason) as ExecutionError
+      told ??= this.#failed(reason, resources.length) as ExecutionError
       return told
     }
     try {
@@ -310,18 +315,15 @@ export class Redlock extends EventEmitter {
       })
     } catch (error) {
       if (failed) throw error
-      throw error instanceof LockLostError ? lost(error) : this.#failed(error)
+      throw error instanceof LockLostError ? lost(error) : this.#failed(error, resources.length)
     }
   }
 
-  #describe(tried: string, resources: LockName[], duration: number, options: LockOptions): CoreLock {
+  #describe(tried: string, resources: LockName[], duration: number, options: LockOptions): CoreLock | MultiLock {
     if (!Array.isArray(resources)) throw invalid(tried, "the resources must be an array such as ['orders:42']")
     if (resources.length === 0) throw invalid(tried, 'there is no resource to lock')
-    if (resources.length > 1) {
-      const detail = `several resources in one lock (${resources.length}); lock them one after the other, in a fixed order`
-      throw new UnsupportedError(worded('Unsupported', tried, detail, undefined))
-    }
-    return this.#client.lock(resources[0]!, { ...options, ttl: whole(tried, duration) })
+    const wanted = { ...options, ttl: whole(tried, duration) }
+    return resources.length === 1 ? this.#client.lock(resources[0]!, wanted) : this.#client.multiLock(resources, wanted)
   }
 
   #stats(): ExecutionStats {
@@ -335,8 +337,10 @@ export class Redlock extends EventEmitter {
   }
 
   /** Converts an error of this package to one of an operation. Errors in arguments are not converted. */
-  #failed(error: unknown): unknown {
-    if (error instanceof LockNotAcquiredError || error instanceof LockLostError) return this.#against(applied(0), error)
+  #failed(error: unknown, resources: number): unknown {
+    if (error instanceof LockNotAcquiredError || error instanceof LockLostError) {
+      return this.#against(applied(resources), error)
+    }
     const mistake = !(error instanceof OnelockError) || MISTAKES.includes(error.kind)
     return mistake ? error : this.#against(error, error)
   }
@@ -356,8 +360,8 @@ const MISTAKES = ['InvalidArgument', 'Unsupported', 'Closed', 'Internal']
 /** The Redlock of each kept lease. */
 const owners = new WeakMap<Lease, Redlock>()
 
-function applied(count: number): ResourceLockedError {
-  return new ResourceLockedError(`The operation was applied to: ${count} of the 1 requested resources.`)
+function applied(resources: number): ResourceLockedError {
+  return new ResourceLockedError(`The operation was applied to: 0 of the ${resources} requested resources.`)
 }
 
 function connected(clients: Set<IoRedis>, own: ClientOptions): Client {

@@ -108,7 +108,15 @@ impl Lease {
     #[getter]
     fn names<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         match self.several(py) {
-            Some(names) => Ok(names),
+            // one that was named twice is held once
+            Some(names) if names.len() == on_either!(self, lease => lease.names().len()) => Ok(names),
+            Some(names) => {
+                let unique = PyDict::new(py);
+                for name in names {
+                    unique.set_item(name, py.None())?;
+                }
+                Ok(PyTuple::new(py, unique.keys())?)
+            }
             None => PyTuple::new(py, [self.name.clone_ref(py)]),
         }
     }
@@ -174,7 +182,8 @@ impl Lease {
     /// Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the
     /// lock, and every later one `LockLost`: keep the text secret. A release of this lease sends nothing and returns
     /// `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when the lease is not held, `InvalidArgument` when it was
-    /// entered more than once, `Unsupported` for a lease of several locks.
+    /// entered more than once. Of several locks it is one proof a line, in the order of `names`; attach with each to its
+    /// lock.
     fn detach(&self, py: Python<'_>) -> PyResult<String> {
         on_either!(self, lease => lease.detach()).map_err(|error| raise(py, &error))
     }

@@ -59,6 +59,10 @@ def test_try_acquire(server: Server) -> None:
     run(server, "try_acquire", "got it", "else: None", "again: True", "asyncio: got it", "asyncio: somebody else: None")
 
 
+def test_transfer(server: Server) -> None:
+    run(server, "transfer", "30 transfers, together 300")
+
+
 def test_only_one(server: Server) -> None:
     command = [PYTHON, str(EXAMPLES / "only_one.py")]
     done = subprocess.run(command, env=environment(server), capture_output=True, text=True, timeout=60)

@@ -49,8 +49,6 @@ def test_all_or_none(client: Client, url: str, name: str) -> None:
             both.acquire(0)
         lease.extend(60)
         assert lease.remaining > 50
-        with pytest.raises(Unsupported):
-            lease.detach()
     assert not both.is_locked()
     assert is_free(url, names[0])
     assert is_free(url, names[1])
@@ -124,6 +122,18 @@ def test_one_loss_is_the_loss_of_the_whole(client: Client, server: Server, url: 
     assert sorted(told) == [("member", LossReason.TAKEN), ("whole", LossReason.TAKEN)]
     assert lease.release() is Release.ALREADY_RELEASED
     until(lambda: is_free(url, f"{name}:a"))
+
+
+def test_a_detached_one_is_taken_over_member_by_member(client: Client, url: str, name: str) -> None:
+    names = (f"{name}:a", f"{name}:b")
+    lease = client.multi_lock(*names).acquire()
+    proofs = lease.detach().splitlines()
+    assert not lease.held
+    assert len(proofs) == 2
+    with Client(url) as other:
+        for member, proof in zip(names, proofs, strict=True):
+            with other.lock(member).attach(proof) as attached:
+                assert attached.held
 
 
 def test_a_wait_can_be_cancelled(client: Client, url: str, name: str) -> None:

@@ -94,6 +94,11 @@ impl LeaseHandle {
         if self.hold.lease.is_held(clock::now()) { Ok(()) } else { Err(failures::not_held(&self.hold, &self.name)) }
     }
 
+    pub(crate) fn check_detachable(&self) -> Result<(), Error> {
+        self.check_held("detach")?;
+        release::check_detach(&self.engine, &self.hold, &self.name)
+    }
+
     pub(crate) fn detach(&self) -> Result<String, Error> {
         self.check_held("detach")?;
         let token = release::detach(&self.engine, &self.hold, &self.name)?;
@@ -379,11 +384,11 @@ impl Lease {
     ///
     /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock, and
     /// anybody after that gets `Lost`: keep it secret. A release of this handle sends nothing and says
-    /// [`Release::AlreadyReleased`].
+    /// [`Release::AlreadyReleased`]. Of several locks it is one proof a line, in the order of [`Lease::names`]; attach with
+    /// each to its lock.
     ///
     /// # Errors
-    /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once;
-    /// `Unsupported` for a lease of several locks.
+    /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {

@@ -86,6 +86,17 @@ impl MultiHandle {
         Ok(begins)
     }
 
+    /// The proofs of the members, one a line. When one of them was lost meanwhile, the others end with their ttl.
+    fn detach(&self) -> Result<String, Error> {
+        self.check_held("detach")?;
+        self.members.iter().try_for_each(LeaseHandle::check_detachable)?;
+        self.group.end();
+        let proofs = self.given.iter().filter_map(|at| self.members.get(*at)).map(LeaseHandle::detach);
+        let proofs = proofs.collect::<Result<Vec<_>, _>>()?;
+        self.released.store(true, Ordering::Release);
+        Ok(proofs.join("\n"))
+    }
+
     fn lost_error(&self) -> Error {
         let why = self.loss().map_or("it ended", LossReason::explain);
         Error::new(ErrorKind::Lost, "use the lease", format!("the lease was lost: {why}")).on(&self.name)
@@ -229,10 +240,7 @@ impl AnyHandle {
     pub(crate) fn detach(&self) -> Result<String, Error> {
         match self {
             AnyHandle::One(handle) => handle.detach(),
-            AnyHandle::Many(handles) => {
-                let detail = "a lease of several locks cannot be detached; acquire them one by one to detach each";
-                Err(Error::new(ErrorKind::Unsupported, "detach", detail).on(&handles.name))
-            }
+            AnyHandle::Many(handles) => handles.detach(),
         }
     }
 

@@ -261,6 +261,20 @@ impl MultiLock {
         }
     }
 
+    /// Whether anybody holds one of them, this client included. One round trip for each.
+    ///
+    /// When the answer arrives it may be old: to act on it, use [`MultiLock::try_acquire`].
+    ///
+    /// # Errors
+    /// As [`Lock::is_locked`].
+    ///
+    /// # Cancel safety
+    /// It changes nothing.
+    pub async fn is_locked(&self) -> Result<bool, Error> {
+        let found = join_all(self.locks.iter().map(|lock| Box::pin(lock.is_locked()))).await;
+        Ok(found.into_iter().collect::<Result<Vec<_>, _>>()?.contains(&true))
+    }
+
     /// The order of the members; with engines as the servers know them.
     fn check(&self, tried: &str, engines: Option<&[Arc<Engine>]>) -> Result<Vec<PlacedMember>, Error> {
         let specs: Vec<&LockSpec> = self.locks.iter().map(Lock::spec).collect();

@@ -55,6 +55,11 @@ fn try_acquire() {
 }
 
 #[test]
+fn transfer() {
+    expect(env!("CARGO_BIN_EXE_example-transfer"), &["30 transfers", "together 300"]);
+}
+
+#[test]
 fn only_one() {
     let server = Server::valkey();
     let output = run(env!("CARGO_BIN_EXE_example-only_one"), Some(&server.url()), None);

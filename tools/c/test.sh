@@ -75,7 +75,7 @@ check_rust() {
     cargo test --quiet --locked --package onelock-c --package onelock-c-header
 }
 
-programs=(basics wait loss hostile log credentials fork exit limits)
+programs=(basics multi wait loss hostile log credentials fork exit limits)
 
 # build NAME STANDARD OUTPUT FLAGS...
 build() {
@@ -105,7 +105,7 @@ check_programs() {
 check_valgrind() {
     staged
     step "valgrind: no bad access, nothing lost"
-    for name in basics wait loss hostile log credentials; do
+    for name in basics multi wait loss hostile log credentials; do
         build "test_$name" c11 "$work/$name-plain" $(shared)
         run 300 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
             --show-leak-kinds=definite --fair-sched=yes "$work/$name-plain"
@@ -125,7 +125,7 @@ check_fuzz() {
 check_examples() {
     staged
     step "examples"
-    for example in acquire try_acquire renew lost_lease worker; do
+    for example in acquire try_acquire renew lost_lease worker transfer; do
         gcc -std=c99 $posix "${warnings[@]}" $(include) -o "$work/example-$example" "$binding/examples/$example.c" $(shared) -pthread
         run 60 "$work/example-$example" | tail -n 3
     done

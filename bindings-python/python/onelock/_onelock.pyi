@@ -178,7 +178,8 @@ class Lease:
         Attach before the ttl has passed; the hold is not renewed meanwhile. The first attach with the text gets the lock,
         and every later one `LockLost`: keep the text secret. A release of this lease sends nothing and returns
         `ALREADY_RELEASED`. Raises `LockLost` or `LockNotHeld` when the lease is not held, `InvalidArgument` when it was
-        entered more than once, `Unsupported` for a lease of several locks.
+        entered more than once. Of several locks it is one proof a line, in the order of `names`; attach with each to its
+        lock.
         """
 
     @property

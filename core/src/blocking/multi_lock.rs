@@ -132,6 +132,19 @@ impl MultiLock {
         self.try_acquire()?.map(|lease| lock::run(&lease, body)).transpose()
     }
 
+    /// Whether anybody holds one of them; see [`crate::MultiLock::is_locked`].
+    ///
+    /// # Errors
+    /// As [`Lock::is_locked`].
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        for lock in &self.locks {
+            if lock.is_locked()? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// The order of the members; with engines as the servers know them.
     fn check(&self, tried: &str, engines: Option<&[Arc<Engine>]>) -> Result<Vec<PlacedMember>, Error> {
         let specs: Vec<&LockSpec> = self.locks.iter().map(Lock::spec).collect();

@@ -312,14 +312,7 @@ pub(crate) fn send_blocking(engine: &Arc<Engine>, sending: ReleaseRequest) -> Re
 
 /// Detaches a hold without releasing it: its token goes to another process.
 pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Result<String, Error> {
-    engine.store.capabilities().require("attach", "detach").map_err(|error| error.on(name))?;
-    if let Some(owner) = &hold.owner {
-        let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
-        if count > 1 {
-            let detail = format!("it was entered {count} times; leave the inner holds first");
-            return Err(invalid("detach", detail).on(name));
-        }
-    }
+    check_detach(engine, hold, name)?;
     if !hold.lease.detach(clock::now()) {
         return Err(not_held(hold, name));
     }
@@ -329,4 +322,17 @@ pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Res
         engine.registry_changed.notify_waiters();
     }
     Ok(hold.claim.token.to_string())
+}
+
+/// Whether the token of a hold can go to another process: the store can, and it is entered once only.
+pub(crate) fn check_detach(engine: &Engine, hold: &Hold, name: &[u8]) -> Result<(), Error> {
+    engine.store.capabilities().require("attach", "detach").map_err(|error| error.on(name))?;
+    if let Some(owner) = &hold.owner {
+        let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
+        if count > 1 {
+            let detail = format!("it was entered {count} times; leave the inner holds first");
+            return Err(invalid("detach", detail).on(name));
+        }
+    }
+    Ok(())
 }

@@ -184,7 +184,8 @@ static onelock_lock *make_lock(request *r, onelock_client *client) {
                     : strcmp(text(r, "kind"), "semaphore") == 0    ? ONELOCK_KIND_SEMAPHORE
                     : strcmp(text(r, "kind"), "fair_lock") == 0    ? ONELOCK_KIND_FAIR
                                                                    : ONELOCK_KIND_MUTEX;
-    onelock_lock *lock = NULL;
+    const json_value *also = json_get(r->args, "also");
+    onelock_lock *lock = NULL, *second = NULL, *both = NULL;
     onelock_owner *owner = NULL;
     onelock_lock_options *o = onelock_lock_options_new();
     bool done = SET_MS(lock_options, o, ttl) && SET_BOOL(lock_options, o, auto_renew) &&
@@ -197,6 +198,14 @@ static onelock_lock *make_lock(request *r, onelock_client *client) {
                  ok(r, onelock_lock_options_set_permits(o, (uint32_t)permits->number, &r->error))) &&
                 (count->type == ABSENT || ok(r, onelock_lock_options_set_count(o, (uint32_t)count->number, &r->error))) &&
                 ok(r, onelock_lock_new(client, kind, name->text, name->length, o, &lock, &r->error));
+    if (done && also->type != ABSENT) {
+        done = ok(r, onelock_lock_new(client, kind, also->text, also->length, o, &second, &r->error));
+        const onelock_lock *members[] = {lock, second};
+        done = done && ok(r, onelock_multi_new(members, 2, &both, &r->error));
+        onelock_lock_free(lock);
+        onelock_lock_free(second);
+        lock = both;
+    }
     onelock_lock_options_free(o);
     onelock_owner_free(owner);
     return done ? lock : NULL;
@@ -464,7 +473,7 @@ static bool act(request *r) {
     const char *op = text(r, "op");
     for (int i = 0; i < r->args->count; i++) {
         if (!is_one_of(r->args->values[i].key,
-                       "id op client url kind name lease wait_ms limit_ms proof request body foreign pattern limit cursor owner ttl_ms auto_renew "
+                       "id op client url kind name also lease wait_ms limit_ms proof request body foreign pattern limit cursor owner ttl_ms auto_renew "
                        "min_hold_ms max_hold_ms lock_delay_ms min_validity_ms fencing permits count prefix drift_factor min_fencing_grade "
                        "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms label inspectable")) {
             return fail(r, "Driver", "an argument is unknown");

@@ -1,7 +1,7 @@
 // The Node driver: carries out what the supervisor asks for, one line of JSON at a time, with a promise for each request.
 // The protocol stands in tests/drivers/README.md.
 import { createInterface } from 'node:readline'
-import { Client, OnelockError } from '../../../bindings-node/dist/index.mjs'
+import { Client, MultiLock, OnelockError } from '../../../bindings-node/dist/index.mjs'
 
 /** The argument of each option, and the option. */
 const LEASE = {
@@ -27,7 +27,20 @@ const CLIENT = {
   inspectable: 'inspectable',
 }
 const WAITING = ['lease', 'wait_ms', 'limit_ms', 'proof', 'request', 'body']
-const OTHERS = ['permits', 'count', 'client', 'url', 'kind', 'name', 'foreign', 'pattern', 'limit', 'cursor', ...WAITING]
+const OTHERS = [
+  'permits',
+  'count',
+  'client',
+  'url',
+  'kind',
+  'name',
+  'also',
+  'foreign',
+  'pattern',
+  'limit',
+  'cursor',
+  ...WAITING,
+]
 const KNOWN = new Set([...OTHERS, ...Object.keys(CLIENT), ...Object.keys(LOCK)])
 
 class DriverError extends Error {}
@@ -61,12 +74,15 @@ function options(table, args) {
 
 function lockOf(args) {
   const client = found(clients, 'client', args.client)
-  const described = [bytes(args.name), options(LOCK, args)]
-  if (args.kind === 'semaphore') {
-    return client.semaphore(described[0], { ...described[1], permits: args.permits ?? undefined })
+  const one = (name) => {
+    const described = [bytes(name), options(LOCK, args)]
+    if (args.kind === 'semaphore') {
+      return client.semaphore(described[0], { ...described[1], permits: args.permits ?? undefined })
+    }
+    if (args.kind === 'fair_lock') return client.fairLock(...described)
+    return args.kind === 'reentrant_lock' ? client.reentrantLock(...described) : client.lock(...described)
   }
-  if (args.kind === 'fair_lock') return client.fairLock(...described)
-  return args.kind === 'reentrant_lock' ? client.reentrantLock(...described) : client.lock(...described)
+  return args.also === undefined ? one(args.name) : MultiLock.of(one(args.name), one(args.also))
 }
 
 /** How many permits an acquire takes. */

@@ -21,7 +21,21 @@ _CLIENT_OPTIONS = (
     *("connect_timeout_ms", "request_timeout_ms", "close_timeout_ms", "unreachable_limit_ms"),
 )
 _ARGUMENTS = frozenset(_CLIENT_OPTIONS).union(
-    ("client", "url", "kind", "name", "lease", "wait_ms", "limit_ms", "proof", "request", "body", "owner", "foreign"),
+    (
+        "client",
+        "url",
+        "kind",
+        "name",
+        "also",
+        "lease",
+        "wait_ms",
+        "limit_ms",
+        "proof",
+        "request",
+        "body",
+        "owner",
+        "foreign",
+    ),
     ("pattern", "limit", "cursor", "permits", "count"),
 )
 _output = threading.Lock()
@@ -60,6 +74,10 @@ class Request:
     def name(self) -> str | bytes:
         return name(self.args["name"])
 
+    def names(self) -> list[str | bytes]:
+        """The name, and the second one for both locks at once."""
+        return [name(self.args[key]) for key in ("name", "also") if key in self.args]
+
     def pattern(self) -> str | bytes:
         return name(self.args["pattern"])
 
@@ -78,10 +96,14 @@ class Request:
 
     def lock_of(self, client: Any) -> Any:
         """The lock of a client that the arguments describe."""
-        kind = self.args["kind"]
-        if kind == "semaphore":
-            return client.semaphore(self.name(), self.args.get("permits"), **self.lock_options())
-        return getattr(client, kind)(self.name(), **self.lock_options())
+        return self.locks_of(client)[0]
+
+    def locks_of(self, client: Any) -> list[Any]:
+        """The same, and another one where there is a second name."""
+        options = self.lock_options()
+        if self.args["kind"] == "semaphore":
+            return [client.semaphore(name, self.args.get("permits"), **options) for name in self.names()]
+        return [getattr(client, self.args["kind"])(name, **options) for name in self.names()]
 
     def count(self) -> dict[str, int]:
         """How many permits an acquire takes."""

@@ -93,7 +93,8 @@ class Driver:
         return None
 
     def lock(self, request: Request) -> Any:
-        return request.lock_of(self.clients[request.args["client"]])
+        locks = request.locks_of(self.clients[request.args["client"]])
+        return locks[0] if len(locks) == 1 else onelock.MultiLock(*locks)
 
     def granted(self, request: Request, lease: onelock.Lease) -> dict[str, Any]:
         listen(lease, request.args["lease"])

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use onelock::{Client, Lease};
+use onelock::{Client, Lease, MultiLock};
 use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, permits, reply, view,
+    Args, Body, Failure, Named, Request, builder, described, entries, hello, inspection, ms, page, permits, reply,
+    told, view, with_lock,
 };
 
 #[derive(Default)]
@@ -58,23 +59,27 @@ impl Driver {
                 );
             }
             "acquire" => {
-                let lock = lock!(self.clients.get(&args.client)?, args);
-                let lease = match args.wait_ms {
+                let lease = with_lock!(MultiLock, self.clients.get(&args.client)?, args, lock => match args.wait_ms {
                     Some(wait) => lock.acquire_within(ms(wait)).await?,
                     None => lock.acquire().await?,
-                };
+                });
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "try_acquire" => {
-                let found = lock!(self.clients.get(&args.client)?, args).try_acquire().await?;
+                let client = self.clients.get(&args.client)?;
+                let found = with_lock!(MultiLock, client, args, lock => lock.try_acquire().await?);
                 return Ok(found.map_or(Value::Null, |lease| view!(self.leases.put(&args.lease, lease))));
             }
             "attach" => {
-                let lease = lock!(self.clients.get(&args.client)?, args).attach(&args.proof).await?;
+                let lock = described!(self.clients.get(&args.client)?, args, args.name);
+                let lease = told!(lock, args).attach(&args.proof).await?;
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "with" => return with(&*self.clients.get(&args.client)?, args).await,
-            "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked().await?)),
+            "is_locked" => {
+                let client = self.clients.get(&args.client)?;
+                return Ok(json!(with_lock!(MultiLock, client, args, lock => lock.is_locked().await?)));
+            }
             "list" => {
                 let client = self.clients.get(&args.client)?;
                 if let Some(limit) = args.limit {
@@ -96,11 +101,11 @@ impl Driver {
                 }));
             }
             "permits" => {
-                let found = lock!(self.clients.get(&args.client)?, args).permits().await?;
+                let found = described!(self.clients.get(&args.client)?, args, args.name).permits().await?;
                 return Ok(found.map_or(Value::Null, permits));
             }
             "set_permits" => {
-                let lock = lock!(self.clients.get(&args.client)?, args);
+                let lock = described!(self.clients.get(&args.client)?, args, args.name);
                 return Ok(permits(lock.set_permits(args.permits.unwrap_or_default()).await?));
             }
             "cancel" => {
@@ -130,20 +135,19 @@ impl Driver {
 
 async fn with(client: &Client, args: Args) -> Result<Value, Failure> {
     let args = &args;
-    lock!(client, args)
-        .with(|lease| async move {
-            let seen = view!(lease);
-            match args.body {
-                Body::Return => Ok(seen),
-                Body::Fail => Err(Failure::Body),
-                Body::UntilFree => {
-                    while lock!(client, args).is_locked().await? {
-                        tokio::time::sleep(ms(10)).await;
-                    }
-                    Ok(seen)
+    let body = |lease: Arc<Lease>| async move {
+        let seen = view!(lease);
+        match args.body {
+            Body::Return => Ok(seen),
+            Body::Fail => Err(Failure::Body),
+            Body::UntilFree => {
+                while with_lock!(MultiLock, client, args, lock => lock.is_locked().await?) {
+                    tokio::time::sleep(ms(10)).await;
                 }
-                Body::UntilLost => std::future::pending().await,
+                Ok(seen)
             }
-        })
-        .await
+            Body::UntilLost => std::future::pending().await,
+        }
+    };
+    with_lock!(MultiLock, client, args, lock => lock.with(body).await)
 }

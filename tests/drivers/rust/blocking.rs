@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use onelock::blocking::{Cancel, Client, Lease};
+use onelock::blocking::{Cancel, Client, Lease, MultiLock};
 use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, entries, hello, inspection, lock, ms, page, permits, reply, view,
+    Args, Body, Failure, Named, Request, builder, described, entries, hello, inspection, ms, page, permits, reply,
+    told, view, with_lock,
 };
 
 #[derive(Default)]
@@ -49,23 +50,28 @@ impl Driver {
                 );
             }
             "acquire" => {
-                let lock = lock!(self.clients.get(&args.client)?, args).interrupt(cancel);
-                let lease = match args.wait_ms {
-                    Some(wait) => lock.acquire_within(ms(wait))?,
-                    None => lock.acquire()?,
-                };
+                let client = self.clients.get(&args.client)?;
+                let lease = with_lock!(MultiLock, client, args, lock => match args.wait_ms {
+                    Some(wait) => lock.interrupt(cancel).acquire_within(ms(wait))?,
+                    None => lock.interrupt(cancel).acquire()?,
+                });
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "try_acquire" => {
-                let found = lock!(self.clients.get(&args.client)?, args).try_acquire()?;
+                let client = self.clients.get(&args.client)?;
+                let found = with_lock!(MultiLock, client, args, lock => lock.try_acquire()?);
                 return Ok(found.map_or(Value::Null, |lease| view!(self.leases.put(&args.lease, lease))));
             }
             "attach" => {
-                let lease = lock!(self.clients.get(&args.client)?, args).attach(&args.proof)?;
+                let lock = described!(self.clients.get(&args.client)?, args, args.name);
+                let lease = told!(lock, args).attach(&args.proof)?;
                 return Ok(view!(self.leases.put(&args.lease, lease)));
             }
             "with" => return with(&*self.clients.get(&args.client)?, args),
-            "is_locked" => return Ok(json!(lock!(self.clients.get(&args.client)?, args).is_locked()?)),
+            "is_locked" => {
+                let client = self.clients.get(&args.client)?;
+                return Ok(json!(with_lock!(MultiLock, client, args, lock => lock.is_locked()?)));
+            }
             "list" => {
                 let client = self.clients.get(&args.client)?;
                 if let Some(limit) = args.limit {
@@ -83,11 +89,11 @@ impl Driver {
                 }));
             }
             "permits" => {
-                let found = lock!(self.clients.get(&args.client)?, args).permits()?;
+                let found = described!(self.clients.get(&args.client)?, args, args.name).permits()?;
                 return Ok(found.map_or(Value::Null, permits));
             }
             "set_permits" => {
-                let lock = lock!(self.clients.get(&args.client)?, args);
+                let lock = described!(self.clients.get(&args.client)?, args, args.name);
                 return Ok(permits(lock.set_permits(args.permits.unwrap_or_default())?));
             }
             "cancel" => {
@@ -115,13 +121,13 @@ impl Driver {
 }
 
 fn with(client: &Client, args: &Args) -> Result<Value, Failure> {
-    lock!(client, args).with(|lease| {
+    let body = |lease: &Lease| {
         let seen = view!(lease);
         match args.body {
             Body::Return => Ok(seen),
             Body::Fail => Err(Failure::Body),
             Body::UntilFree => {
-                while lock!(client, args).is_locked()? {
+                while with_lock!(MultiLock, client, args, lock => lock.is_locked()?) {
                     std::thread::sleep(ms(10));
                 }
                 Ok(seen)
@@ -131,5 +137,6 @@ fn with(client: &Client, args: &Args) -> Result<Value, Failure> {
                 Ok(seen)
             }
         }
-    })
+    };
+    with_lock!(MultiLock, client, args, lock => lock.with(body))
 }

@@ -26,6 +26,7 @@ pub(crate) struct Args {
     pub(crate) url: String,
     pub(crate) kind: Kind,
     pub(crate) name: Name,
+    pub(crate) also: Option<Name>,
     pub(crate) lease: String,
     pub(crate) wait_ms: Option<u64>,
     pub(crate) limit_ms: u64,
@@ -117,29 +118,57 @@ macro_rules! set {
 }
 pub(crate) use set;
 
-/// A lock as described by the arguments, whose events are passed on.
-macro_rules! lock {
-    ($client:expr, $args:expr) => {{
+/// A lock as described by the arguments but for its name.
+macro_rules! described {
+    ($client:expr, $args:expr, $name:expr) => {{
         let lock = match $args.kind {
-            $crate::protocol::Kind::Lock => $client.lock($args.name.bytes()),
-            $crate::protocol::Kind::ReentrantLock => $client.reentrant_lock($args.name.bytes()),
-            $crate::protocol::Kind::Semaphore => $client.semaphore($args.name.bytes(), $args.permits),
-            $crate::protocol::Kind::FairLock => $client.fair_lock($args.name.bytes()),
+            $crate::protocol::Kind::Lock => $client.lock($name.bytes()),
+            $crate::protocol::Kind::ReentrantLock => $client.reentrant_lock($name.bytes()),
+            $crate::protocol::Kind::Semaphore => $client.semaphore($name.bytes(), $args.permits),
+            $crate::protocol::Kind::FairLock => $client.fair_lock($name.bytes()),
         };
         let lock = match &$args.owner {
             Some(name) => lock.owner(&onelock::Owner::named(name)),
             None => lock,
         };
-        let lock = $crate::protocol::set!(lock, $args;
+        $crate::protocol::set!(lock, $args;
             ttl = ttl_ms => $crate::protocol::ms, auto_renew = auto_renew => |on| on,
             min_hold = min_hold_ms => $crate::protocol::ms, max_hold = max_hold_ms => $crate::protocol::ms,
-            lock_delay = lock_delay_ms => $crate::protocol::ms, min_validity = min_validity_ms => $crate::protocol::ms, fencing = fencing => |on| on, count = count => |count| count);
+            lock_delay = lock_delay_ms => $crate::protocol::ms, min_validity = min_validity_ms => $crate::protocol::ms, fencing = fencing => |on| on, count = count => |count| count)
+    }};
+}
+pub(crate) use described;
+
+/// Passes the events of a lock on.
+macro_rules! told {
+    ($lock:expr, $args:expr) => {{
         let (lost, jeopardy) = ($args.lease.clone(), $args.lease.clone());
-        lock.on_lost(move |reason| $crate::protocol::tell_lost(&lost, reason))
+        $lock
+            .on_lost(move |reason| $crate::protocol::tell_lost(&lost, reason))
             .on_jeopardy(move || $crate::protocol::tell_jeopardy(&jeopardy))
     }};
 }
-pub(crate) use lock;
+pub(crate) use told;
+
+/// Does something with the lock that the arguments describe, or with both locks at once where there is a second name.
+macro_rules! with_lock {
+    ($several:ty, $client:expr, $args:expr, $lock:ident => $what:expr) => {{
+        let client = &$client;
+        let first = $crate::protocol::described!(client, $args, $args.name);
+        match &$args.also {
+            None => {
+                let $lock = $crate::protocol::told!(first, $args);
+                $what
+            }
+            Some(also) => {
+                let both = <$several>::new([first, $crate::protocol::described!(client, $args, also)]);
+                let $lock = $crate::protocol::told!(both, $args);
+                $what
+            }
+        }
+    }};
+}
+pub(crate) use with_lock;
 
 pub(crate) fn builder(args: &Args) -> ClientBuilder {
     let grade = |name: String| {
@@ -179,7 +208,8 @@ macro_rules! view {
         let left = lease.remaining();
         serde_json::json!({
             "at_ns": at_ns, "held": held, "remaining_ms": left.as_secs_f64() * 1000.0,
-            "name": String::from_utf8_lossy(lease.name()), "kind": lease.kind().as_str(),
+            "name": String::from_utf8_lossy(lease.name()),
+            "kind": if lease.names().len() > 1 { "multi_lock" } else { lease.kind().as_str() },
             "token": lease.fencing_token(), "count": lease.hold_count(),
             "loss": lease.loss().map(onelock::LossReason::as_str),
         })

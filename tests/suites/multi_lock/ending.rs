@@ -123,6 +123,31 @@ fn a_client_that_closes_takes_the_whole_with_it() {
 }
 
 #[test]
+fn a_detached_one_is_taken_over_member_by_member() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let client = stage.client(face);
+        let lease = client.multi_lock(["b", "a"]).acquire().unwrap();
+        let proofs = lease.detach().unwrap();
+        assert!(!lease.is_held() && lease.loss().is_none());
+        assert_eq!(lease.give_back(), Release::AlreadyReleased);
+        let rival = stage.rival(face);
+        let proofs: Vec<&str> = proofs.lines().collect();
+        let leases: Vec<_> =
+            ["b", "a"].iter().zip(&proofs).map(|(name, proof)| rival.lock(name).attach(proof).unwrap()).collect();
+        assert_eq!((proofs.len(), leases.len()), (2, 2));
+        for lease in leases {
+            assert_eq!(lease.give_back(), Release::Released);
+        }
+        let audit = client.reentrant_lock("audit").owner(&Owner::new());
+        let outer = audit.acquire().unwrap();
+        let lease = MultiLock::of([client.lock("a"), audit]).acquire().unwrap();
+        fails(lease.detach(), ErrorKind::InvalidArgument);
+        assert!(lease.is_held() && outer.is_held(), "nothing was detached");
+    });
+}
+
+#[test]
 fn the_time_left_is_that_of_the_member_that_ends_first() {
     on_both(|face| {
         let stage = Stage::valkey();
