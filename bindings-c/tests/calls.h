@@ -71,6 +71,8 @@ STATUS(onelock_lock_try_acquire(HANDLE(onelock_lock), OUT(onelock_lease), ERR))
 STATUS(onelock_lock_acquire_start(HANDLE(onelock_lock), WAIT, OUT(onelock_acquisition), ERR))
 STATUS(onelock_lock_attach(HANDLE(onelock_lock), STRING, OUT(onelock_lease), ERR))
 STATUS(onelock_lock_is_locked(HANDLE(onelock_lock), OUT_BOOL, ERR))
+STATUS(onelock_lock_permits(HANDLE(onelock_lock), OUT_BOOL, OUT_TOTAL, OUT_TOTAL, OUT_TOTAL, ERR))
+STATUS(onelock_lock_set_permits(HANDLE(onelock_lock), NUMBER, ERR))
 STATUS(onelock_lock_name(HANDLE(onelock_lock), OUT_TEXT, OUT_SIZE, ERR))
 /* written by tools/options.py: lock */
 STATUS(onelock_lock_options_set_ttl(HANDLE(onelock_lock_options), MS, ERR))
@@ -81,6 +83,8 @@ STATUS(onelock_lock_options_set_lock_delay(HANDLE(onelock_lock_options), MS, ERR
 STATUS(onelock_lock_options_set_min_validity(HANDLE(onelock_lock_options), MS, ERR))
 STATUS(onelock_lock_options_set_fencing(HANDLE(onelock_lock_options), FLAG, ERR))
 /* end of lock */
+STATUS(onelock_lock_options_set_permits(HANDLE(onelock_lock_options), NUMBER, ERR))
+STATUS(onelock_lock_options_set_count(HANDLE(onelock_lock_options), NUMBER, ERR))
 STATUS(onelock_lock_options_set_renew_every(HANDLE(onelock_lock_options), MS, ERR))
 STATUS(onelock_lock_options_set_owner(HANDLE(onelock_lock_options), HANDLE(onelock_owner), ERR))
 STATUS(onelock_lock_options_set_on_lost(HANDLE(onelock_lock_options), ON_LOST, DATA, ERR))

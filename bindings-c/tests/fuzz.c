@@ -140,6 +140,7 @@ static void one_call(struct dice *dice) {
     size_t size = 0;
     bool flag = false;
     uint32_t number = 0;
+    uint64_t total = 0;
     int fd = -1;
     onelock_status status = ONELOCK_OK;
     uint32_t which = roll(dice, FUNCTIONS);
@@ -154,6 +155,7 @@ static void one_call(struct dice *dice) {
 #define OUT_SIZE PLACE(size)
 #define OUT_BOOL PLACE(flag)
 #define OUT_NUMBER PLACE(number)
+#define OUT_TOTAL PLACE(total)
 #define OUT_INT PLACE(fd)
 #define BYTES bytes(dice)
 #define LENGTH length(dice)

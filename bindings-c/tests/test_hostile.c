@@ -14,6 +14,7 @@ static int calls;
 #define OUT_SIZE NULL
 #define OUT_BOOL NULL
 #define OUT_NUMBER NULL
+#define OUT_TOTAL NULL
 #define OUT_INT NULL
 #define BYTES NULL
 #define LENGTH 3

@@ -228,9 +228,16 @@ impl Connection {
 
     fn read_some(&mut self) -> io::Result<usize> {
         let mut chunk = [0; 16 * 1024];
-        let count = match &mut self.stream {
-            Stream::Tcp(stream) => stream.read(&mut chunk)?,
-            Stream::Unix(stream) => stream.read(&mut chunk)?,
+        let count = loop {
+            let read = match &mut self.stream {
+                Stream::Tcp(stream) => stream.read(&mut chunk),
+                Stream::Unix(stream) => stream.read(&mut chunk),
+            };
+            match read {
+                // a signal, such as that of a child that ended
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
         };
         self.received.extend_from_slice(&chunk[..count]);
         Ok(count)

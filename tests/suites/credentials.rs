@@ -56,6 +56,13 @@ fn rotate(servers: &[Server], password: &str) {
     }
 }
 
+/// Another password is as good as the present one.
+fn admit(servers: &[Server], password: &str) {
+    for server in servers {
+        server.cmd(&["ACL", "SETUSER", "app", &format!(">{password}")]);
+    }
+}
+
 /// Ends every connection of the user.
 fn cut(servers: &[Server]) {
     for server in servers {
@@ -90,13 +97,20 @@ fn outlives_a_rotation(face: Face, servers: &[Server], url: &str, builder: &dyn 
     let lease = lock.acquire_within(SOON).unwrap();
     assert!(vault.asked() > 0);
     assert_eq!(users(servers), HashSet::from(["app".to_owned()]));
+    // a connection that is just being made has not asked yet
+    let same = || vault.asked() == received(servers) - before;
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| waiter.lock("{job}").acquire_within(SOON * 2).map(|lease| lease.give_back()));
         wait_until(SOON, "a waiter", || waiter.stats().waiting == 1);
         for password in ["second", "third"] {
+            admit(servers, password);
+            vault.gives(Ok(password));
+            // nobody is about to use the old one
+            wait_until(SOON, "all connections to be made", || {
+                same() && users(servers) == HashSet::from(["app".to_owned()])
+            });
             let asked = vault.asked();
             rotate(servers, password);
-            vault.gives(Ok(password));
             cut(servers);
             let renewals = holder.stats().renewals;
             wait_until(SOON, "a renewal with the new password", || holder.stats().renewals > renewals);
@@ -106,8 +120,6 @@ fn outlives_a_rotation(face: Face, servers: &[Server], url: &str, builder: &dyn 
         lease.give_back();
         waits.join().unwrap().unwrap();
     });
-    // a connection that is just being made has not asked yet
-    let same = || vault.asked() == received(servers) - before;
     wait_until(SOON, "as many questions as connections", same);
     let asked = vault.asked();
     for _ in 0..20 {

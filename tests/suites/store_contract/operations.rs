@@ -51,7 +51,13 @@ fn a_resent_acquire_is_the_same_grant_and_a_release_the_end_of_it() {
     every_way("resent", |_, asker, kind, name| {
         let mine = claim(kind, name, 1);
         let fence = asker.take(&mine, TTL);
-        assert_eq!(asker.ask(&acquire(&mine, TTL)), Seen::Granted(fence));
+        let again = asker.ask(&acquire(&mine, TTL));
+        if asker.store.capabilities().store == "redlock" {
+            // another majority may have answered, and one of its servers may have a higher number
+            assert!(matches!(again, Seen::Granted(token) if token >= fence), "{again:?} after {fence:?}");
+        } else {
+            assert_eq!(again, Seen::Granted(fence));
+        }
         assert_eq!(asker.ask(&release(&mine)), Seen::Released(true));
         assert_eq!(asker.ask(&renew(&[&mine], TTL)), Seen::Renewed(vec![false]), "nothing is created");
         assert_eq!(held_for(asker, &mine), None);
