@@ -72,7 +72,7 @@ pub(crate) struct Server {
 /// Run a command while the lock is held
 ///
 /// Waits until the lock NAME is free, takes it, runs the command, and gives the lock back when the command has ended. The
-/// lock is renewed as long as the command runs. The command finds ONELOCK_NAME and ONELOCK_FENCING_TOKEN in its environment.
+/// lock is renewed as long as the command runs. The command finds ONELOCK_NAME and ONELOCK_FENCING_TOKEN (but for --limit) in its environment.
 ///
 /// Signals are passed on to the command, which runs in a process group of its own. If the lock is lost (the server forgot
 /// it, somebody took it away, the network was away for too long), the command gets SIGTERM, and SIGKILL after --grace. If
@@ -123,8 +123,21 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) owner: bool,
     /// Take the lock as a reentrant one, which Redisson's RLock shares
-    #[arg(long)]
+    #[arg(long, group = "kind")]
     pub(crate) reentrant: bool,
+    /// Take it as a fair lock: whoever asked first is served first
+    ///
+    /// Everybody who takes the lock has to say so.
+    #[arg(long, group = "kind")]
+    pub(crate) fair: bool,
+    /// At most NUMBER commands run at the same time: a semaphore with so many permits
+    ///
+    /// Everybody names the same number; another one is an error that names both.
+    #[arg(long, value_name = "NUMBER", group = "kind", conflicts_with = "owner", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) limit: Option<u32>,
+    /// How many of the permits of --limit this command takes: all or none
+    #[arg(long, value_name = "NUMBER", requires = "limit", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) permits: u32,
     /// Say on standard error what happens to the lock
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -139,6 +152,9 @@ Examples:
 
   Wait at most a minute for a deployment that is under way:
       onelock run deploy:shop --wait 1m -- ./deploy.sh
+
+  At most three downloads at a time, on all machines together:
+      onelock run downloads --limit 3 -- wget https://example.org/large
 
   A line for the shell; the resource is told the fencing token, so that it can refuse a late writer:
       onelock run import -c 'psql -v token=$ONELOCK_FENCING_TOKEN -f import.sql'

@@ -2,16 +2,13 @@
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
-use onelock::{Inspection, Kind, Origin, Release as Released};
+use onelock::{Inspection, Origin, Release as Released};
 
 use crate::arguments::{ForceRelease, Release};
 use crate::inspect::sheet;
 use crate::span::show;
 use crate::status::{Failure, Status};
 use crate::{say, server, show as shown};
-
-/// How the proof of a plain lock begins; that of a reentrant one is `<uuid>:<number>`.
-const PLAIN: &str = "onelock1:";
 
 pub(crate) fn release(options: &Release) -> Result<Status, Failure> {
     let name = options.name.as_encoded_bytes();
@@ -20,9 +17,11 @@ pub(crate) fn release(options: &Release) -> Result<Status, Failure> {
         proof => proof.to_owned(),
     };
     let client = server::client(&options.server)?;
-    let kind = if proof.starts_with(PLAIN) { Kind::Mutex } else { Kind::Reentrant };
-    let lock = if kind == Kind::Mutex { client.lock(name) } else { client.reentrant_lock(name) };
-    let lease = match lock.attach(&proof) {
+    // proofs of several kinds look alike
+    let Some(found) = client.inspect(name)? else {
+        return Err(Failure::new(Status::Nothing, format!("{}: nobody holds it", shown::name(name))));
+    };
+    let lease = match client.lock_of(found.kind, name).attach(&proof) {
         Err(error) if error.kind() == onelock::ErrorKind::Lost => {
             return Err(Failure::new(Status::Nothing, error.to_string()));
         }

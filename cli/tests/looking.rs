@@ -102,7 +102,7 @@ fn a_hundred_thousand_locks_are_listed_while_others_are_served() {
         (part("calls=").unwrap_or(0), part("usec=").unwrap_or(0))
     };
     let (calls, usec) = spent("cmdstat_scan");
-    assert!(calls >= 1000, "100 keys at most in a step: {calls}");
+    assert!(calls >= 900, "about 100 keys in a step: {calls}");
     assert!(usec / calls < 1000, "{usec} us in {calls} steps");
 }
 
@@ -148,7 +148,7 @@ fn wait_ends_when_it_is_free() {
 fn a_proof_gives_back_what_it_is_of_once() {
     let place = Place::new();
     let client = onelock::blocking::Client::connect(&place.server.url()).unwrap();
-    for lock in [client.lock("x"), client.reentrant_lock("x")] {
+    for lock in [client.lock("x"), client.reentrant_lock("x"), client.fair_lock("x"), client.semaphore("x", 1)] {
         let proof = lock.acquire().unwrap().detach().unwrap();
         assert_eq!(place.status(&["release", "x", "--proof", "nonsense"]), 64);
         assert!(place.exists("x"));
@@ -156,9 +156,10 @@ fn a_proof_gives_back_what_it_is_of_once() {
         running.child().stdin.take().unwrap().write_all(format!("{proof}\n").as_bytes()).unwrap();
         let output = running.output();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 0), "{output:?}");
-        assert!(!place.exists("x"));
+        assert!(!lock.is_locked().unwrap());
         let again = place.output(&["release", "x", "--proof", &proof]);
         assert_eq!(again.status.code(), Some(1), "{again:?}");
+        place.server.cmd(&["DEL", "x"]);
     }
     client.close();
 }

@@ -61,6 +61,69 @@ fn the_lock_is_held_while_the_command_runs_and_says_who() {
 }
 
 #[test]
+fn so_many_run_at_the_same_time() {
+    let place = Place::new();
+    let [mut first, second] = [0, 1].map(|_| place.start(&["run", "x", "--limit", "2", "--", "cat"]));
+    wait_until(SOON, "two holders", || place.server.text(&["GET", "x"]) == "0");
+    assert_eq!(place.status(&["run", "x", "--limit", "2", "-w0", "--", "true"]), 75);
+    let other = place.output(&["run", "x", "--limit", "3", "-w0", "--", "true"]);
+    assert_eq!(other.status.code(), Some(64), "{other:?}");
+    assert!(text(&other.stderr).contains('2') && text(&other.stderr).contains('3'), "{other:?}");
+    let all = place.start(&[
+        "run",
+        "x",
+        "--limit",
+        "2",
+        "--permits",
+        "2",
+        "--",
+        "sh",
+        "-c",
+        "echo ${ONELOCK_FENCING_TOKEN-none}",
+    ]);
+    drop(first.child().stdin.take());
+    assert_eq!(first.code(), 0);
+    // one permit is free, and two are wanted
+    assert_eq!(place.status(&["run", "x", "--limit", "2", "--permits", "2", "-w0", "--", "true"]), 75);
+    drop(second);
+    assert_eq!(text(&all.output().stdout), "none\n", "it is started when the other one's permit is free");
+    for wrong in [
+        &["--limit", "0"][..],
+        &["--limit", "1025"],
+        &["--permits", "2"],
+        &["--limit", "2", "--permits", "3"],
+        &["--limit", "2", "--fair"],
+        &["--limit", "2", "--owner"],
+    ] {
+        let arguments = [&["run", "y", "-w0"], wrong, &["--", "true"]].concat();
+        assert_eq!(place.status(&arguments), 64, "{wrong:?}");
+    }
+}
+
+#[test]
+fn a_fair_lock_is_entered_in_the_order_of_asking() {
+    let place = Place::new();
+    let mut first = place.start(&["run", "x", "--fair", "--", "cat"]);
+    place.wait_held("x");
+    let log = place.path("log");
+    let waiters: Vec<_> = (1..=4)
+        .map(|number| {
+            let running = place.start(&["run", "x", "--fair", "-c", &format!("echo {number} >> {log}")]);
+            let queued = || format!("{:?}", place.server.cmd(&["ZCARD", "onelock_queue:{x}"]));
+            wait_until(SOON, "a place in the queue", || queued() == format!("int({number})"));
+            running
+        })
+        .collect();
+    assert_eq!(place.status(&["run", "x", "--fair", "-w0", "--", "true"]), 75);
+    drop(first.child().stdin.take());
+    assert_eq!(first.code(), 0);
+    for waiter in waiters {
+        assert_eq!(waiter.code(), 0);
+    }
+    assert_eq!(fs::read_to_string(log).unwrap(), "1\n2\n3\n4\n");
+}
+
+#[test]
 fn who_comes_second_waits_as_long_as_it_says() {
     let place = Place::new();
     let mut first = place.start(&["run", "x", "--", "cat"]);
@@ -91,7 +154,7 @@ fn what_goes_wrong_before_has_a_status_of_its_own() {
         &["run", "x", "true"],
         &["run", "x", "--wait", "soon", "--", "true"],
         &["run", "x", "-c", "true", "--", "true"],
-        &["run", "x", "--fair", "--", "true"],
+        &["run", "x", "--fairly", "--", "true"],
         &["run", "x", "--shared", "--", "true"],
         &["run", "x", "--permits", "3", "--", "true"],
         &["run", "", "--", "true"],

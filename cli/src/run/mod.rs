@@ -57,7 +57,8 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
             return events.ended_by().map_or(Err(failure), |signal| Ok(Status::Other(128 + signal as u8)));
         }
     };
-    told(options, &format!("acquired, fencing token {}", lease.fencing_token().unwrap_or_default()));
+    let token = lease.fencing_token().map_or_else(String::new, |token| format!(", fencing token {token}"));
+    told(options, &format!("acquired{token}"));
     if let Some(signal) = events.ended_by() {
         // between the grant and the command: there is nobody to pass it on to
         give_back(options, &client, &lease)?;
@@ -79,7 +80,12 @@ fn label(options: &Run) -> String {
 
 fn lock(options: &Run, client: &Client, events: &Events) -> Lock {
     let name = options.name.as_encoded_bytes();
-    let lock = if options.reentrant { client.reentrant_lock(name) } else { client.lock(name) };
+    let lock = match options.limit {
+        Some(limit) => client.semaphore(name, limit).count(options.permits),
+        None if options.fair => client.fair_lock(name),
+        None if options.reentrant => client.reentrant_lock(name),
+        None => client.lock(name),
+    };
     let ttl = options.ttl.unwrap_or_else(|| TTL.max(options.min_hold));
     let lock = lock.ttl(ttl).min_hold(options.min_hold).interrupt(events.cancel());
     match options.max_hold {
