@@ -51,6 +51,13 @@ pub struct Plan {
     pub believes_for_ever: bool,
 }
 
+impl Plan {
+    /// The locks that are used. Several independent servers have no queue.
+    fn locks(self) -> &'static [(&'static str, &'static str)] {
+        if self.place == Place::Redlock { &LOCKS[..2] } else { &LOCKS }
+    }
+}
+
 /// What the threads of a run share.
 struct Shared {
     plan: Plan,
@@ -107,7 +114,7 @@ pub fn run(plan: Plan) -> Outcome {
     let shared = Shared {
         plan,
         ground: Ground::start(plan.place, plan.loses_data),
-        resource: Resource::new(LOCKS.map(|(name, _)| name)),
+        resource: Resource::new(plan.locks().iter().map(|(name, _)| *name)),
         slots: (0..count).map(|_| Mutex::default()).collect(),
         names: (0..count).map(|_| Mutex::default()).collect(),
         holding: (0..count).map(|_| AtomicBool::new(false)).collect(),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::dice::Dice;
 use super::ground::{Ground, Place};
-use super::{LOCKS, Plan, Shared, TTL};
+use super::{Plan, Shared, TTL};
 use crate::clock::boot_ns;
 use crate::history::Record;
 use crate::proxy::Proxy;
@@ -131,7 +131,7 @@ impl Nemesis<'_> {
 impl<'a> Nemesis<'a> {
     /// The server that keeps one of the locks, or one of those that keep both.
     fn server(&mut self) -> &'a Server {
-        let (name, _) = *self.dice.one_of(&LOCKS);
+        let (name, _) = *self.dice.one_of(self.shared.plan.locks());
         match &self.shared.ground {
             Ground::Several(several) => self.dice.one_of(&several.servers),
             ground => ground.keeper(name),
@@ -231,12 +231,12 @@ fn flush(nemesis: &mut Nemesis<'_>) -> String {
 }
 
 fn delete_lock(nemesis: &mut Nemesis<'_>) -> String {
-    let (name, _) = *nemesis.dice.one_of(&LOCKS);
+    let (name, _) = *nemesis.dice.one_of(nemesis.shared.plan.locks());
     format!("{name} deleted: {}", nemesis.shared.ground.keeper(name).text(&["DEL", name]))
 }
 
 fn delete_counter(nemesis: &mut Nemesis<'_>) -> String {
-    let (name, _) = *nemesis.dice.one_of(&LOCKS);
+    let (name, _) = *nemesis.dice.one_of(nemesis.shared.plan.locks());
     let key = format!("onelock_fence:{{{name}}}");
     format!("{key} deleted: {}", nemesis.shared.ground.keeper(name).text(&["DEL", &key]))
 }
@@ -261,7 +261,7 @@ fn fail_over(nemesis: &mut Nemesis<'_>) -> String {
         }
         Ground::Cluster(cluster) => {
             cluster.wait_agreed();
-            let (name, _) = *nemesis.dice.one_of(&LOCKS);
+            let (name, _) = *nemesis.dice.one_of(nemesis.shared.plan.locks());
             let slot = cluster.slot(name);
             let (from, to) = cluster.hand_over(slot);
             format!("node {from} handed over to its replica {to}")
@@ -286,7 +286,7 @@ fn kill_master(nemesis: &mut Nemesis<'_>) -> String {
 fn move_slots(nemesis: &mut Nemesis<'_>) -> String {
     let Ground::Cluster(cluster) = &nemesis.shared.ground else { panic!("there are no slots here") };
     cluster.wait_agreed();
-    let (name, _) = *nemesis.dice.one_of(&LOCKS);
+    let (name, _) = *nemesis.dice.one_of(nemesis.shared.plan.locks());
     let slot = cluster.slot(name);
     let from = cluster.owner(slot);
     let others: Vec<usize> = (0..cluster.nodes.len()).filter(|at| *at != from && cluster.is_master(*at)).collect();

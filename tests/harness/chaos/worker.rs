@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::dice::Dice;
 use super::resource::Verdict;
-use super::{LOCKS, Shared, TTL};
+use super::{Shared, TTL};
 use crate::clock::boot_ns;
 use crate::history::{Call, Record, Return, Sample};
 use crate::supervisor::{Answer, Driver, DriverKind, NoAnswer};
@@ -98,7 +98,7 @@ impl Life<'_> {
     fn live(&mut self) -> Result<Duration, Died> {
         self.connect()?;
         while !self.shared.is_calm() {
-            let lock = *self.dice.one_of(&LOCKS);
+            let lock = *self.dice.one_of(self.shared.plan.locks());
             if let Some(held) = self.take(lock)? {
                 self.holds(true);
                 self.work(held)?;
@@ -106,7 +106,7 @@ impl Life<'_> {
             }
             std::thread::sleep(self.dice.ms(0..30));
         }
-        for lock in LOCKS {
+        for lock in self.shared.plan.locks().iter().copied() {
             let limit = RECOVER_WAIT;
             if let Some(held) = self.acquire(lock, "acquire", Some(limit), None, None)? {
                 self.release(&held)?;

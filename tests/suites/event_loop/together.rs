@@ -74,8 +74,9 @@ fn more_than_one_connection_should_carry_go_over_the_shared_one() {
         assert!(lease.is_held());
     }
     let ways = ways(&stage);
-    let own = ways.iter().filter(|way| **way == ways[0]).count();
-    assert_eq!(own, ABOARD, "of {}", ways.len());
+    // which of the two the first request is seen on, is left open
+    let other = ways.iter().filter(|way| **way != ways[0]).count();
+    assert_eq!((other.max(ways.len() - other), ways.len()), (ABOARD, ABOARD + 50));
 }
 
 #[test]
