@@ -20,6 +20,8 @@ const KEEP_EVERY_FAR: Duration = Duration::from_secs(1);
 pub struct Place {
     number: Option<u64>,
     ahead: u64,
+    /// It was asked for as long as a place in a long queue lasts.
+    lasts: bool,
     /// The server counted no subscriber where there is one: whether the client listens is not said any more.
     miscounted: bool,
 }
@@ -27,7 +29,8 @@ pub struct Place {
 impl Place {
     /// The server has answered that it has this place.
     pub fn queued(&mut self, number: u64, ahead: u64, unheard: bool) {
-        *self = Place { number: Some(number), ahead, miscounted: self.miscounted || unheard };
+        let (lasts, miscounted) = (self.is_far(), self.miscounted || unheard);
+        *self = Place { number: Some(number), ahead, lasts, miscounted };
     }
 
     /// How many are before it, as far as is known.
@@ -35,9 +38,13 @@ impl Place {
         self.ahead
     }
 
+    fn is_far(&self) -> bool {
+        self.ahead >= FAR_FROM
+    }
+
     /// What the next request says of it.
     pub fn entry(&self, client: ClientTag, subscribed: bool) -> QueueEntry {
-        let window = if self.ahead >= FAR_FROM { PLACE_MAX } else { WINDOW };
+        let window = if self.is_far() { PLACE_MAX } else { WINDOW };
         QueueEntry {
             client,
             window_ms: window.as_millis() as u64,
@@ -59,7 +66,8 @@ impl Place {
     /// How long the acquire sleeps without a message. The head also asks when the holder's time is over, since nobody
     /// publishes that.
     pub fn keep_in(&self, look_in_ms: Option<u64>, jitter: &mut Jitter) -> Duration {
-        let most = if self.ahead >= FAR_FROM { KEEP_EVERY_FAR } else { KEEP_EVERY };
+        // the answer that tells how long the queue is may be the first: then the place was asked for a short time
+        let most = if self.is_far() && self.lasts { KEEP_EVERY_FAR } else { KEEP_EVERY };
         let keep = jitter.between(most.mul_f64(0.8), most);
         match look_in_ms {
             // 0: the server has more to forget before it comes to this place
@@ -92,7 +100,9 @@ mod tests {
             "the head looks when the holder's end is due"
         );
         place.queued(41, FAR_FROM, false);
+        assert!(place.keep_in(None, &mut jitter) <= KEEP_EVERY, "it was asked for 600 ms");
         assert_eq!(place.entry(client, true).window_ms, 3000);
+        place.queued(41, FAR_FROM, false);
         assert!(place.keep_in(None, &mut jitter) > KEEP_EVERY);
     }
 
