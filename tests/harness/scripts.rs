@@ -3,14 +3,27 @@
 use crate::proxy::Match;
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 10] =
-    [ACQUIRE, ACQUIRE_REENTRANT, ATTACH, RENEW, SET_COUNT, RELEASE, RETAIN, INSPECT, FORCE_RELEASE, WRITE_BACK];
+pub const ALL: [&str; 11] = [
+    ACQUIRE,
+    ACQUIRE_REENTRANT,
+    FAIR_LOCK,
+    ATTACH,
+    RENEW,
+    SET_COUNT,
+    RELEASE,
+    RETAIN,
+    INSPECT,
+    FORCE_RELEASE,
+    WRITE_BACK,
+];
 
 /// Takes a mutex.
 pub const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/lock/acquire.lua");
 /// Takes a reentrant lock.
 pub const ACQUIRE_REENTRANT: &str =
     include_str!("../../core/src/store/redis/command/scripts/reentrant_lock/acquire.lua");
+/// Enters, keeps, tries and leaves a lock with a queue.
+pub const FAIR_LOCK: &str = include_str!("../../core/src/store/redis/command/scripts/fair_lock/queue.lua");
 /// Goes on with a hold that was handed over.
 pub const ATTACH: &str = include_str!("../../core/src/store/redis/command/scripts/attach.lua");
 /// Renews a batch of holds; also extends one.
@@ -36,6 +49,16 @@ pub fn acquire() -> Match {
 /// Requests that take a reentrant lock.
 pub fn acquire_reentrant() -> Match {
     Match::script(ACQUIRE_REENTRANT)
+}
+
+/// Requests that take a fair lock, or take or keep a place in its queue.
+pub fn enter() -> Match {
+    Match::script(FAIR_LOCK).with_arg("enter")
+}
+
+/// Requests that give a fair lock back, or a place in its queue.
+pub fn leave() -> Match {
+    Match::script(FAIR_LOCK).with_arg("leave")
 }
 
 /// Requests that go on with a hold that was handed over.

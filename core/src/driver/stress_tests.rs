@@ -81,8 +81,8 @@ impl Store for Slow {
 struct Storm {
     clients: [Arc<Engine>; 2],
     owner: Owner,
-    /// Who believes to hold each mutex right now.
-    inside: [AtomicI64; KEYS],
+    /// Who believes to hold each mutex and each fair lock right now.
+    inside: [[AtomicI64; KEYS]; 2],
     held: AtomicU64,
 }
 
@@ -104,18 +104,19 @@ async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 }
 
 impl Storm {
-    async fn mutex(&self, dice: &mut Jitter) {
+    async fn exclusive(&self, kind: Kind, dice: &mut Jitter) {
         let key = dice.below(KEYS as u64) as usize;
         let engine = &self.clients[dice.below(2) as usize];
-        let what = describe(Kind::Mutex, key);
+        let what = describe(kind, key);
         let Some(lease) = self.take(engine, &what, dice).await else { return };
-        assert_eq!(self.inside[key].fetch_add(1, Ordering::SeqCst), 0, "two hold m{key}");
+        let inside = &self.inside[usize::from(kind == Kind::Fair)][key];
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two hold {kind:?} {key}");
         tokio::task::yield_now().await;
         if dice.below(4) == 0 {
             lease.extend(Duration::from_secs(40)).await.unwrap();
         }
         assert!(lease.is_held());
-        self.inside[key].fetch_sub(1, Ordering::SeqCst);
+        inside.fetch_sub(1, Ordering::SeqCst);
         if dice.below(8) == 0 {
             let proof = lease.detach().unwrap();
             let hold = attach::attach(engine, &what, &proof).await.unwrap();
@@ -178,7 +179,11 @@ async fn nothing_is_left_after_a_storm() {
             tokio::spawn(async move {
                 let mut dice = Jitter::new(seed);
                 for _ in 0..ROUNDS {
-                    if dice.below(2) == 0 { storm.mutex(&mut dice).await } else { storm.reentrant(&mut dice).await }
+                    match dice.below(4) {
+                        0 => storm.exclusive(Kind::Mutex, &mut dice).await,
+                        1 => storm.exclusive(Kind::Fair, &mut dice).await,
+                        _ => storm.reentrant(&mut dice).await,
+                    }
                 }
             })
         })

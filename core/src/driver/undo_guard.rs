@@ -107,6 +107,13 @@ impl UndoGuard {
     /// The request was answered, or failed.
     pub(crate) fn answered(&mut self, answer: &Answer) {
         self.sending_on = None;
+        if answer.connection != 0
+            && self.uncertainty == Some(Uncertainty::Ordered(answer.connection))
+            && matches!(answer.outcome, Outcome::Applied(_))
+        {
+            // what was sent before it on the same connection has been carried out by now
+            self.uncertainty = Some(Uncertainty::Confirmed);
+        }
         match &answer.outcome {
             // also what has a place in a queue on the server until it leaves
             Outcome::Applied(Reply::Granted { .. } | Reply::Queued { .. } | Reply::Unconfirmed(_)) => {
@@ -126,12 +133,11 @@ impl UndoGuard {
     }
 
     /// Another acquire of this client goes on with the claim, for a hold with this time to live on the server. A request
-    /// that was under way may still arrive.
+    /// that was under way may still arrive, unless what is sent from now on cannot overtake it.
     pub(crate) fn passed_on(&mut self, server_ttl_ms: u64) {
         self.server_ttl = self.server_ttl.max(Duration::from_millis(server_ttl_ms));
-        if self.sending_on.take().is_some() {
-            self.uncertainty = Some(Uncertainty::MayStillArrive);
-        }
+        self.uncertainty = self.outstanding();
+        self.sending_on = None;
         self.note();
     }
 
@@ -158,15 +164,16 @@ impl UndoGuard {
 
     fn outstanding(&self) -> Option<Uncertainty> {
         match (self.uncertainty, self.sending_on) {
-            (None, None) => None,
-            (Some(uncertainty), None) => Some(uncertainty),
+            (uncertainty, None) => uncertainty,
+            (Some(Uncertainty::Ordered(before)), Some(connection)) if before != connection => {
+                Some(Uncertainty::MayStillArrive)
+            }
+            (Some(Uncertainty::MayStillArrive), Some(_)) => Some(Uncertainty::MayStillArrive),
             // the ordered connection is still the one it was sent on: an undo on the same one cannot overtake it
-            (None | Some(Uncertainty::Confirmed), Some(connection))
-                if connection != 0 && self.engine.store.connection() == connection =>
-            {
+            (_, Some(connection)) if connection != 0 && self.engine.store.connection() == connection => {
                 Some(Uncertainty::Ordered(connection))
             }
-            _ => Some(Uncertainty::MayStillArrive),
+            (_, Some(_)) => Some(Uncertainty::MayStillArrive),
         }
     }
 }

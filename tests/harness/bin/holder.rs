@@ -3,6 +3,7 @@
 //! | order | answer |
 //! |---|---|
 //! | `acquire NAME TTL_MS RENEW` | the fencing token |
+//! | `fair NAME TTL_MS RENEW` | the same of a fair lock |
 //! | `held` | `true` or `false` |
 //! | `look` | `ok`; from now on a thread looks all the time whether it is held |
 //! | `looks` | last "held" (ns since boot), first "not held", whether revived, how often the loss was told |
@@ -21,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use onelock::Kind;
 use onelock_tests::clock::boot_ns;
 use onelock_tests::face::{Client, Face, Lease};
 
@@ -84,9 +86,10 @@ fn main() {
         let line = line.unwrap();
         let words: Vec<&str> = line.split(' ').collect();
         let answer = match (words[0], &lease) {
-            ("acquire", _) => {
+            ("acquire" | "fair", _) => {
                 let told = seen.clone();
-                let lock = client.lock(words[1]).ttl(Duration::from_millis(words[2].parse().unwrap()));
+                let kind = if words[0] == "fair" { Kind::Fair } else { Kind::Mutex };
+                let lock = client.lock_of(kind, words[1]).ttl(Duration::from_millis(words[2].parse().unwrap()));
                 let lock = lock.auto_renew(words[3] == "true").on_lost(move |_| {
                     told.told.fetch_add(1, Ordering::Relaxed);
                 });

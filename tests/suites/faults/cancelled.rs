@@ -28,7 +28,9 @@ struct Case {
 fn cases() -> Vec<(String, Case)> {
     let mut cases = Vec::new();
     for contended in [false, true] {
-        for (kind, owned) in [(Kind::Mutex, false), (Kind::Reentrant, false), (Kind::Reentrant, true)] {
+        for (kind, owned) in
+            [(Kind::Mutex, false), (Kind::Reentrant, false), (Kind::Reentrant, true), (Kind::Fair, false)]
+        {
             let name = format!("{kind:?} owned: {owned} contended: {contended}");
             cases.push((name, Case { kind, owned, contended }));
         }
@@ -37,13 +39,20 @@ fn cases() -> Vec<(String, Case)> {
 }
 
 fn lock(client: &Client, case: Case, name: &str) -> onelock::Lock {
-    let lock = if case.kind == Kind::Mutex { client.lock(name) } else { client.reentrant_lock(name) };
-    let lock = lock.ttl(TTL);
+    let lock = client.lock_of(case.kind, name).ttl(TTL);
     if case.owned { lock.owner(&Owner::named("the caller")) } else { lock }
 }
 
 fn acquires(kind: Kind) -> Match {
-    if kind == Kind::Mutex { scripts::acquire() } else { scripts::acquire_reentrant() }
+    match kind {
+        Kind::Mutex => scripts::acquire(),
+        Kind::Fair => scripts::enter(),
+        _ => scripts::acquire_reentrant(),
+    }
+}
+
+fn releases(kind: Kind) -> Match {
+    if kind == Kind::Fair { scripts::leave() } else { scripts::release() }
 }
 
 /// Polls a future at most `polls` times, each time once it is woken, and then drops it. What it gave, if it got there.
@@ -156,7 +165,7 @@ fn f51_dropped_while_the_request_is_on_its_way() {
         assert!(!stage.exists("a"));
         held.release();
         // the undo goes down the same connection: it cannot overtake the acquire
-        stage.proxy.wait_requests(&scripts::release(), 1);
+        stage.proxy.wait_requests(&releases(case.kind), 1);
         expect_nothing_left(&stage, &client, *case, "a");
         assert_eq!(stage.proxy.connections(), 1);
     });
@@ -192,8 +201,8 @@ fn f51_dropped_when_granted_and_the_connection_breaks() {
         let lease = block_on(lock(&client, *case, "a").try_acquire()).unwrap().expect("free at once");
         assert!(stage.exists("a") && client.stats().cleaning == 1);
         // the repeated undo of the dead token does not touch the next hold
-        let undone = stage.requests(&scripts::release()).len();
-        stage.proxy.wait_requests(&scripts::release(), undone + 2);
+        let undone = stage.requests(&releases(case.kind)).len();
+        stage.proxy.wait_requests(&releases(case.kind), undone + 2);
         assert!(lease.is_held() && stage.exists("a"));
     });
 }
