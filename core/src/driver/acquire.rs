@@ -184,6 +184,7 @@ impl Acquiring {
     fn become_head(&mut self) {
         let Some(position) = &self.position else { return };
         let (spacing, away_since, heard) = position.inheritance();
+        let spacing = if self.lock.kind.row().queues { spacing.for_a_place() } else { spacing };
         self.machine.set_spacing(spacing);
         self.machine.set_unreachable_since(away_since);
         if let Some(mut claim) = position.take_claim() {

@@ -42,6 +42,13 @@ impl Spacing {
         *self = Spacing { granted_before: now + ATTEMPT_SPACING, ..Spacing::default() };
     }
 
+    /// The same for a lock with a queue on the server: while the lock is held the next waiter takes its place there, to
+    /// which the holder's release hands it over.
+    #[must_use]
+    pub fn for_a_place(self) -> Spacing {
+        Spacing { granted_before: Time::ZERO, ..self }
+    }
+
     /// An attempt was refused at `now`.
     pub fn refused(&mut self, now: Time, had_reason: bool) {
         self.not_before = now + ATTEMPT_SPACING;
@@ -94,5 +101,7 @@ mod tests {
         assert_eq!(spacing.next(false, true), now + ATTEMPT_SPACING);
         assert!(spacing.next(false, false) <= now);
         assert!(spacing.next(true, true) <= now, "all credit is back");
+        let spacing = spacing.for_a_place();
+        assert!(spacing.next(false, true) <= now, "who has to enter a queue does so at once");
     }
 }
