@@ -140,7 +140,8 @@ pub enum Op {
         claim: Claim,
         /// The nodes without an answer yet.
         nodes: NodeSet,
-        /// Without an announcement: it never was a hold, and waiters wait for another holder.
+        /// Without an announcement: it never was a hold, and waiters wait for another holder. A lock with a queue is handed
+        /// over to nobody, and a place stays.
         quiet: bool,
     },
     /// [`Op::Acquire`] on one node of several: the fencing counter goes up to the client's proposal, which is the same

@@ -3,7 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use onelock::Kind;
+use onelock::{ErrorKind, Kind, Release};
 use onelock_tests::face::{Client, Face, Lease, block_on, on_both};
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::stage::{SLACK, SOON, ms};
@@ -154,4 +154,29 @@ fn the_waiters_of_one_client_hand_it_over_without_a_pause() {
         })
     });
     assert!(per_kind[1] * 4 > per_kind[0], "turns of a mutex and of a fair lock: {per_kind:?}");
+}
+
+/// A server that is full takes nobody new, and hands over to those who wait.
+#[test]
+fn f82_a_full_server_hands_the_lock_over() {
+    for flavor in Flavor::ALL {
+        let server = Server::start(flavor);
+        let (other, next) = (client(&server, Face::Async), client(&server, Face::Async));
+        let lease = client(&server, Face::Async).lock_of(Kind::Fair, "x").acquire().unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| next.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap());
+            wait_until(SOON, "its place", || queue(&server, "x").len() == 1);
+            server.config_set("maxmemory", "1");
+            let place = queue(&server, "x");
+            assert_eq!(other.lock_of(Kind::Fair, "x").refusal(ms(0)), ErrorKind::Busy);
+            assert_eq!(lease.give_back(), Release::Released);
+            let lease = waiter.join().unwrap();
+            assert_eq!((lease.token(), lease.is_held()), (place[0].as_str(), true));
+            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(other.lock_of(Kind::Fair, "x").refusal(ms(100)), ErrorKind::ServerRefused);
+            server.config_set("maxmemory", "0");
+            assert_eq!(other.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().give_back(), Release::Released);
+        });
+        assert!(left(&server, "x").is_empty());
+    }
 }

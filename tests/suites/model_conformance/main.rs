@@ -166,7 +166,8 @@ impl<'a> Pair<'a> {
 /// Whether the answer need not tell the server's clock.
 fn is_without_clock(op: &Op) -> bool {
     match op {
-        Op::Release { claim } | Op::Undo { claim, .. } => !claim.kind.row().queues,
+        Op::Release { claim } => !claim.kind.row().queues,
+        Op::Undo { claim, quiet, .. } => *quiet || !claim.kind.row().queues,
         // a plain command may do
         Op::Acquire { claim, fence_ttl_ms, .. } => claim.kind == Kind::Mutex && fence_ttl_ms.is_none(),
         _ => false,

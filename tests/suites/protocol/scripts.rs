@@ -312,6 +312,9 @@ fn fair(bench: &mut Bench) {
     bench.server.cmd(&["RPUSH", NAME, "x"]);
     bench.check(&case("fair_lock", "something else stands there"), &enter(&mine, 1, 600));
     bench.server.cmd(&["DEL", NAME]);
+    bench.check(&Case { argv: tried, ..granted }, &enter(&mine, 1, 0));
+    let (argv, writes) = ("ARGV of a release", Some("writes of a release with nobody in the queue"));
+    bench.check(&Case { argv, writes, ..case("fair_lock", "given back") }, &release(&mine));
 }
 
 fn one_of_several(bench: &mut Bench) {

@@ -122,7 +122,7 @@ impl Model {
                 Reply::Written(self.write_back(now, claim, *fence, *fence_ttl_ms)).into()
             }
             Op::Undo { claim, quiet, .. } => {
-                let mut done = self.release(now, claim);
+                let mut done = if *quiet { self.release_alone(now, claim) } else { self.release(now, claim) };
                 done.announced = done.announced.filter(|_| !quiet);
                 done
             }
@@ -315,6 +315,11 @@ impl Model {
         if claim.kind.row().queues {
             return self.leave(now, claim);
         }
+        self.release_alone(now, claim)
+    }
+
+    /// Without the queue of a kind that has one.
+    fn release_alone(&mut self, now: Moment, claim: &Claim) -> ModelReply {
         if self.held(now, claim).is_none() {
             return Reply::Released(false).into();
         }

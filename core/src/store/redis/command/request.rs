@@ -177,7 +177,8 @@ fn queue(claim: &Claim, verb: &str, form: CommandForm, announce: Announce, more:
 }
 
 fn release(claim: &Claim, quiet: bool, announce: Announce, form: CommandForm) -> Cmd {
-    if claim.kind.row().queues {
+    // quiet, and so without the queue: works while the slot moves, one key at a time
+    if claim.kind.row().queues && !quiet {
         return queue(claim, "leave", form, announce, 0);
     }
     let channel = if quiet { Vec::new() } else { naming::channel(claim.kind, &claim.key) };

@@ -87,20 +87,28 @@ local ttl = lifetime()
 redis.call('PEXPIRE', KEYS[1], ttl)
 if again then return {now, 1, believable(fence)} end
 
+-- what it is already: a user who may not HSET is refused while the hold is still whole
+redis.call('HSET', KEYS[1], from, count)
 local fields = {token, count}
+if ARGV[5] ~= '' then
+  fields[3], fields[4] = 'onelock_info', ARGV[5]
+end
+-- the key stays: where its slot moves, one that was deleted could not be written again
+if type(redis.pcall('HDEL', KEYS[1], 'onelock_info')) == 'number' then
+  redis.call('HSET', KEYS[1], unpack(fields))
+  redis.call('HDEL', KEYS[1], from)
+  return {now, 0, believable(fence)}
+end
+
+-- a user who may not HDEL
 if fair then
-  fields[3], fields[4] = 'mode', 'fair'
+  fields[#fields + 1] = 'mode'
+  fields[#fields + 1] = 'fair'
 end
 if fence then
   fields[#fields + 1] = 'onelock_fence'
   fields[#fields + 1] = fence
 end
-if ARGV[5] ~= '' then
-  fields[#fields + 1] = 'onelock_info'
-  fields[#fields + 1] = ARGV[5]
-end
--- what it is already: a user who may not HSET is refused while the hold is still whole
-redis.call('HSET', KEYS[1], from, count)
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], unpack(fields))
 redis.call('PEXPIRE', KEYS[1], ttl)

@@ -29,7 +29,9 @@ use self::routing::{RouteStep, Router};
 use super::failover;
 use crate::config::warning::{SLOTS, finding};
 use crate::error::{Error, ErrorKind};
-use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, Renewal, Reply, Time, naming};
+use crate::machine::{
+    Answer, Claim, ClientTag, Failure, Grade, Key, Kind, NodeSet, Op, Outcome, Renewal, Reply, Time, naming,
+};
 use crate::store::redis::address::multi::ClusterSeeds;
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::connection::socket::no_connection_in_time;
@@ -75,8 +77,10 @@ impl Store for ClusterStore {
         if let Some(answer) = call_one_blocking(&self.topology, op, until, interrupt) {
             return answer;
         }
-        let Some(singles) = split_by_hold(op) else { return slot_is_moving() };
         let call = |op: &Op| call_one_blocking(&self.topology, op, until, interrupt).unwrap_or_else(slot_is_moving);
+        let Some(singles) = split_by_hold(op) else {
+            return alone(op).map_or_else(slot_is_moving, |op| found(call(&op)));
+        };
         let answers = singles.iter().map(|(_, op)| call(op)).collect();
         merge_answers(&singles, answers)
     }
@@ -177,6 +181,19 @@ fn split_by_hold(op: &Op) -> Option<SplitOp> {
     (holds.len() > 1).then(|| holds.iter().enumerate().map(single).collect())
 }
 
+/// The release of a lock with a queue, without the queue, whose key may be on another node than the lock: whoever waits
+/// finds it free.
+fn alone(op: &Op) -> Option<Op> {
+    let Op::Release { claim } = op else { return None };
+    let quiet = claim.kind.row().queues;
+    quiet.then(|| Op::Undo { claim: claim.clone(), nodes: NodeSet::ALL, quiet })
+}
+
+/// The answer to it. It may have been the release of a place in the queue, which is still there: nothing is known then.
+fn found(answer: Answer) -> Answer {
+    if answer.outcome == Outcome::Applied(Reply::Released(false)) { slot_is_moving() } else { answer }
+}
+
 /// One answer made of those to the parts. Its deadline counts from the earliest.
 fn merge_answers(parts: &SplitOp, answers: Vec<Answer>) -> Answer {
     let count = parts.iter().map(|(positions, _)| positions.len()).sum();
@@ -205,7 +222,10 @@ async fn call(topology: &Arc<ClusterTopology>, op: &Op, until: Time) -> Answer {
     if let Some(answer) = call_one(topology, op, until).await {
         return answer;
     }
-    let Some(singles) = split_by_hold(op) else { return slot_is_moving() };
+    let Some(singles) = split_by_hold(op) else {
+        let Some(op) = alone(op) else { return slot_is_moving() };
+        return found(call_one(topology, &op, until).await.unwrap_or_else(slot_is_moving));
+    };
     let answers = join_all(singles.iter().map(|(_, op)| call_one(topology, op, until))).await;
     merge_answers(&singles, answers.into_iter().map(|answer| answer.unwrap_or_else(slot_is_moving)).collect())
 }
@@ -230,7 +250,7 @@ async fn call_one(topology: &Arc<ClusterTopology>, op: &Op, until: Time) -> Opti
     if let Some(answer) = check_before_send(topology, op) {
         return Some(answer);
     }
-    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some());
+    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some() || alone(op).is_some());
     let (mut router, mut to) = (Router::new(until), None);
     loop {
         let begun = clock::now();
@@ -279,7 +299,7 @@ fn call_one_blocking(
     if let Some(answer) = check_before_send(topology, op) {
         return Some(answer);
     }
-    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some());
+    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some() || alone(op).is_some());
     let (mut router, mut to) = (Router::new(until), None);
     let deadline = Deadline { until, interrupt };
     loop {

@@ -30,7 +30,7 @@
 -- Message to the client that holds it now: '<token> <fence> <us>'.
 --
 -- Idempotent: a second enter finds the hold or the place of the first, a second leave nothing. A place that was not entered
--- again for as long as it said is forgotten. leave and retain begin with DEL or PEXPIRE, which a full server lets through.
+-- again for as long as it said is forgotten. leave and retain begin with HDEL, DEL or PEXPIRE, which a full server lets through.
 
 local clock = redis.call('TIME')
 local us = clock[1] * 1000000 + clock[2]
@@ -137,8 +137,13 @@ local mine = found[1] == 'fair' and found[2]
 
 if verb == 'leave' then
   if mine then
+    -- the key stays until somebody has it: where its slot moves, one that was deleted could not be written again
+    if redis.call('EXISTS', KEYS[2]) == 1 then
+      redis.call('HDEL', KEYS[1], token, 'onelock_info')
+      local done, given = pcall(hand_over)
+      if done and given then return {us, 1} end
+    end
     redis.call('DEL', KEYS[1])
-    hand_over()
     return {us, 1}
   end
   local was = redis.call('ZREM', KEYS[2], token)
