@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use onelock::{Client, ErrorKind, Kind, Lease};
-use onelock_tests::face::{self, Face, block_on};
+use onelock_tests::face::{self, Face, block_on, on_both};
 use onelock_tests::proxy::Match;
 use onelock_tests::scripts;
-use onelock_tests::stage::{SOON, Stage, ms};
+use onelock_tests::stage::{SOON, Stage, fails, ms};
 use onelock_tests::wait::wait_until;
 use tokio::task::JoinHandle;
 
@@ -184,4 +184,56 @@ fn f31_who_loses_the_connection_while_waiting_keeps_the_place() {
         tokio::task::block_in_place(|| second.join().unwrap()).clone().give_back_on_a_thread();
     });
     assert!(left(&stage.server, "x").is_empty());
+}
+
+/// Copies of requests that were given up come late, when their token is nobody's any more: they take nothing for long.
+#[test]
+fn f06_a_late_copy_of_one_who_gave_up_delays_the_next_a_little_and_leaves_nothing() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, theirs) = (stage.client(face), held(&stage));
+        let copies = stage.proxy.on(scripts::enter()).hold();
+        fails(client.lock_of(Kind::Fair, "x").ttl(ms(20_000)).acquire_within(ms(300)), ErrorKind::Unavailable);
+        stage.proxy.wait_requests(&scripts::leave(), 1);
+        let rival = stage.rival(face);
+        std::thread::scope(|scope| {
+            // with nobody who waits behind it, a copy would take the lock
+            copies.release();
+            wait_until(SOON, "the copies", || {
+                let requests = stage.requests(&scripts::enter());
+                requests.iter().all(|request| request.reply.is_some()) || listening(&stage.server, "x") > 0
+            });
+            let next = scope.spawn(|| rival.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap());
+            wait_until(SOON, "the next one's place", || listening(&stage.server, "x") == 1);
+            let begun = Instant::now();
+            theirs.give_back();
+            next.join().unwrap().give_back();
+            assert!(begun.elapsed() < ms(3000), "{:?}", begun.elapsed());
+        });
+        wait_until(SOON, "nothing to be left", || left(&stage.server, "x").is_empty());
+    });
+}
+
+/// The server stands still for longer than places last: everybody comes back, and gets it.
+#[test]
+fn f75_a_server_that_stood_still_serves_everybody() {
+    let stage = Stage::valkey();
+    let theirs = held(&stage);
+    let clients = [(); 4].map(|()| stage.rival(Face::Async));
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = clients
+            .iter()
+            .map(|client| scope.spawn(|| client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().give_back()))
+            .collect();
+        wait_until(SOON, "four places", || listening(&stage.server, "x") == 4);
+        stage.server.stop();
+        let until = Instant::now() + ms(800);
+        wait_until(SOON, "a while", || Instant::now() > until);
+        stage.server.cont();
+        theirs.give_back();
+        for waiter in waiters {
+            waiter.join().unwrap();
+        }
+    });
+    wait_until(SOON, "nothing to be left", || left(&stage.server, "x").is_empty());
 }

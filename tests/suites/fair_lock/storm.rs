@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 use onelock::machine::Jitter;
 use onelock::{Kind, Release};
 use onelock_tests::face::{Client, Face, block_on};
+use onelock_tests::proxy::Match;
+use onelock_tests::scripts;
 use onelock_tests::stage::{SOON, Stage, ms};
 use onelock_tests::wait::wait_until;
 
 use super::left;
 
 const TTL: Duration = ms(6000);
-const LASTS: Duration = ms(4000);
+const LASTS: Duration = ms(3000);
 const TASKS: u64 = 4;
 
 /// What the holders of the lock see.
@@ -84,8 +86,25 @@ fn thread(client: &onelock::blocking::Client, inside: &Inside, until: Instant, s
     granted
 }
 
-fn storm(cuts: bool) {
+/// What happens to the messages meanwhile.
+#[derive(PartialEq)]
+enum Fault {
+    None,
+    /// All connections are cut, again and again.
+    Cuts,
+    /// Each request is carried out twice.
+    Doubled,
+    /// A round trip takes so long that many give up with a request under way.
+    Slow,
+}
+
+fn storm(fault: &Fault) {
     let stage = Stage::valkey();
+    match fault {
+        Fault::Doubled => drop(stage.proxy.on(Match::script(scripts::FAIR_LOCK)).duplicate()),
+        Fault::Slow => stage.proxy.latency(ms(15)),
+        Fault::None | Fault::Cuts => {}
+    }
     let clients: Vec<Client> = [Face::Async, Face::Async, Face::Async, Face::Blocking, Face::Blocking]
         .map(|face| Client::build(face, onelock::Client::builder(), &stage.proxy.url()).unwrap())
         .into();
@@ -103,7 +122,7 @@ fn storm(cuts: bool) {
                 })
             })
             .collect();
-        while cuts && Instant::now() + ms(700) < until {
+        while *fault == Fault::Cuts && Instant::now() + ms(700) < until {
             std::thread::sleep(ms(300));
             stage.proxy.cut_all();
         }
@@ -124,10 +143,20 @@ fn storm(cuts: bool) {
 
 #[test]
 fn f51_most_give_up_at_any_moment() {
-    storm(false);
+    storm(&Fault::None);
+}
+
+#[test]
+fn f08_most_give_up_and_messages_take_their_time() {
+    storm(&Fault::Slow);
+}
+
+#[test]
+fn f06_most_give_up_and_all_requests_are_doubled() {
+    storm(&Fault::Doubled);
 }
 
 #[test]
 fn f31_most_give_up_and_all_connections_are_cut_again_and_again() {
-    storm(true);
+    storm(&Fault::Cuts);
 }
