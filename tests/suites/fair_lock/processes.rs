@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use onelock::Kind;
 use onelock_tests::face::{Client, Face, Lease, on_both};
 use onelock_tests::holder::Holder;
-use onelock_tests::servers::{Monitor, Server, cont, stop};
+use onelock_tests::servers::{Flavor, Monitor, Server, cont, stop};
 use onelock_tests::stage::{SLACK, SOON, ms};
 use onelock_tests::wait::wait_until;
 
@@ -177,4 +177,22 @@ fn f74_stopped_when_the_lock_is_given_to_it_and_continued_later() {
         drop((first, second, third));
         expect_nothing_left(&server, &name, face);
     });
+}
+
+/// The server's clock is set back: by it the places of those that are stopped would last for another hour.
+#[test]
+fn f77_stopped_waiters_do_not_last_because_the_clock_is_set_back() {
+    let server = Server::builder(Flavor::Valkey91).clock().start();
+    let lease = held(&server, "x", Face::Async);
+    let [first, second, mut third] = [(); 3].map(|()| waiting(&server, "x", Face::Async));
+    stop(first.pid());
+    stop(second.pid());
+    server.set_clock(-3600);
+    let monitor = server.monitor();
+    let token = queue(&server, "x")[2].clone();
+    lease.give_back();
+    let (_, took) = granted(&mut third);
+    assert!(took < GONE + SLACK, "{took:?}");
+    assert_eq!(grants(&monitor, "x"), [token], "none of the stopped ones got it in between");
+    third.ask("release");
 }
