@@ -186,6 +186,25 @@ fn a_permit_of_redisson_counts_and_its_release_wakes() {
     lease.release().unwrap();
 }
 
+#[test]
+fn a_semaphore_of_redisson_which_has_no_end_is_renewed_and_released_without_memory() {
+    for flavor in [Flavor::Redis62, Flavor::Valkey91] {
+        let server = Server::start(flavor);
+        server.cmd(&["SET", "x", "2"]);
+        let client = client(&server);
+        let semaphore = client.semaphore("x", 2).ttl(Duration::from_millis(900));
+        let lease = semaphore.acquire_many(2).unwrap();
+        server.config_set("maxmemory", "1");
+        let begun = Instant::now();
+        wait_until(LIMIT, "longer than the ttl", || begun.elapsed() > Duration::from_millis(1500));
+        assert!(lease.is_held(), "{flavor:?}: {:?}", lease.loss());
+        lease.extend(Duration::from_secs(30)).unwrap();
+        assert_eq!(lease.release().unwrap(), Release::Released);
+        assert_eq!((server.text(&["GET", "x"]), server.int(&["PTTL", "x"])), ("2".to_owned(), -1));
+        client.close();
+    }
+}
+
 fn is_heard(server: &Server, channel: &str) -> bool {
     let redis::Value::Array(found) = server.cmd(&["PUBSUB", "NUMSUB", channel]) else { panic!("NUMSUB is a list") };
     matches!(found[..], [_, redis::Value::Int(1..)])

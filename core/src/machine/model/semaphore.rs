@@ -11,7 +11,7 @@ use crate::machine::token::{PREFIX_BYTES, parse_permits, permit_id};
 
 /// An end from here on means never: Redisson writes it for a permit that is taken without a lease.
 const NEVER_MS: u64 = 922_337_203_685_477;
-/// The permits of a hold that was given back before its shortest time was over have numbers from here on: no hold has them.
+/// The permits of a hold that was released before its shortest time was over have numbers from here on: no hold has them.
 const RETAINED: u16 = 1 << 15;
 
 /// A semaphore, read from its keys.
@@ -27,7 +27,7 @@ impl Semaphore {
         self.free.unwrap_or(0) + signed_len(self.held.len())
     }
 
-    fn give_back(&mut self, ids: &[Key]) -> usize {
+    fn release(&mut self, ids: &[Key]) -> usize {
         let gone = ids.iter().filter(|id| self.held.remove(*id).is_some()).count();
         self.free = self.free.map(|free| free + signed_len(gone));
         gone
@@ -35,7 +35,7 @@ impl Semaphore {
 
     fn sweep(&mut self, now: Moment) {
         let ended: Vec<Key> = self.held.iter().filter(|(_, end)| **end <= now.ms).map(|(id, _)| id.clone()).collect();
-        self.give_back(&ended);
+        self.release(&ended);
     }
 
     /// How many of these have not ended.
@@ -241,7 +241,7 @@ impl Model {
     fn release_permits(&mut self, now: Moment, claim: &Claim) -> ModelReply {
         let Ok(mut semaphore) = self.semaphore(now, &claim.key) else { return Reply::Released(false).into() };
         let all = ids(&claim.token, 0);
-        let gone = semaphore.give_back(&all);
+        let gone = semaphore.release(&all);
         if gone == 0 {
             return Reply::Released(false).into();
         }
@@ -256,7 +256,7 @@ impl Model {
         let Ok(mut semaphore) = self.semaphore(now, &claim.key) else { return Reply::Released(false).into() };
         let all = ids(&claim.token, 0);
         if semaphore.count(now, &all) < all.len() {
-            semaphore.give_back(&all);
+            semaphore.release(&all);
             self.store(now, &claim.key, semaphore);
             return Reply::Released(false).into();
         }
@@ -358,7 +358,7 @@ impl Model {
             return Reply::Forced(false).into();
         }
         let all: Vec<Key> = semaphore.held.keys().cloned().collect();
-        semaphore.give_back(&all);
+        semaphore.release(&all);
         self.store(now, key, semaphore);
         announced(Reply::Forced(true), key)
     }

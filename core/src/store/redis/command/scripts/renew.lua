@@ -10,7 +10,7 @@
 --   0      gone, somebody else's, or of another type
 --   text   the server's error for this key alone; nothing is known about it
 --
--- Idempotent. The first write is PEXPIRE, which is let through when the server is out of memory.
+-- Idempotent. The first write is PEXPIRE or ZREM, which is let through when the server is out of memory.
 
 local clock = redis.call('TIME')
 local reply = {clock[1] * 1000000 + clock[2]}
@@ -68,6 +68,10 @@ local function renew_permits(key, permits, n, prefix, ttl)
       local done = redis.pcall('PEXPIRE', one, string.format('%.0f', left))
       if type(done) == 'table' then return done.err end
     end
+  else
+    -- removes nothing; it stands for the PEXPIRE as the first write
+    local done = redis.pcall('ZREM', permits, '')
+    if type(done) == 'table' then return done.err end
   end
   for i = 1, n do
     local done = redis.pcall('ZADD', permits, 'XX', 'GT', string.format('%.0f', stop), all[i])

@@ -17,8 +17,8 @@
 --   attach   old prefix, n, ttl ms, keep, new prefix
 --              {us, 0, 0} exchanged, {us, 1, 0} held by the new one already, {us, 2} neither holds all of them
 --   release  prefix, n, tell
---              a number: 1 all n given back, 2 the same but the server refused to publish, 3 the same and somebody listened,
---              0 not all n were there (those that were are given back)
+--              a number: 1 all n released, 2 the same but the server refused to publish, 3 the same and somebody listened,
+--              0 not all n were there (those that were are released)
 --   retain   prefix, n, for how long they stay taken, ms, tell
 --              {us, 1, heard} nobody's until then, {us, 0} not all n were there
 --   look       {us, 0} none is set, {us, 1, total, held, left} with the ms until the first of them ends; {us, 3, type}
@@ -86,8 +86,8 @@ local function count(all)
   return there
 end
 
--- Gives back what is there of these permits; says how many that were, ended ones included.
-local function give_back(all)
+-- Releases what is there of these permits; says how many that were, ended ones included.
+local function release(all)
   if held == 0 then return 0 end
   local gone = redis.call('ZREM', KEYS[2], unpack(all))
   held = held - gone
@@ -98,7 +98,7 @@ end
 local function sweep()
   if held == 0 then return end
   local ended = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 1000)
-  if #ended > 0 then give_back(ended) end
+  if #ended > 0 then release(ended) end
 end
 
 local function mark(keep)
@@ -117,7 +117,7 @@ end
 -- The first write is let through when the server is out of memory, and then so are the others.
 local function raise(all, ttl)
   local left = redis.call('PTTL', KEYS[2])
-  if left >= 0 then redis.call('PEXPIRE', KEYS[2], text(left)) end
+  if left >= 0 then redis.call('PEXPIRE', KEYS[2], text(left)) else redis.call('ZREM', KEYS[2], '') end
   for i = 1, #all do
     redis.call('ZADD', KEYS[2], 'XX', 'GT', text(math.ceil(us / 1000) + ttl), all[i])
   end
@@ -185,7 +185,7 @@ end
 
 if verb == 'release' then
   local n = tonumber(ARGV[3])
-  local gone = give_back(ids(ARGV[2], n))
+  local gone = release(ids(ARGV[2], n))
   if gone == 0 then return 0 end
   sweep()
   local refused, heard = false, 0
@@ -198,7 +198,7 @@ if verb == 'retain' then
   local n, stop = tonumber(ARGV[3]), math.ceil(us / 1000) + tonumber(ARGV[4])
   local all = ids(ARGV[2], n)
   if count(all) < n then
-    give_back(all)
+    release(all)
     return {us, 0}
   end
   local before = redis.call('PTTL', KEYS[2])
