@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 
 use crate::Error;
 use crate::driver::engine::Engine;
+use crate::driver::extend::Extension;
 use crate::driver::hold::Hold;
 use crate::driver::{extend, failures, release};
 use crate::machine::multi::worst_release;
@@ -30,12 +31,17 @@ impl LeaseHandle {
         LeaseHandle { engine, hold, name, released: AtomicBool::new(false) }
     }
 
-    fn is_released(&self) -> bool {
+    pub(crate) fn is_released(&self) -> bool {
         self.released.load(Ordering::Acquire)
     }
 
     pub(crate) fn is_held(&self) -> bool {
         !self.is_released() && self.engine.is_here() && self.hold.lease.is_held(clock::now())
+    }
+
+    /// What an extension of it to `ttl` takes.
+    pub(crate) fn extension(&self, ttl: Duration) -> Extension {
+        Extension { engine: self.engine.clone(), hold: self.hold.clone(), name: self.name.clone(), ttl }
     }
 
     pub(crate) fn remaining(&self) -> Duration {
@@ -341,11 +347,8 @@ impl Lease {
             AnyHandle::Many(handles) => {
                 handles.check_extension(ttl)?;
                 handles.check_held("extend")?;
-                let all = handles
-                    .members
-                    .iter()
-                    .map(|member| Box::pin(extend::extend_async(&member.engine, &member.hold, ttl, &member.name)));
-                join_all(all).await.into_iter().collect()
+                let all = handles.members.iter().map(|member| member.extension(ttl)).collect();
+                extend::extend_together(all).await.into_iter().collect()
             }
         }
     }
@@ -374,7 +377,9 @@ impl Lease {
                 if !handles.begin_release()? {
                     return Ok(Release::AlreadyReleased);
                 }
-                Ok(release_together(&handles.members).await)
+                let worst = release_together(&handles.members).await;
+                handles.settle();
+                Ok(worst)
             }
         }
     }

@@ -23,6 +23,8 @@ pub(crate) struct MultiHandle {
     pub(crate) name: Arc<[u8]>,
     pub(crate) group: Arc<LeaseGroup>,
     released: AtomicBool,
+    /// Its release has ended: what becomes of outer holds after that is not its loss.
+    settled: AtomicBool,
 }
 
 /// A member that is held, as the driver sees it.
@@ -31,7 +33,7 @@ pub(crate) fn held(handle: &LeaseHandle) -> HeldMember {
 }
 
 impl MultiHandle {
-    /// Joins members that are all held; gives them back to the caller when one of them is not any more.
+    /// Joins members that are all held; returns them to the caller when one of them is not any more.
     pub(crate) fn hand_out(
         members: Vec<LeaseHandle>,
         specs: &[&LockSpec],
@@ -39,17 +41,25 @@ impl MultiHandle {
     ) -> Result<Box<MultiHandle>, Vec<LeaseHandle>> {
         let holds: Vec<HeldMember> = members.iter().map(held).collect();
         let group = LeaseGroup::join(&holds);
-        for (member, spec) in holds.iter().zip(specs) {
-            multi::begin_limits(member, spec);
-        }
         // after joining: a loss before is seen here, one from now on reaches the group
         if !members.iter().all(LeaseHandle::is_held) {
             group.end();
+            holds.iter().for_each(|(_, hold)| group.leave(hold));
             return Err(members);
+        }
+        for (member, spec) in holds.iter().zip(specs) {
+            multi::begin_limits(member, spec);
         }
         let shown: Vec<&[u8]> = given.iter().filter_map(|at| members.get(*at)).map(|member| &*member.name).collect();
         let name = shown.join(&b", "[..]).into();
-        let handle = MultiHandle { members, given, name, group, released: AtomicBool::new(false) };
+        let handle = MultiHandle {
+            members,
+            given,
+            name,
+            group,
+            released: AtomicBool::new(false),
+            settled: AtomicBool::new(false),
+        };
         Ok(Box::new(handle))
     }
 
@@ -67,6 +77,7 @@ impl MultiHandle {
 
     fn loss(&self) -> Option<LossReason> {
         if self.group.loss().is_none()
+            && !self.settled.load(Ordering::Acquire)
             && let Some(reason) = self.members.iter().find_map(LeaseHandle::loss)
         {
             self.group.note(reason);
@@ -84,6 +95,23 @@ impl MultiHandle {
             self.group.end();
         }
         Ok(begins)
+    }
+
+    /// Its release has ended. Its loss stays what it is by now.
+    pub(crate) fn settle(&self) {
+        let _ = self.loss();
+        self.settled.store(true, Ordering::Release);
+        self.leave_outer_holds();
+    }
+
+    /// Leaves the holds that go on without it: those that the same owner has entered otherwise, too.
+    fn leave_outer_holds(&self) {
+        for member in self.members.iter().filter(|member| member.engine.is_here() && member.hold.owner.is_some()) {
+            let ours = u64::from(!member.is_released());
+            if multi::entries(&member.engine, &member.hold) > ours {
+                self.group.leave(&member.hold);
+            }
+        }
     }
 
     /// The proofs of the members, one a line. When one of them was lost meanwhile, the others end with their ttl.
@@ -133,8 +161,9 @@ impl MultiHandle {
 
 impl Drop for MultiHandle {
     fn drop(&mut self) {
-        // the members are given back one by one; what one of them finds is no reason to keep the others
+        // the members are released one by one; what one of them finds is no reason to keep the others
         self.group.end();
+        self.leave_outer_holds();
     }
 }
 

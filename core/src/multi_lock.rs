@@ -8,13 +8,14 @@ use futures_util::future::join_all;
 
 use crate::client::Client;
 use crate::driver::engine::Engine;
+use crate::driver::extend::{self, Extension};
 use crate::driver::hold::{Hold, OnJeopardy};
 use crate::driver::lock_spec::{LockSpec, LossCallback};
-use crate::driver::{extend, multi, sleep_until};
+use crate::driver::{multi, sleep_until};
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, LeaseHandle, release_together};
 use crate::lock::{self, Lock};
-use crate::machine::multi::{MultiAcquire, MultiStep, PlacedMember};
+use crate::machine::multi::{GiveUpReason, MultiAcquire, MultiStep, PlacedMember};
 use crate::machine::{Jitter, LossReason};
 use crate::multi_handle::{AnyHandle, MultiHandle};
 use crate::sys::clock;
@@ -131,6 +132,13 @@ impl<L> Arranged<L> {
         Ok(AnyHandle::Many(handle))
     }
 
+    /// The error of an acquire that gives up while so many members are held.
+    pub(crate) fn given_up(&self, tried: &str, why: GiveUpReason, held: usize) -> Error {
+        let about = if why == GiveUpReason::TooSlow { held.min(self.specs.len().saturating_sub(1)) } else { 0 };
+        let name = self.specs.get(about).map_or(&[][..], |spec| &spec.name);
+        Error::new(why.kind(), tried, why.explain()).on(name)
+    }
+
     /// What one look at all held members says.
     pub(crate) fn looked(&self, machine: &mut MultiAcquire, held: &[LeaseHandle]) -> MultiStep {
         let looks: Vec<_> =
@@ -139,9 +147,10 @@ impl<L> Arranged<L> {
     }
 }
 
-/// The error of a single try that lost what it had.
-pub(crate) fn lost_meanwhile(tried: &str, name: &[u8]) -> Error {
-    Error::new(ErrorKind::Busy, tried, "one of the locks was lost before all were held").on(name)
+/// How much later than its wait an acquire of locks of these clients ends at the latest.
+pub(crate) fn grace(engines: &[Arc<Engine>]) -> Duration {
+    let of = |engine: &Arc<Engine>| engine.options.connect_timeout + engine.options.request_timeout * 2;
+    engines.iter().map(of).max().unwrap_or_default()
 }
 
 /// Whether a member's renewal failed because it is not held any more.
@@ -160,7 +169,7 @@ impl MultiLock {
     ///
     /// Each is waited for as its kind of lock is; those that are held already are renewed meanwhile, and what limits a hold
     /// (`auto_renew(false)`, `max_hold`) counts from the moment when all are held. When one of them is lost before that,
-    /// all are given back and it begins anew.
+    /// all are released and it begins anew.
     ///
     /// # Errors
     /// `InvalidArgument` before any I/O, see [`MultiLock::validate`]; else as [`Lock::acquire`], of the member that it was.
@@ -173,7 +182,7 @@ impl MultiLock {
 
     /// Waits at most `wait`, all in all, until all of them are held. Zero is a single try that fails with `Busy`.
     ///
-    /// What was held is given back before it returns; that takes up to one `request_timeout` more than [`Lock::acquire_within`].
+    /// What was held is released before it returns; that takes up to one `request_timeout` more than [`Lock::acquire_within`].
     ///
     /// # Errors
     /// `Timeout` or `Busy`, which name the member that others held; else as [`MultiLock::acquire`].
@@ -292,19 +301,19 @@ impl MultiLock {
         let order = self.check(tried, Some(&engines))?;
         let jitter = engines.first().map_or(Jitter::new(0), |engine| engine.jitter());
         let arranged = Arranged::new(order, |at| self.locks.get(at).map(Lock::as_member));
-        Box::pin(acquire_all(tried, wait, &arranged, &self.callbacks, jitter)).await
+        let machine = MultiAcquire::new(&arranged.order, wait, grace(&engines), clock::now());
+        Box::pin(acquire_all(tried, machine, &arranged, &self.callbacks, jitter)).await
     }
 }
 
 /// Acquires all, one after the other. Dropped at any point, it leaves nothing held.
 async fn acquire_all(
     tried: &str,
-    wait: Option<Duration>,
+    mut machine: MultiAcquire,
     arranged: &Arranged<Lock>,
     callbacks: &WholeCallbacks,
     mut jitter: Jitter,
 ) -> Result<Lease, Error> {
-    let mut machine = MultiAcquire::new(&arranged.order, wait, clock::now());
     let mut held: Vec<LeaseHandle> = Vec::new();
     let mut step = machine.next(clock::now(), &mut jitter);
     loop {
@@ -315,10 +324,15 @@ async fn acquire_all(
                 let entered = tokio::select! {
                     biased;
                     entered = lock.enter(tried, wait) => Some(entered),
-                    () = multi::any_lost(holds) => None,
+                    () = multi::any_lost(holds) => {
+                        machine.lost(clock::now());
+                        None
+                    }
+                    // what is to be done then, the machine says
+                    () = sleep_until(machine.hard_limit()) => None,
                 };
                 match entered {
-                    None => machine.lost(clock::now()),
+                    None => {}
                     Some(Ok(Lease { handle: AnyHandle::One(handle) })) => {
                         held.push(handle);
                         machine.entered();
@@ -339,23 +353,22 @@ async fn acquire_all(
                 continue;
             }
             MultiStep::Renew(due) => {
-                let due: Vec<&LeaseHandle> = due.iter().filter_map(|at| held.get(*at)).collect();
-                let all = due.iter().map(|member| {
-                    let ttl = multi::full_length(&member.hold);
-                    Box::pin(extend::extend_async(&member.engine, &member.hold, ttl, &member.name))
-                });
-                for renewed in join_all(all).await {
+                let renewed = tokio::select! {
+                    renewed = extend::extend_together(renewals(&held, &due)) => renewed,
+                    () = sleep_until(machine.hard_limit()) => Vec::new(),
+                };
+                for renewed in renewed {
                     match renewed {
                         Err(error) if !is_loss(&error) => return Err(error),
                         Ok(()) | Err(_) => {} // the next look tells
                     }
                 }
             }
-            MultiStep::GiveBack { until } => {
+            MultiStep::Release { until } => {
                 release_together(&held).await;
                 held.clear();
                 sleep_until(until).await;
-                machine.given_back();
+                machine.released();
             }
             MultiStep::HandOut => match arranged.hand_out(std::mem::take(&mut held), callbacks) {
                 Ok(handle) => return Ok(Lease { handle }),
@@ -364,12 +377,28 @@ async fn acquire_all(
                     machine.lost(clock::now());
                 }
             },
-            MultiStep::GiveUp => break,
+            MultiStep::GiveUp(why) => {
+                let error = arranged.given_up(tried, why, machine.held());
+                if error.is_not_acquired() {
+                    release_together(&held).await;
+                }
+                return Err(error);
+            }
         }
         step = machine.next(clock::now(), &mut jitter);
     }
-    let name = arranged.specs.first().map_or(&[][..], |spec| &spec.name);
-    Err(lost_meanwhile(tried, name))
+    Err(impossible(tried))
+}
+
+/// The renewals of these members, for the full time.
+pub(crate) fn renewals(held: &[LeaseHandle], due: &[usize]) -> Vec<Extension> {
+    let due = due.iter().filter_map(|at| held.get(*at));
+    due.map(|member| member.extension(multi::full_length(&member.hold))).collect()
+}
+
+/// The error of a member that is not there, or is no single lock.
+pub(crate) fn impossible(tried: &str) -> Error {
+    Error::new(ErrorKind::Internal, tried, "a member of several locks is not one lock")
 }
 
 impl Client {

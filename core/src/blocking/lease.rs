@@ -3,8 +3,9 @@
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use super::{Interrupter, check_outside_runtime, is_inside_task, wait_for};
-use crate::driver::{extend, release};
+use super::{Interrupt, Interrupter, check_outside_runtime, is_inside_task, wait_for};
+use crate::driver::extend::{self, Extension};
+use crate::driver::release;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
 use crate::machine::multi::worst_release;
@@ -125,19 +126,17 @@ impl Lease {
     /// As [`crate::Lease::extend`]; `Unsupported` inside an async runtime.
     pub fn extend(&self, ttl: Duration) -> Result<(), Error> {
         check_outside_runtime("extend")?;
-        let extend = |handle: &LeaseHandle| {
-            extend::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
-        };
         match &self.handle {
             AnyHandle::One(handle) => {
                 extend::check(&handle.engine, &handle.hold, ttl, &handle.name)?;
                 handle.check_held("extend")?;
-                extend(handle)
+                extend::extend_blocking(&handle.engine, &handle.hold, ttl, &handle.name, self.interrupt.get())
             }
             AnyHandle::Many(handles) => {
                 handles.check_extension(ttl)?;
                 handles.check_held("extend")?;
-                handles.members.iter().try_for_each(extend)
+                let all = handles.members.iter().map(|member| member.extension(ttl)).collect();
+                extend_together(all, self.interrupt.get()).into_iter().collect()
             }
         }
     }
@@ -154,7 +153,12 @@ impl Lease {
                 Ok(if handle.begin_release()? { release_begun(handle) } else { Release::AlreadyReleased })
             }
             AnyHandle::Many(handles) => {
-                Ok(if handles.begin_release()? { release_together(&handles.members) } else { Release::AlreadyReleased })
+                if !handles.begin_release()? {
+                    return Ok(Release::AlreadyReleased);
+                }
+                let worst = release_together(&handles.members);
+                handles.settle();
+                Ok(worst)
             }
         }
     }
@@ -166,6 +170,15 @@ impl Lease {
     pub fn detach(&self) -> Result<String, Error> {
         self.handle.detach()
     }
+}
+
+/// Extends all at once, while this thread waits.
+pub(super) fn extend_together(all: Vec<Extension>, interrupt: &dyn Interrupt) -> Vec<Result<(), Error>> {
+    let Some((engine, name)) = all.first().map(|first| (first.engine.clone(), first.name.clone())) else {
+        return Vec::new();
+    };
+    wait_for(&engine, interrupt, extend::extend_together(all))
+        .unwrap_or_else(|_| vec![Err(extend::timed_out(&engine, &name))])
 }
 
 /// Releases a handle whose release has begun.

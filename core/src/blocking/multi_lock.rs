@@ -4,19 +4,19 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::lease::release_together;
+use super::lease::{extend_together, release_together};
 use super::lock::{self, Lock};
 use super::{Interrupt, Interrupter, Lease};
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
 use crate::driver::lock_spec::LockSpec;
-use crate::driver::{extend, multi};
+use crate::driver::multi;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
 use crate::machine::multi::{MultiAcquire, MultiStep, PlacedMember};
-use crate::machine::{Jitter, LossReason};
+use crate::machine::{Jitter, LossReason, Time};
 use crate::multi_handle::AnyHandle;
-use crate::multi_lock::{Arranged, WholeCallbacks, is_loss, lost_meanwhile, multi_setters};
+use crate::multi_lock::{Arranged, WholeCallbacks, grace, impossible, is_loss, multi_setters, renewals};
 use crate::sys::clock;
 
 /// Several locks as one, for threads, from [`Client::multi_lock`](super::Client::multi_lock) or [`MultiLock::new`]: all are held, or none. See
@@ -40,15 +40,16 @@ pub struct MultiLock {
     interrupt: Interrupter,
 }
 
-/// Ends the wait for a member when the caller says so, or when one that is held is lost.
+/// Ends a step when the caller says so, when a member that is held is lost, or at the hard limit.
 struct LossOr {
     caller: Interrupter,
     held: Vec<Arc<Hold>>,
+    until: Time,
 }
 
 impl Interrupt for LossOr {
     fn interrupted(&self) -> bool {
-        self.caller.get().interrupted() || multi::is_any_lost(&self.held)
+        self.caller.get().interrupted() || clock::now() >= self.until || multi::is_any_lost(&self.held)
     }
 }
 
@@ -162,18 +163,18 @@ impl MultiLock {
         let order = self.check(tried, Some(&engines))?;
         let jitter = engines.first().map_or(Jitter::new(0), |engine| engine.jitter());
         let arranged = Arranged::new(order, |at| self.locks.get(at).map(Lock::as_member));
-        self.acquire_all(tried, wait, &arranged, jitter)
+        let machine = MultiAcquire::new(&arranged.order, wait, grace(&engines), clock::now());
+        self.acquire_all(tried, machine, &arranged, jitter)
     }
 
-    /// Acquires all, one after the other. What it returns without is given back.
+    /// Acquires all, one after the other. What it returns without is released.
     fn acquire_all(
         &self,
         tried: &str,
-        wait: Option<Duration>,
+        mut machine: MultiAcquire,
         arranged: &Arranged<Lock>,
         mut jitter: Jitter,
     ) -> Result<Lease, Error> {
-        let mut machine = MultiAcquire::new(&arranged.order, wait, clock::now());
         let mut held: Vec<LeaseHandle> = Vec::new();
         let mut step = machine.next(clock::now(), &mut jitter);
         loop {
@@ -181,7 +182,8 @@ impl MultiLock {
                 MultiStep::Enter { member, wait } => {
                     let Some(lock) = arranged.locks.get(member) else { break };
                     let holds: Vec<Arc<Hold>> = held.iter().map(|member| member.hold.clone()).collect();
-                    let waits = LossOr { caller: self.interrupt.clone(), held: holds.clone() };
+                    let until = machine.hard_limit();
+                    let waits = LossOr { caller: self.interrupt.clone(), held: holds.clone(), until };
                     match lock.interrupted_by(Interrupter::new(waits)).enter(tried, wait) {
                         Ok(Lease { handle: AnyHandle::One(handle), .. }) => {
                             held.push(handle);
@@ -195,6 +197,11 @@ impl MultiLock {
                         {
                             machine.lost(clock::now());
                         }
+                        // what is to be done then, the machine says
+                        Err(error)
+                            if error.kind() == ErrorKind::Cancelled
+                                && !self.interrupt.get().interrupted()
+                                && clock::now() >= until => {}
                         Err(error) if machine.not_entered(clock::now(), error.kind(), &mut jitter) => {}
                         Err(error) => {
                             if error.is_not_acquired() {
@@ -210,19 +217,22 @@ impl MultiLock {
                     continue;
                 }
                 MultiStep::Renew(due) => {
-                    for member in due.iter().filter_map(|at| held.get(*at)) {
-                        let (ttl, interrupt) = (multi::full_length(&member.hold), self.interrupt.get());
-                        match extend::extend_blocking(&member.engine, &member.hold, ttl, &member.name, interrupt) {
+                    let until = machine.hard_limit();
+                    let waits = LossOr { caller: self.interrupt.clone(), held: Vec::new(), until };
+                    for renewed in extend_together(renewals(&held, &due), &waits) {
+                        match renewed {
+                            // what is to be done then, the machine says
+                            Err(_) if !self.interrupt.get().interrupted() && clock::now() >= until => {}
                             Err(error) if !is_loss(&error) => return Err(error),
                             Ok(()) | Err(_) => {} // the next look tells
                         }
                     }
                 }
-                MultiStep::GiveBack { until } => {
+                MultiStep::Release { until } => {
                     release_together(&held);
                     held.clear();
                     thread::park_timeout(until.since(clock::now()));
-                    machine.given_back();
+                    machine.released();
                 }
                 MultiStep::HandOut => match arranged.hand_out(std::mem::take(&mut held), &self.callbacks) {
                     Ok(handle) => return Ok(Lease { handle, interrupt: self.interrupt.clone() }),
@@ -231,12 +241,17 @@ impl MultiLock {
                         machine.lost(clock::now());
                     }
                 },
-                MultiStep::GiveUp => break,
+                MultiStep::GiveUp(why) => {
+                    let error = arranged.given_up(tried, why, machine.held());
+                    if error.is_not_acquired() {
+                        release_together(&held);
+                    }
+                    return Err(error);
+                }
             }
             step = machine.next(clock::now(), &mut jitter);
         }
-        let name = arranged.specs.first().map_or(&[][..], |spec| &spec.name);
-        Err(lost_meanwhile(tried, name))
+        Err(impossible(tried))
     }
 }
 

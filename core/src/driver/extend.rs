@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::engine::Engine;
 use super::failures::{failed, not_held};
 use super::hold::Hold;
@@ -88,6 +90,19 @@ pub(crate) async fn extend_async(
         }
     }
     Err(timed_out(engine, name))
+}
+
+/// One of several extensions.
+pub(crate) struct Extension {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) hold: Arc<Hold>,
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) ttl: Duration,
+}
+
+/// Extends all at once, so that it takes no longer than one.
+pub(crate) async fn extend_together(all: Vec<Extension>) -> Vec<Result<(), Error>> {
+    join_all(all.iter().map(|one| Box::pin(extend_async(&one.engine, &one.hold, one.ttl, &one.name)))).await
 }
 
 /// Extends on the calling thread.

@@ -19,8 +19,8 @@ pub(crate) type OnJeopardy = Arc<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 struct Listeners {
     lost: Vec<OnLost>,
-    /// They run before the others, on the task that found the loss.
-    at_once: Vec<OnLostAtOnce>,
+    /// They run before the others, on the task that found the loss; each with the number by which it is removed.
+    at_once: Vec<(usize, OnLostAtOnce)>,
     jeopardy: Vec<OnJeopardy>,
     told: bool,
 }
@@ -87,11 +87,20 @@ impl Hold {
         let _ = self.later_terms.set((terms, now));
     }
 
+    /// From when on its limits count: the grant, or later.
+    fn began_at(&self) -> Time {
+        self.later_terms.get().map_or(self.granted_at, |(_, from)| *from)
+    }
+
+    /// Until when its key has to stay, however early it is released.
+    pub(crate) fn stays_until(&self) -> Time {
+        self.terms().stays_until(self.began_at())
+    }
+
     /// `ttl`, or the part of it that `max_hold` leaves.
     pub(crate) fn bounded(&self, ttl: Duration, now: Time) -> Duration {
-        let began = self.later_terms.get().map_or(self.granted_at, |(_, from)| *from);
         match self.terms().max_hold {
-            Some(most) => self.terms().bounded(ttl, (began + most).since(now)),
+            Some(most) => self.terms().bounded(ttl, (self.began_at() + most).since(now)),
             None => ttl,
         }
     }
@@ -137,15 +146,22 @@ impl Hold {
             (std::mem::take(&mut listeners.at_once), std::mem::take(&mut listeners.lost))
         };
         self.lost.notify_waiters();
-        for callback in at_once {
+        for (_, callback) in at_once {
             callback(reason, tell);
         }
         callbacks
     }
 
     /// Has this run on the task that finds the loss, before the callbacks. Not for a hold that is lost already.
-    pub(crate) fn on_lost_at_once(&self, callback: OnLostAtOnce) {
-        lock(&self.listeners).at_once.push(callback);
+    pub(crate) fn on_lost_at_once(&self, number: usize, callback: OnLostAtOnce) {
+        lock(&self.listeners).at_once.push((number, callback));
+    }
+
+    /// Removes what was to run at once under this number.
+    pub(crate) fn forget_at_once(&self, number: usize) {
+        let gone: Vec<_> = lock(&self.listeners).at_once.extract_if(.., |(of, _)| *of == number).collect();
+        // what it owns goes outside the lock
+        drop(gone);
     }
 
     pub(crate) fn jeopardy_listeners(&self) -> Vec<OnJeopardy> {

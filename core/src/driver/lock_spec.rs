@@ -64,9 +64,9 @@ impl LockSpec {
         LockSpec { terms, on_lost: None, on_jeopardy: None, ..self.clone() }
     }
 
-    /// Whether something ends its hold but the holder.
+    /// Whether the length of its hold has a limit, which counts from the moment when the holder gets it.
     pub(crate) fn limits_hold(&self) -> bool {
-        !self.terms.auto_renew || self.terms.max_hold.is_some()
+        !self.terms.auto_renew || self.terms.max_hold.is_some() || !self.terms.min_hold.is_zero()
     }
 
     /// The callbacks of the description.

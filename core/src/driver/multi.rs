@@ -73,6 +73,11 @@ pub(crate) fn full_length(hold: &Hold) -> Duration {
     hold.terms().ttl
 }
 
+/// How often a hold is entered; 1 without an owner.
+pub(crate) fn entries(engine: &Engine, hold: &Hold) -> u64 {
+    hold.owner.as_ref().map_or(1, |owner| lock(&engine.registry).count(hold.key(), owner, hold.id))
+}
+
 /// All were held: what limits a hold counts from here on.
 pub(crate) fn begin_limits(member: &HeldMember, spec: &LockSpec) {
     let (engine, hold) = member;
@@ -108,7 +113,7 @@ pub(crate) struct LeaseGroup {
     loss: SharedLoss,
     listeners: Mutex<GroupListeners>,
     lost: Notify,
-    /// Its members were given back: what becomes of them does not concern the others.
+    /// Its members were released: what becomes of them does not concern the others.
     ended: AtomicBool,
 }
 
@@ -123,10 +128,20 @@ impl LeaseGroup {
             ended: AtomicBool::new(false),
         });
         for (engine, hold) in members {
-            let (group, engine) = (group.clone(), Arc::downgrade(engine));
-            hold.on_lost_at_once(Box::new(move |reason, tell| group.member_lost(&engine, reason, tell)));
+            let (number, group, engine) = (group.number(), group.clone(), Arc::downgrade(engine));
+            hold.on_lost_at_once(number, Box::new(move |reason, tell| group.member_lost(&engine, reason, tell)));
         }
         group
+    }
+
+    /// Tells it from other groups of the same holds.
+    fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// What becomes of this hold from now on is not told any more: it goes on without the whole.
+    pub(crate) fn leave(&self, hold: &Hold) {
+        hold.forget_at_once(self.number());
     }
 
     /// Why the whole was lost, if it was.
@@ -139,7 +154,7 @@ impl LeaseGroup {
         self.loss.note(reason);
     }
 
-    /// Its members are given back from here on.
+    /// Its members are released from here on.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
     }
@@ -171,9 +186,7 @@ impl LeaseGroup {
         for (engine, hold) in &self.members {
             let (Some(engine), Some(hold)) = (engine.upgrade(), hold.upgrade()) else { continue };
             // an outer hold of the same owner goes on
-            let entered_again =
-                hold.owner.as_ref().is_some_and(|owner| lock(&engine.registry).count(hold.key(), owner, hold.id) > 1);
-            if engine.is_here() && !entered_again && hold.lease.lose(reason) {
+            if engine.is_here() && entries(&engine, &hold) <= 1 && hold.lease.lose(reason) {
                 engine.disarm(&hold);
                 drop(hold.take_loss_callbacks(reason, tell));
             }

@@ -67,7 +67,7 @@ impl UndoGuard {
     pub(crate) fn existing(engine: Arc<Engine>, hold: &Hold) -> UndoGuard {
         let mut guard = UndoGuard::new(engine, hold.claim.clone(), hold.longest_ttl_ms());
         guard.uncertainty = Some(hold.uncertainty);
-        guard.stays_until = hold.terms().stays_until(hold.granted_at);
+        guard.stays_until = hold.stays_until();
         guard.note();
         guard
     }

@@ -1,5 +1,5 @@
 //! One acquire of several locks, all or none: in which order its members are taken, how long each may be waited for, when
-//! everything is given back to begin anew, and when the whole may be handed out.
+//! everything is released to begin anew, and when the whole may be handed out.
 //!
 //! **Why one order.** Members are held while later ones are waited for. Everybody takes them in the same order, so whoever
 //! waits waits for somebody who is further on: there is no circle. Programs can disagree about the order only where two
@@ -94,10 +94,11 @@ pub fn arrange(members: &[MemberId]) -> Result<Vec<PlacedMember>, MemberFault> {
     Ok(placed)
 }
 
-/// The terms of a member while later ones are waited for: it is renewed, and the limits of its hold do not count yet.
+/// The terms of a member while later ones are waited for: it is renewed, and the limits of its hold do not count yet, the
+/// shortest time included: an acquire that fails leaves nothing.
 #[must_use]
 pub fn terms_while_acquiring(terms: &Terms) -> Terms {
-    Terms { auto_renew: true, max_hold: None, ..terms.clone().within_max_hold() }
+    Terms { auto_renew: true, max_hold: None, min_hold: Duration::ZERO, ..terms.clone().within_max_hold() }
 }
 
 /// One look at a member, before the whole is handed out.
@@ -114,7 +115,8 @@ pub struct MemberLook {
 /// What an acquire of several locks wants done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiStep {
-    /// Acquire this member, waiting at most so long (zero is one try). Stop when a member that is held is lost.
+    /// Acquire this member, waiting at most so long (zero is one try). Stop when a member that is held is lost, and at the
+    /// [hard limit](MultiAcquire::hard_limit).
     Enter {
         /// Its place in the order.
         member: usize,
@@ -123,24 +125,59 @@ pub enum MultiStep {
     },
     /// All are entered: look at them.
     Look,
-    /// Renew these, then look again.
+    /// Renew these, but not beyond the hard limit, then look again.
     Renew(Vec<usize>),
-    /// Give everything back, wait until then, and go on.
-    GiveBack {
+    /// Release everything, wait until then, and go on.
+    Release {
         /// When to begin anew.
         until: Time,
     },
     /// All are held: hand the whole out.
     HandOut,
-    /// Give everything back and end: a single try lost what it had.
-    GiveUp,
+    /// Release everything and end.
+    GiveUp(GiveUpReason),
+}
+
+/// Why an acquire of several locks ends although no member was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GiveUpReason {
+    /// A single try lost what it had.
+    LostInTry,
+    /// A member was lost, and there is no time to begin anew.
+    LostTooLate,
+    /// Its members took longer, together, than one call may.
+    TooSlow,
+}
+
+impl GiveUpReason {
+    /// The kind of the error.
+    #[must_use]
+    pub fn kind(self) -> ErrorKind {
+        match self {
+            GiveUpReason::LostInTry => ErrorKind::Busy,
+            GiveUpReason::LostTooLate => ErrorKind::Timeout,
+            GiveUpReason::TooSlow => ErrorKind::Unavailable,
+        }
+    }
+
+    /// The reason in words.
+    #[must_use]
+    pub fn explain(self) -> &'static str {
+        match self {
+            GiveUpReason::LostInTry => "one of the locks was lost before all were held",
+            GiveUpReason::LostTooLate => "one of the locks was lost before all were held, and the wait is over",
+            GiveUpReason::TooSlow => {
+                "the servers answered too slowly for so many locks; name fewer, or set a longer request_timeout"
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MultiPhase {
     Entering,
-    GivingBack(Time),
-    GivenUp,
+    Releasing(Time),
+    GivenUp(GiveUpReason),
 }
 
 /// An acquire of several locks. The members are numbered in their order; those before `held` are held.
@@ -149,6 +186,7 @@ pub struct MultiAcquire {
     classes: Vec<usize>,
     wait: Option<Duration>,
     give_up_at: Time,
+    hard_limit: Time,
     held: usize,
     phase: MultiPhase,
     /// The present wait is cut short, since holding while waiting is limited here.
@@ -157,12 +195,15 @@ pub struct MultiAcquire {
 }
 
 impl MultiAcquire {
-    /// Of members in this order, that began at `now` and waits at most so long (zero is one try of each).
-    pub fn new(order: &[PlacedMember], wait: Option<Duration>, now: Time) -> MultiAcquire {
+    /// Of members in this order, that began at `now`, waits at most so long (zero is one try of each), and ends `grace`
+    /// after that at the latest.
+    pub fn new(order: &[PlacedMember], wait: Option<Duration>, grace: Duration, now: Time) -> MultiAcquire {
+        let give_up_at = wait.map_or(Time::MAX, |wait| now + wait);
         MultiAcquire {
             classes: order.iter().map(|placed| placed.class).collect(),
             wait,
-            give_up_at: wait.map_or(Time::MAX, |wait| now + wait),
+            give_up_at,
+            hard_limit: give_up_at + grace,
             held: 0,
             phase: MultiPhase::Entering,
             cut: false,
@@ -179,12 +220,20 @@ impl MultiAcquire {
         self.held
     }
 
+    /// By when it has to end, however many members there are: each of them alone may take as long as one lock.
+    pub fn hard_limit(&self) -> Time {
+        self.hard_limit
+    }
+
     /// What to do now.
     pub fn next(&mut self, now: Time, jitter: &mut Jitter) -> MultiStep {
         match self.phase {
-            MultiPhase::GivingBack(until) => return MultiStep::GiveBack { until },
-            MultiPhase::GivenUp => return MultiStep::GiveUp,
+            MultiPhase::Releasing(until) => return MultiStep::Release { until },
+            MultiPhase::GivenUp(why) => return MultiStep::GiveUp(why),
             MultiPhase::Entering => {}
+        }
+        if now >= self.hard_limit {
+            return MultiStep::GiveUp(GiveUpReason::TooSlow);
         }
         let Some(class) = self.classes.get(self.held) else { return MultiStep::Look };
         // the rest of a bounded wait never becomes a single try
@@ -204,22 +253,28 @@ impl MultiAcquire {
     pub fn not_entered(&mut self, now: Time, why: ErrorKind, jitter: &mut Jitter) -> bool {
         let again = self.cut && why == ErrorKind::Timeout && now < self.give_up_at;
         if again {
-            self.begin_anew(now + jitter.between(Duration::ZERO, PAUSE_MAX));
+            self.begin_anew((now + jitter.between(Duration::ZERO, PAUSE_MAX)).min(self.give_up_at));
         }
         again
     }
 
     /// A member that was held is lost. It is not taken again alone: with later ones held, that would break the order.
     pub fn lost(&mut self, now: Time) {
-        if self.is_try() { self.phase = MultiPhase::GivenUp } else { self.begin_anew(now) }
+        if self.is_try() {
+            self.phase = MultiPhase::GivenUp(GiveUpReason::LostInTry);
+        } else if now >= self.give_up_at {
+            self.phase = MultiPhase::GivenUp(GiveUpReason::LostTooLate);
+        } else {
+            self.begin_anew(now);
+        }
     }
 
     fn begin_anew(&mut self, at: Time) {
-        self.phase = MultiPhase::GivingBack(at);
+        self.phase = MultiPhase::Releasing(at);
     }
 
-    /// Everything was given back.
-    pub fn given_back(&mut self) {
+    /// Everything was released.
+    pub fn released(&mut self) {
         self.held = 0;
         self.renewals = 0;
         self.phase = MultiPhase::Entering;
@@ -233,12 +288,18 @@ impl MultiAcquire {
         if whole && due.is_empty() {
             return MultiStep::HandOut;
         }
+        if now >= self.hard_limit {
+            return MultiStep::GiveUp(GiveUpReason::TooSlow);
+        }
         if whole && self.renewals < RENEWALS_MAX {
             self.renewals += 1;
             return MultiStep::Renew(due);
         }
         self.lost(now);
-        if self.is_try() { MultiStep::GiveUp } else { MultiStep::GiveBack { until: now } }
+        match self.phase {
+            MultiPhase::GivenUp(why) => MultiStep::GiveUp(why),
+            MultiPhase::Releasing(_) | MultiPhase::Entering => MultiStep::Release { until: now },
+        }
     }
 }
 

@@ -58,8 +58,10 @@ fn the_order_does_not_depend_on_the_list() {
     }
 }
 
+const GRACE: Duration = Duration::from_millis(700);
+
 fn machine(members: &[MemberId], wait: Option<Duration>) -> MultiAcquire {
-    MultiAcquire::new(&arrange(members).unwrap(), wait, Time::ZERO)
+    MultiAcquire::new(&arrange(members).unwrap(), wait, GRACE, Time::ZERO)
 }
 
 const HELD: MemberLook = MemberLook { left: Duration::from_secs(20), needed: Duration::from_millis(300), fixed: false };
@@ -87,18 +89,18 @@ fn a_single_try_tries_each_and_begins_nothing_anew() {
     multi.entered();
     assert!(!multi.not_entered(Time::ZERO, ErrorKind::Busy, &mut jitter));
     multi.lost(Time::ZERO);
-    assert_eq!(multi.next(Time::ZERO, &mut jitter), MultiStep::GiveUp);
+    assert_eq!(multi.next(Time::ZERO, &mut jitter), MultiStep::GiveUp(GiveUpReason::LostInTry));
 }
 
 #[test]
-fn a_loss_while_waiting_gives_everything_back_and_begins_at_the_first() {
+fn a_loss_while_waiting_releases_everything_and_begins_at_the_first() {
     let mut jitter = Jitter::new(1);
     let mut multi = machine(&[lock("a"), lock("b"), lock("c")], None);
     multi.entered();
     multi.entered();
     multi.lost(Time::from_millis(9));
-    assert_eq!(multi.next(Time::from_millis(9), &mut jitter), MultiStep::GiveBack { until: Time::from_millis(9) });
-    multi.given_back();
+    assert_eq!(multi.next(Time::from_millis(9), &mut jitter), MultiStep::Release { until: Time::from_millis(9) });
+    multi.released();
     assert_eq!(multi.next(Time::from_millis(9), &mut jitter), MultiStep::Enter { member: 0, wait: None });
 }
 
@@ -113,9 +115,9 @@ fn holding_while_waiting_is_limited_only_where_the_order_may_be_disputed() {
     assert!((HOLD_MIN..=HOLD_MAX).contains(&most));
     let late = Time::ZERO + most;
     assert!(multi.not_entered(late, ErrorKind::Timeout, &mut jitter), "it begins anew");
-    let MultiStep::GiveBack { until } = multi.next(late, &mut jitter) else { panic!() };
+    let MultiStep::Release { until } = multi.next(late, &mut jitter) else { panic!() };
     assert!(until.since(late) <= PAUSE_MAX);
-    multi.given_back();
+    multi.released();
     multi.entered();
     multi.next(late, &mut jitter);
     assert!(!multi.not_entered(late, ErrorKind::Unavailable, &mut jitter), "a fault is the end of it");
@@ -139,19 +141,52 @@ fn what_has_too_little_left_is_renewed_before_the_handing_out() {
     let mut multi = entered();
     assert_eq!(multi.looked(Time::ZERO, &[low, HELD, fixed]), MultiStep::Renew(vec![0, 2]));
     assert_eq!(multi.looked(Time::ZERO, &[HELD, HELD, fixed]), MultiStep::HandOut, "a fixed one is renewed once");
-    assert_eq!(entered().looked(Time::ZERO, &[HELD, gone, HELD]), MultiStep::GiveBack { until: Time::ZERO });
+    assert_eq!(entered().looked(Time::ZERO, &[HELD, gone, HELD]), MultiStep::Release { until: Time::ZERO });
     let mut slow = entered();
     for _ in 0..RENEWALS_MAX {
         assert_eq!(slow.looked(Time::ZERO, &[low, HELD, HELD]), MultiStep::Renew(vec![0]));
     }
-    assert_eq!(slow.looked(Time::ZERO, &[low, HELD, HELD]), MultiStep::GiveBack { until: Time::ZERO });
+    assert_eq!(slow.looked(Time::ZERO, &[low, HELD, HELD]), MultiStep::Release { until: Time::ZERO });
+}
+
+#[test]
+fn it_ends_in_time_however_slow_the_members_are_and_however_often_one_is_lost() {
+    let mut jitter = Jitter::new(1);
+    let three = [lock("a"), lock("b"), lock("c")];
+    for wait in [Duration::ZERO, Duration::from_millis(100)] {
+        let mut slow = machine(&three, Some(wait));
+        let limit = Time::ZERO + wait + GRACE;
+        assert_eq!(slow.hard_limit(), limit);
+        slow.entered();
+        assert!(matches!(slow.next(limit - Duration::from_millis(1), &mut jitter), MultiStep::Enter { member: 1, .. }));
+        assert_eq!(slow.next(limit, &mut jitter), MultiStep::GiveUp(GiveUpReason::TooSlow));
+        (0..2).for_each(|_| slow.entered());
+        let low = MemberLook { left: Duration::from_millis(1), ..HELD };
+        assert_eq!(slow.looked(limit, &[low, HELD, HELD]), MultiStep::GiveUp(GiveUpReason::TooSlow));
+    }
+    // within its wait it begins anew, after that it does not
+    let wait = Duration::from_millis(100);
+    let mut multi = machine(&three, Some(wait));
+    (0..3).for_each(|_| multi.entered());
+    let gone = MemberLook { left: Duration::ZERO, ..HELD };
+    let early = Time::from_millis(99);
+    assert_eq!(multi.looked(early, &[gone, HELD, HELD]), MultiStep::Release { until: early });
+    multi.released();
+    (0..3).for_each(|_| multi.entered());
+    let late = Time::ZERO + wait;
+    assert_eq!(multi.looked(late, &[gone, HELD, HELD]), MultiStep::GiveUp(GiveUpReason::LostTooLate));
+    assert_eq!(multi.next(late, &mut jitter), MultiStep::GiveUp(GiveUpReason::LostTooLate));
+    let kinds = [GiveUpReason::LostInTry, GiveUpReason::LostTooLate, GiveUpReason::TooSlow].map(GiveUpReason::kind);
+    assert_eq!(kinds, [ErrorKind::Busy, ErrorKind::Timeout, ErrorKind::Unavailable]);
 }
 
 #[test]
 fn while_acquiring_a_member_is_renewed_and_its_limit_does_not_count() {
-    let terms = Terms { auto_renew: false, max_hold: Some(Duration::from_secs(2)), ..Terms::default() };
+    let (max_hold, min_hold) = (Some(Duration::from_secs(2)), Duration::from_secs(1));
+    let terms = Terms { auto_renew: false, max_hold, min_hold, ..Terms::default() };
     let meanwhile = terms_while_acquiring(&terms);
     assert!(meanwhile.auto_renew && meanwhile.max_hold.is_none());
+    assert!(meanwhile.min_hold.is_zero(), "an acquire that fails leaves nothing");
     assert_eq!(meanwhile.ttl, terms.within_max_hold().ttl);
 }
 

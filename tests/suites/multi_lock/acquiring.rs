@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use onelock::{ErrorKind, LossReason, Owner, Release};
 use onelock_tests::face::{Client, Face, MultiLock, block_on, everywhere, on_both};
-use onelock_tests::stage::{SOON, Stage, fails, ms, timed};
+use onelock_tests::proxy::Match;
+use onelock_tests::stage::{SOON, Stage, fails, ms, promised, timed, unhurried};
 use onelock_tests::wait::wait_until;
 
 #[test]
@@ -214,6 +215,97 @@ fn what_limits_a_hold_counts_from_the_moment_when_all_are_held() {
             assert!(matches!(reason, Some(LossReason::Expired | LossReason::MaxHold)), "{reason:?}");
             assert!(took > ms(400), "{took:?}");
             lease.give_back();
+        });
+    });
+}
+
+#[test]
+fn one_that_fails_leaves_nothing_for_a_shortest_time_and_one_that_succeeds_stays_for_it() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (stage.client(face), stage.rival(face));
+        let theirs = rival.lock("c").acquire().unwrap();
+        let several = MultiLock::of([
+            client.lock("a").min_hold(ms(20_000)),
+            client.reentrant_lock("b").min_hold(ms(20_000)),
+            client.lock("c"),
+        ]);
+        assert!(several.try_acquire().unwrap().is_none());
+        fails(several.acquire_within(ms(100)), ErrorKind::Timeout);
+        assert!(!stage.exists("a") && !stage.exists("b"), "nobody held them");
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| several.acquire_within(SOON).unwrap());
+            wait_until(SOON, "it waits for c", || client.stats().waiting == 1 && stage.exists("b"));
+            let start = Instant::now();
+            wait_until(SOON, "a part of the shortest time", || start.elapsed() > ms(1500));
+            theirs.give_back();
+            let lease = waiter.join().unwrap();
+            assert!(stage.pttl("a") > 29_000, "{}: a fresh lease", stage.pttl("a"));
+            assert_eq!(lease.give_back(), Release::Released);
+        });
+        for name in ["a", "b"] {
+            let left = stage.pttl(name);
+            assert!((19_000..=20_500).contains(&left), "{name}: {left} ms from the handing out");
+        }
+        assert!(!stage.exists("c"));
+    });
+}
+
+#[test]
+fn many_slow_members_take_no_longer_than_one() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let client = stage.client(face);
+        let names: Vec<String> = (0..32).map(|number| format!("lock {number}")).collect();
+        let several = client.multi_lock(&names);
+        let lease = several.acquire_within(SOON).unwrap();
+        stage.proxy.latency(ms(100));
+        let (took, extended) = timed(|| lease.extend(Duration::from_secs(60)));
+        extended.unwrap();
+        assert!(took < promised(Duration::ZERO), "an extension: {took:?}");
+        assert_eq!(lease.give_back(), Release::Released);
+        let (took, result) = timed(|| several.try_acquire());
+        fails(result, ErrorKind::Unavailable);
+        assert!(took < promised(Duration::ZERO), "a try: {took:?}");
+        stage.proxy.latency(Duration::ZERO);
+        names.iter().for_each(|name| stage.wait_clean(&client, name, SOON));
+        stage.proxy.latency(ms(100));
+        let (took, result) = timed(|| several.acquire_within(ms(200)));
+        fails(result, ErrorKind::Unavailable);
+        assert!(took < promised(ms(200)), "a wait: {took:?}");
+        stage.proxy.heal();
+        for name in names {
+            stage.wait_clean(&client, name, SOON);
+        }
+    });
+}
+
+#[test]
+fn a_try_that_loses_a_member_has_released_the_others_when_it_returns() {
+    on_both(|face| {
+        let (here, there) = (Stage::valkey(), Stage::valkey());
+        let (client, other) = (here.client_with(face, unhurried()), there.client_with(face, unhurried()));
+        client.lock("warm").acquire().unwrap().give_back();
+        other.lock("warm").acquire().unwrap().give_back();
+        here.proxy.latency(ms(50));
+        let late = there.proxy.on(Match::any().with_arg("c")).once().delay_reply(ms(5000));
+        let several = MultiLock::of([
+            client.lock("a").ttl(ms(900)),
+            client.lock("b").ttl(ms(900)),
+            other.lock("c").ttl(ms(20_000)),
+        ]);
+        std::thread::scope(|scope| {
+            let trying = scope.spawn(|| {
+                let (took, result) = timed(|| several.try_acquire());
+                (took, result.map(|lease| lease.is_some()), here.exists("b"))
+            });
+            wait_until(SOON, "it asks for c", || late.hits() == 1);
+            assert!(here.exists("b"));
+            here.server.cmd(&["DEL", "a"]);
+            let (took, result, b_is_held) = trying.join().unwrap();
+            assert!(matches!(result, Ok(false)), "{result:?}");
+            assert!(took < ms(4000), "{took:?}: the loss ended it, not the answer for c");
+            assert!(!b_is_held, "released before it returned");
         });
     });
 }

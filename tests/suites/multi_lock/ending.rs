@@ -1,6 +1,6 @@
 //! How they end: one loss is the loss of the whole.
 
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use onelock::{ErrorKind, LossReason, Owner, Release};
@@ -92,6 +92,36 @@ fn an_outer_hold_of_the_same_owner_outlives_the_whole() {
         outer.extend(Duration::from_secs(40)).unwrap();
         assert_eq!(outer.give_back(), Release::Released);
         assert!(!stage.exists("audit"));
+    });
+}
+
+#[test]
+fn what_becomes_of_an_outer_hold_after_the_release_is_not_told() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let client = stage.client(face);
+        let audit = client.reentrant_lock("audit").ttl(ms(600)).owner(&Owner::new());
+        let outer = audit.acquire().unwrap();
+        let (sender, told) = channel();
+        let several = MultiLock::of([client.lock("a"), audit.clone()]);
+        let whole = |whose: &'static str| {
+            let (lease, sender) = (several.acquire().unwrap(), sender.clone());
+            lease.on_lost(move |_| sender.send(whose).unwrap());
+            lease
+        };
+        let released = whole("released");
+        assert_eq!(released.give_back(), Release::Released);
+        drop(whole("dropped"));
+        wait_until(SOON, "the dropped one to be gone", || outer.hold_count() == 1);
+        let held = whole("held");
+        stage.server.cmd(&["DEL", "audit"]);
+        assert_eq!(outer.wait_lost(SOON), Some(LossReason::Taken));
+        assert_eq!(held.wait_lost(SOON), Some(LossReason::Taken));
+        assert_eq!(told.recv_timeout(SOON), Ok("held"));
+        assert_eq!(released.loss(), None);
+        drop((released, held, several, sender));
+        let nobody = Err(RecvTimeoutError::Disconnected);
+        assert_eq!(told.recv_timeout(SOON), nobody, "nobody else is told, and nothing is kept for it");
     });
 }
 
