@@ -44,7 +44,9 @@ impl MultiHandle {
         // after joining: a loss before is seen here, one from now on reaches the group
         if !members.iter().all(LeaseHandle::is_held) {
             group.end();
-            holds.iter().for_each(|(_, hold)| group.leave(hold));
+            for (_, hold) in &holds {
+                group.leave(hold);
+            }
             return Err(members);
         }
         for (member, spec) in holds.iter().zip(specs) {

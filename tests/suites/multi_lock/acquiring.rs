@@ -268,7 +268,9 @@ fn many_slow_members_take_no_longer_than_one() {
         fails(result, ErrorKind::Unavailable);
         assert!(took < promised(Duration::ZERO), "a try: {took:?}");
         stage.proxy.latency(Duration::ZERO);
-        names.iter().for_each(|name| stage.wait_clean(&client, name, SOON));
+        for name in &names {
+            stage.wait_clean(&client, name, SOON);
+        }
         stage.proxy.latency(ms(100));
         let (took, result) = timed(|| several.acquire_within(ms(200)));
         fails(result, ErrorKind::Unavailable);
