@@ -31,13 +31,17 @@ pub(crate) fn bytes(value: &Bound<'_, PyAny>, what: &str, tried: &str) -> PyResu
     Err(PyTypeError::new_err(format!("{what} must be str or bytes, not {}", type_name(value))))
 }
 
-/// A number of permits. The core says what is wrong with one that is too low or too high.
-pub(crate) fn permits(value: &Bound<'_, PyAny>, what: &str) -> PyResult<u32> {
+/// A number of permits. The core knows its limits.
+pub(crate) fn permits(value: &Bound<'_, PyAny>, tried: &str) -> PyResult<u32> {
     if !value.is_instance_of::<PyInt>() || value.is_instance_of::<PyBool>() {
-        return Err(PyTypeError::new_err(format!("{what} must be int, not {}", type_name(value))));
+        return Err(PyTypeError::new_err(format!("permits must be int, not {}", type_name(value))));
     }
-    let number = value.extract::<i64>().unwrap_or(i64::MAX);
-    Ok(u32::try_from(number.max(0)).unwrap_or(u32::MAX))
+    value.extract::<u32>().map_err(|_| {
+        // Python refuses to write very long numbers
+        let shown = value.str().map_or_else(|_| "a longer number".to_owned(), |text| text.to_string());
+        let detail = format!("permits must be between 1 and 1024, not {shown}");
+        refused(value.py(), ErrorKind::InvalidArgument, tried, &detail, None)
+    })
 }
 
 /// Seconds as a number or a `datetime.timedelta`.

@@ -135,7 +135,7 @@ macro_rules! configure {
                 "fencing" => lock.fencing(truth(&value, key)?),
                 // end of lock
                 // how many a semaphore has
-                "permits" => lock.total_permits(permits(&value, key)?),
+                "permits" => lock.total_permits(permits(&value, "describe a lock")?),
                 other => return Err(PyTypeError::new_err(format!("a lock has no option {other}"))),
             };
         }

@@ -132,7 +132,8 @@ impl Lease {
         Ok(tokens)
     }
 
-    /// The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`; `multi_lock` for several that are held together.
+    /// The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`; `multi_lock` for several that are held
+    /// together.
     #[getter]
     fn kind(&self, py: Python<'_>) -> &'static str {
         if self.several(py).is_some() { "multi_lock" } else { on_either!(self, lease => lease.kind()).as_str() }

@@ -136,7 +136,7 @@ impl Lock {
 
     /// The same semaphore for acquires of so many permits.
     fn taking(&self, py: Python<'_>, count: &Bound<'_, PyAny>) -> PyResult<Lock> {
-        let count = permits(count, "permits")?;
+        let count = permits(count, "describe a lock")?;
         let api = match &self.api {
             Api::Blocking(lock) => Api::Blocking(lock.clone().count(count)),
             Api::Async(lock) => Api::Async(lock.clone().count(count)),
@@ -191,7 +191,7 @@ impl Lock {
     }
 
     fn set_permits(&self, py: Python<'_>, total: &Bound<'_, PyAny>) -> PyResult<Permits> {
-        let total = permits(total, "permits")?;
+        let total = permits(total, "set_permits")?;
         Ok(self.call(py, None, |lock| lock.set_permits(total))?.into())
     }
 
@@ -248,7 +248,7 @@ impl Lock {
         future: Py<PyAny>,
         total: &Bound<'_, PyAny>,
     ) -> PyResult<Started> {
-        let (lock, total) = (self.shared(None)?, permits(total, "permits")?);
+        let (lock, total) = (self.shared(None)?, permits(total, "set_permits")?);
         Pump::start(pump, future, async move { counted(lock.set_permits(total).await.map(Some)) })
     }
 

@@ -73,6 +73,20 @@ def test_when_one_is_taken_none_is_held(client: Client, url: str, name: str) -> 
         assert is_free(url, f"{name}:a")
 
 
+def test_a_lock_that_is_named_twice_is_told_once_of_a_loss(client: Client, server: Server, name: str) -> None:
+    told: list[LossReason] = []
+    lock = client.lock(name, ttl=0.6, on_lost=lambda _, reason: told.append(reason))
+    lease = MultiLock(lock, lock).acquire()
+    server.command("DEL", name)
+    assert lease.wait_lost(10) is LossReason.TAKEN
+    until(lambda: told)
+    again: list[LossReason] = []
+    # callbacks of a client run one after the other: this one comes after all others
+    lease.on_lost(lambda _, reason: again.append(reason))
+    until(lambda: again)
+    assert told == [LossReason.TAKEN]
+
+
 def test_members_of_any_kind_and_client(client: Client, url: str, name: str) -> None:
     with Client(url, prefix="other:") as other, other.reentrant_lock(f"{name}:r") as outer:
         several = MultiLock(client.lock(f"{name}:a", ttl=10), other.reentrant_lock(f"{name}:r"))

@@ -106,7 +106,8 @@ class AsyncMultiLock(AsyncLock):
         return any(await asyncio.gather(*(lock.is_locked() for lock in self._locks)))
 
     def _listening(self, lease: AsyncLease) -> AsyncLease:
-        for lock in self._locks:
+        # one that is named twice is held once
+        for lock in dict.fromkeys(self._locks):
             lock._listening(lease)
         return super()._listening(lease)
 

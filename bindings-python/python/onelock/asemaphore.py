@@ -5,6 +5,7 @@ from __future__ import annotations
 from onelock import _pumps
 from onelock._owners import DEFAULT
 from onelock.alock import AsyncLock
+from onelock.semaphore import is_one
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,13 +28,13 @@ class AsyncSemaphore(AsyncLock):
 
     async def acquire(self, timeout: Seconds | Default | None = DEFAULT, *, permits: int = 1) -> AsyncLease:
         """Waits until so many permits are free and takes them, all or none; see `Semaphore.acquire`."""
-        if permits == 1:
+        if is_one(permits):
             return await super().acquire(timeout)
         return await self._taking(permits).acquire(timeout)
 
     async def try_acquire(self, *, permits: int = 1) -> AsyncLease | None:
         """One try: `None` when too few permits are free. One round trip, no waiting. Otherwise as `acquire`."""
-        if permits == 1:
+        if is_one(permits):
             return await super().try_acquire()
         return await self._taking(permits).try_acquire()
 

@@ -106,7 +106,8 @@ class MultiLock(Lock):
         return any(lock.is_locked() for lock in self._locks)
 
     def _listening(self, lease: Lease) -> Lease:
-        for lock in self._locks:
+        # one that is named twice is held once
+        for lock in dict.fromkeys(self._locks):
             lock._listening(lease)
         return super()._listening(lease)
 

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["Semaphore"]
 
 
+def is_one(permits: int) -> bool:
+    """Whether it is the number 1, and not something that equals it, which the native module refuses."""
+    return type(permits) is int and permits == 1
+
+
 class Semaphore(Lock):
     """A semaphore by name, from `Client.semaphore`: at most so many holders at a time, in all programs together.
 
@@ -22,7 +27,7 @@ class Semaphore(Lock):
         with downloads:
             fetch(url)
 
-    It is `threading.BoundedSemaphore` across machines, with one difference: a permit is given back by its own lease, once,
+    It is `threading.BoundedSemaphore` across machines, with one difference: a permit is released by its own lease, once,
     so `release` is a method of the lease. The permits of a program that died come back after their ttl. `is_locked` says
     whether no permit is free.
     """
@@ -37,13 +42,13 @@ class Semaphore(Lock):
         Raises `PermitsMismatch` when the semaphore has another number of permits than `Client.semaphore` was told, or
         none is set; `InvalidArgument` when it has fewer than `permits`.
         """
-        if permits == 1:
+        if is_one(permits):
             return super().acquire(timeout, cancel=cancel)
         return self._taking(permits).acquire(timeout, cancel=cancel)
 
     def try_acquire(self, *, permits: int = 1) -> Lease | None:
         """One try: `None` when too few permits are free. One round trip, no waiting. Otherwise as `acquire`."""
-        return super().try_acquire() if permits == 1 else self._taking(permits).try_acquire()
+        return super().try_acquire() if is_one(permits) else self._taking(permits).try_acquire()
 
     def permits(self) -> Permits | None:
         """How many permits there are, and how many of them are held; `None` when no number is set yet. One round trip.
