@@ -143,3 +143,28 @@ test('arguments in the wrong order are refused, not left out', async () => {
   await assert.rejects(redlock.using(['x'], 1000, body, { retryCount: 0 }), /settings come before the routine/)
   redis.disconnect()
 })
+
+test('permits', async () => {
+  for (const wrong of [4, true, null, 'four', () => 4]) {
+    await refused(() => client.semaphore('x', wrong), /options must be an object such as \{ permits: 4 \}/)
+  }
+  const semaphore = client.semaphore('x', { permits: 4 })
+  for (const [wrong, words] of [
+    [-1, /not -1/],
+    [1.5, /not 1\.5/],
+    [Number.NaN, /not NaN/],
+    [2 ** 40, /not 1099511627776/],
+    [true, /not true/],
+    ['1', /not "1"/],
+    [null, /not null/],
+    [0, /not 0/],
+    [1025, /1025/],
+  ]) {
+    const described = () => client.semaphore('x', { permits: wrong }).acquire({ timeout: 0 })
+    await refused(described, words)
+    await refused(() => semaphore.acquire({ permits: wrong }), words)
+    await refused(() => semaphore.tryAcquire({ permits: wrong }), words)
+    await refused(() => semaphore.using({ permits: wrong }, () => 1), words)
+    await refused(() => semaphore.setPermits(wrong), words)
+  }
+})

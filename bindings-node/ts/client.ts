@@ -246,6 +246,10 @@ export class Client {
    */
   semaphore(name: LockName, options?: SemaphoreOptions): Semaphore {
     const checked = lockName(name, 'describe a lock')
+    if (options !== undefined && (typeof options !== 'object' || options === null)) {
+      // such as the number itself, which is the second argument in other languages
+      throw invalid('describe a lock', 'options must be an object such as { permits: 4 }', printable(checked))
+    }
     const { permits, ...rest } = options ?? {}
     const values = lockValues(rest, printable(checked)) ?? {}
     if (permits !== undefined) values.permits = permitsNumber(permits, 'describe a lock', printable(checked))

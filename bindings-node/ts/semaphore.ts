@@ -26,7 +26,7 @@ export interface Permits {
 /**
  * A semaphore by name, from {@link Client.semaphore}: at most so many holders at a time, in all programs together.
  *
- * A permit is given back by its own lease, once. The permits of a program that died come back after their ttl.
+ * A permit is released by its own lease, once. The permits of a program that died come back after their ttl.
  * {@link Lock.isLocked} tells whether no permit is free.
  */
 export class Semaphore extends Lock {
@@ -61,7 +61,7 @@ export class Semaphore extends Lock {
     return count === undefined ? super.tryAcquire(rest) : this.#taking(count).tryAcquire(rest)
   }
 
-  /** Runs `body` while the permits are held, and gives them back at the end; see {@link Lock.using}. */
+  /** Runs `body` while the permits are held, and releases them at the end; see {@link Lock.using}. */
   override using<T>(body: Body<T>): Promise<T>
   override using<T>(options: PermitOptions, body: Body<T>): Promise<T>
   override async using<T>(first: PermitOptions | Body<T>, second?: Body<T>): Promise<T> {
