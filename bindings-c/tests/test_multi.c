@@ -136,7 +136,7 @@ static void in_the_background_and_cancelled(void) {
     EVENTUALLY(onelock_acquisition_is_ready(acquisition));
     OK(onelock_acquisition_finish(acquisition, &lease, &error));
     CHECK(onelock_lease_is_held(lease) && onelock_lease_kind(lease) == ONELOCK_KIND_MULTI);
-    /* freed while it is held: given back in the background */
+    /* freed while it is held: released in the background */
     onelock_lease_free(lease);
     EVENTUALLY(is_free(a) && is_free(b));
     onelock_acquisition_free(acquisition);

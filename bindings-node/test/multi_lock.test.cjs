@@ -17,7 +17,7 @@ const { at, connect, fresh } = setUp(test)
 const exists = (name) => at.server.send('EXISTS', name)
 const free = async (...names) => (await Promise.all(names.map(exists))).every((found) => found === 0)
 
-test('all are held together and given back together', async () => {
+test('all are held together and released together', async () => {
   const client = connect()
   const names = [`${fresh()}:b`, `${fresh()}:a`]
   const both = client.multiLock(names)

@@ -67,7 +67,7 @@ def test_when_one_is_taken_none_is_held(client: Client, url: str, name: str) -> 
     with Client(url) as rival, rival.lock(f"{name}:b"):
         both = client.multi_lock(f"{name}:a", f"{name}:b")
         assert both.try_acquire() is None
-        assert is_free(url, f"{name}:a"), "given back before it returns"
+        assert is_free(url, f"{name}:a"), "released before it returns"
         with pytest.raises(LockTimeout, match=f"{name}:b"):
             both.acquire(0.05)
         assert is_free(url, f"{name}:a")

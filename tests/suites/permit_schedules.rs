@@ -29,7 +29,7 @@ enum Event {
     Acts { client: usize },
     /// The number of free permits is deleted.
     LosesCount,
-    /// One permit of somebody's is deleted and given back.
+    /// One permit of somebody's is deleted and freed.
     LosesPermit,
 }
 
@@ -127,7 +127,7 @@ impl World {
             Some(claim) if believes && now < self.clients[client].releases_at => {
                 self.send(client, &Op::Renew { holds: vec![(claim, ttl_ms)] });
             }
-            // given back, given up, or lost: what may be left is undone
+            // released, given up, or lost: what may be left is undone
             Some(claim) if self.clients[client].deadline.is_some() => {
                 self.clients[client].deadline = None;
                 self.clients[client].claim = None;
@@ -307,7 +307,7 @@ const PLANTED: [(&str, Answering); 5] = [
         }
         answer
     }),
-    ("a release gives back n though some had ended", |model, now_us, op, _| {
+    ("a release frees n though some had ended", |model, now_us, op, _| {
         let answer = model.apply(now_us, op);
         if matches!(answer.outcome, Outcome::Applied(Reply::Released(false))) {
             write_free(model, now_us, count_of(op));

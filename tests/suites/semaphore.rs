@@ -133,7 +133,7 @@ fn a_lost_number_forgets_nobody_and_lost_permits_are_mended_by_setting_the_numbe
     assert_eq!(semaphore.set_permits(3).unwrap().free, 3);
     assert_eq!(two.release().unwrap(), Release::AlreadyExpired);
     assert_eq!(one.release().unwrap(), Release::AlreadyExpired);
-    assert_eq!(semaphore.permits().unwrap().unwrap().free, 3, "what had ended is not given back twice");
+    assert_eq!(semaphore.permits().unwrap().unwrap().free, 3, "what had ended is not freed twice");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use onelock_tests::stage::{SOON, Stage, fails, ms, promised, timed, unhurried};
 use onelock_tests::wait::wait_until;
 
 #[test]
-fn all_are_held_together_and_given_back_together() {
+fn all_are_held_together_and_released_together() {
     everywhere(|flavor, face| {
         let stage = Stage::new(flavor);
         let client = stage.rival(face);
@@ -96,7 +96,7 @@ fn one_that_is_lost_meanwhile_is_not_taken_again_alone() {
             wait_until(SOON, "it waits for c", || client.stats().waiting == 1 && stage.exists("b"));
             // somebody takes the first away and keeps it
             stage.server.cmd(&["SET", "a", "stranger", "PX", "60000"]);
-            wait_until(SOON, "everything to be given back", || !stage.exists("b"));
+            wait_until(SOON, "everything to be released", || !stage.exists("b"));
             theirs.give_back();
             let start = Instant::now();
             wait_until(SOON, "some time in which it could go on", || start.elapsed() > ms(300));

@@ -41,7 +41,7 @@ fn the_first_loss_loses_all_and_is_told_once() {
 }
 
 #[test]
-fn after_a_loss_a_release_gives_the_others_back_at_once() {
+fn after_a_loss_a_release_frees_the_others_at_once() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
