@@ -327,11 +327,10 @@ pub unsafe extern "C" fn onelock_lock_is_locked(
     status(error, TRIED, || {
         let object = live::<LockObject>(lock, TRIED)?;
         let is_locked = output(is_locked, "is_locked", TRIED)?;
-        let mut found = false;
-        for member in object.members() {
-            found = found || member.lock.is_locked()?;
-        }
-        is_locked.put(found)
+        is_locked.put(match &*object {
+            LockObject::One(one) => one.lock.is_locked()?,
+            LockObject::Many { lock, .. } => lock.is_locked()?,
+        })
     })
 }
 

@@ -115,6 +115,11 @@ impl MultiLock {
         lease.map(|lease| lease::make(py, lease, self.given(py))).transpose()
     }
 
+    fn is_locked(&self, py: Python<'_>) -> PyResult<bool> {
+        let lock = self.blocking(Vec::new())?;
+        interruptible(py, || lock.is_locked())
+    }
+
     // ---- event loops -----------------------------------------------------------------------------------------------
 
     fn start_acquire(

@@ -372,6 +372,14 @@ impl MultiLock {
         }
     }
 
+    /// See [`onelock::MultiLock::is_locked`].
+    pub fn is_locked(&self) -> Result<bool, Error> {
+        match self {
+            MultiLock::Async(lock) => block_on(lock.is_locked()),
+            MultiLock::Blocking(lock) => lock.is_locked(),
+        }
+    }
+
     /// See [`onelock::MultiLock::acquire`].
     pub fn acquire(&self) -> Result<Lease, Error> {
         Ok(match self {

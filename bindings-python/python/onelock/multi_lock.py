@@ -103,7 +103,7 @@ class MultiLock(Lock):
 
     def is_locked(self) -> bool:
         """Whether one of them is held, by this client or another. One round trip for each."""
-        return any(lock.is_locked() for lock in self._locks)
+        return self._multi.is_locked()
 
     def _listening(self, lease: Lease) -> Lease:
         # one that is named twice is held once

@@ -138,12 +138,10 @@ impl MultiLock {
     /// # Errors
     /// As [`Lock::is_locked`].
     pub fn is_locked(&self) -> Result<bool, Error> {
-        for lock in &self.locks {
-            if lock.is_locked()? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let Some(first) = self.locks.first() else { return Ok(false) };
+        let all = crate::MultiLock::new(self.locks.iter().map(Lock::to_async));
+        let waits = first.interrupted_by(self.interrupt.clone());
+        waits.waited("is_locked", async move { all.is_locked().await })
     }
 
     /// The order of the members; with engines as the servers know them.

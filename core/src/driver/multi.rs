@@ -39,6 +39,8 @@ pub(crate) fn order(
             kind: spec.kind,
             address: engines.and_then(|engines| engines.get(index)).map_or("", |engine| engine.store.address()).into(),
             store: (0..index).find(|before| same_store(*before, index)).unwrap_or(index),
+            count: spec.count,
+            owner: spec.owner.clone(),
         })
         .collect();
     arrange(&members).map_err(|fault| match fault {
@@ -50,6 +52,10 @@ pub(crate) fn order(
                 format!("it is named as {} and as {}, and a name belongs to one kind of lock", kind(one), kind(other));
             let name = specs.get(one).map_or(&[][..], |spec| &spec.name);
             invalid(tried, detail).on(name)
+        }
+        MemberFault::TwoWays(one, _) => {
+            let detail = "it is named twice, with different owners or numbers of permits; name it once";
+            invalid(tried, detail).on(specs.get(one).map_or(&[][..], |spec| &spec.name))
         }
     })
 }

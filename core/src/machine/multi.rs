@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::machine::{Jitter, Key, Kind, LossReason, Release, Terms, Time};
+use crate::machine::{Jitter, Key, Kind, LossReason, Owner, Release, Terms, Time};
 
 /// How many members there may be.
 pub const MEMBERS_MAX: usize = 32;
@@ -35,6 +35,10 @@ pub struct MemberId {
     pub address: Arc<str>,
     /// Members with the same number are in the same store.
     pub store: usize,
+    /// How many permits it takes, of a semaphore.
+    pub count: u32,
+    /// Who enters it.
+    pub owner: Option<Owner>,
 }
 
 /// Why such members cannot be acquired together.
@@ -46,6 +50,8 @@ pub enum MemberFault {
     TooMany(usize),
     /// These two have one name and two kinds.
     TwoKinds(usize, usize),
+    /// These two are one lock, but take different numbers of permits or have different owners: it could be held for one only.
+    TwoWays(usize, usize),
 }
 
 /// One member at its place in the order.
@@ -58,7 +64,7 @@ pub struct PlacedMember {
 }
 
 /// Brings members into the order that is the same everywhere: by key, kind, and address. A member that is named twice
-/// is there once.
+/// is there once, if both mean the same.
 ///
 /// # Errors
 /// What is wrong with them.
@@ -77,6 +83,9 @@ pub fn arrange(members: &[MemberId]) -> Result<Vec<PlacedMember>, MemberFault> {
         let mut repeated = false;
         for (placed, other) in before.filter(|(_, other)| other.key == id.key) {
             match (other.kind == id.kind, other.store == id.store) {
+                (true, true) if (other.count, &other.owner) != (id.count, &id.owner) => {
+                    return Err(MemberFault::TwoWays(placed.given.min(given), placed.given.max(given)));
+                }
                 (true, true) => repeated = true,
                 (true, false) => class = Some(placed.class),
                 (false, true) => return Err(MemberFault::TwoKinds(placed.given.min(given), placed.given.max(given))),

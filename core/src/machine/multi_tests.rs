@@ -3,7 +3,7 @@
 use super::*;
 
 fn id(key: &str, kind: Kind, address: &str, store: usize) -> MemberId {
-    MemberId { key: key.as_bytes().into(), kind, address: address.into(), store }
+    MemberId { key: key.as_bytes().into(), kind, address: address.into(), store, count: 1, owner: None }
 }
 
 fn lock(key: &str) -> MemberId {
@@ -30,6 +30,14 @@ fn a_member_counts_once_and_two_kinds_of_one_name_are_refused() {
     assert_eq!(arrange(&[]), Err(MemberFault::Nothing));
     let kinds = [lock("b"), id("a", Kind::Reentrant, "redis://a", 0), lock("a")];
     assert_eq!(arrange(&kinds), Err(MemberFault::TwoKinds(1, 2)));
+    // one lock, but not the same of it
+    let two = MemberId { count: 2, ..id("s", Kind::Semaphore, "redis://a", 0) };
+    let permits = [id("s", Kind::Semaphore, "redis://a", 0), lock("b"), two.clone()];
+    assert_eq!(arrange(&permits), Err(MemberFault::TwoWays(0, 2)));
+    assert_eq!(given(&arrange(&[two.clone(), two]).unwrap()), [0]);
+    let owned = |owner: &str| MemberId { owner: Some(Owner::named(owner)), ..id("r", Kind::Reentrant, "redis://a", 0) };
+    assert_eq!(arrange(&[owned("one"), owned("two")]), Err(MemberFault::TwoWays(0, 1)));
+    assert_eq!(arrange(&[owned("one"), owned("one")]).unwrap().len(), 1);
     let many: Vec<MemberId> = (0..33).map(|number| lock(&format!("lock {number}"))).collect();
     assert_eq!(arrange(&many), Err(MemberFault::TooMany(33)));
     assert_eq!(arrange(&many[..32]).unwrap().len(), 32);

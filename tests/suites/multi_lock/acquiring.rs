@@ -184,6 +184,11 @@ fn what_does_not_go_together_is_refused_before_any_request() {
         fails(client.multi_lock(["a", ""]).validate(), ErrorKind::InvalidArgument);
         fails(MultiLock::of([client.lock("a").owner(&Owner::new())]).acquire(), ErrorKind::InvalidArgument);
         assert_eq!(client.stats().commands_sent, 0);
+        let (one, two) = (Owner::new(), Owner::new());
+        let owners = MultiLock::of([&one, &two].map(|owner| client.reentrant_lock("a").owner(owner)));
+        for result in [owners.validate(), owners.acquire().map(drop)] {
+            assert!(fails(result, ErrorKind::InvalidArgument).to_string().contains("different owners"));
+        }
         // a lock that is named twice is held once
         let lease = client.multi_lock(["a", "b", "a"]).acquire_within(SOON).unwrap();
         assert!(lease.is_held() && stage.exists("a") && stage.exists("b"));
@@ -264,6 +269,9 @@ fn many_slow_members_take_no_longer_than_one() {
         extended.unwrap();
         assert!(took < promised(Duration::ZERO), "an extension: {took:?}");
         assert_eq!(lease.give_back(), Release::Released);
+        let (took, locked) = timed(|| several.is_locked());
+        assert!(!locked.unwrap());
+        assert!(took < promised(Duration::ZERO), "a look: {took:?}");
         let (took, result) = timed(|| several.try_acquire());
         fails(result, ErrorKind::Unavailable);
         assert!(took < promised(Duration::ZERO), "a try: {took:?}");
