@@ -23,7 +23,7 @@ fn client(server: &Server, face: Face) -> Client {
 fn whoever_has_waited_longest_is_next() {
     on_both(|face| {
         let server = Server::valkey();
-        let mut held = client(&server, face).lock_of(Kind::Fair, "x").acquire().unwrap();
+        let mut lease = client(&server, face).lock_of(Kind::Fair, "x").acquire().unwrap();
         let (sender, granted) = mpsc::channel::<(usize, Lease)>();
         std::thread::scope(|scope| {
             for number in 0..CLIENTS {
@@ -43,16 +43,16 @@ fn whoever_has_waited_longest_is_next() {
                 let head = queue(&server, "x").into_iter().next();
                 // on a busy machine its place may be over when the lock is released
                 let lasts_ms = head.as_ref().and_then(|head| place_lasts_ms(&server, "x", head));
-                held.give_back();
-                (holding, held) = granted.recv_timeout(SOON).unwrap();
+                lease.give_back();
+                (holding, lease) = granted.recv_timeout(SOON).unwrap();
                 turns[holding] -= 1;
                 if lasts_ms.is_some_and(|left| left > 350) {
-                    assert_eq!(Some(held.token()), head.as_deref());
+                    assert_eq!(Some(lease.token()), head.as_deref());
                     checked += 1;
                 }
             }
             assert!(checked > TURNS, "{checked}");
-            held.give_back();
+            lease.give_back();
         });
         wait_until(SOON, "nothing to be left", || left(&server, "x").is_empty());
     });
@@ -68,15 +68,14 @@ fn a_server_that_has_forgotten_the_queue_serves_everybody_all_the_same() {
             let waiters: Vec<_> = (0..4)
                 .map(|_| {
                     let client = client(&server, face);
-                    let waiter = scope.spawn(move || {
+                    scope.spawn(move || {
                         let lease = client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap();
                         let fence = lease.fence();
                         std::thread::sleep(Duration::from_millis(20));
                         assert!(lease.is_held());
                         lease.give_back();
                         fence
-                    });
-                    waiter
+                    })
                 })
                 .collect();
             wait_until(SOON, "the queue", || queue(&server, "x").len() == 4);
@@ -102,9 +101,7 @@ fn f77_a_server_whose_clock_is_set_serves_everybody() {
             let waiters: Vec<_> = (0..4)
                 .map(|_| {
                     let client = client(&server, Face::Async);
-                    let waiter =
-                        scope.spawn(move || client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().give_back());
-                    waiter
+                    scope.spawn(move || client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().give_back())
                 })
                 .collect();
             wait_until(SOON, "the queue", || queue(&server, "x").len() == 4);

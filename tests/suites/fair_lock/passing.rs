@@ -24,7 +24,7 @@ fn held(stage: &Stage) -> face::Lease {
 }
 
 /// Starts an acquire, and waits until it stands in the client's own queue.
-async fn start(client: &Client, lock: onelock::Lock) -> JoinHandle<Result<Lease, onelock::Error>> {
+fn start(client: &Client, lock: onelock::Lock) -> JoinHandle<Result<Lease, onelock::Error>> {
     let before = client.stats().waiting;
     let waiter = tokio::spawn(async move { lock.acquire().await });
     tokio::task::block_in_place(|| wait_until(SOON, "it to wait", || client.stats().waiting == before + 1));
@@ -40,8 +40,8 @@ fn f51_cancelled_while_it_keeps_its_place_the_next_one_takes_it_over_and_leaves_
         let (client, theirs) = (client(&stage), held(&stage));
         let lock = client.fair_lock("x").ttl(LONG);
         block_on(async {
-            let first = start(&client, lock.clone()).await;
-            let second = start(&client, lock.clone()).await;
+            let first = start(&client, lock.clone());
+            let second = start(&client, lock.clone());
             tokio::task::block_in_place(|| {
                 wait_until(SOON, "the place", || listening(&stage.server, "x") == 1);
                 let token = queue(&stage.server, "x");
@@ -78,7 +78,7 @@ fn tokens(stage: &Stage, matching: &Match) -> Vec<Vec<u8>> {
     let requests = stage.requests(matching);
     let mut tokens: Vec<_> = requests
         .iter()
-        .flat_map(|request| request.args.iter().find(|arg| arg.starts_with(b"onelock1:")).cloned())
+        .filter_map(|request| request.args.iter().find(|arg| arg.starts_with(b"onelock1:")).cloned())
         .collect();
     tokens.sort_unstable();
     tokens.dedup();
@@ -103,9 +103,9 @@ fn the_next_one_has_its_own_ttl_and_its_own_fencing() {
         let stage = Stage::valkey();
         let (client, theirs) = (client(&stage), held(&stage));
         block_on(async {
-            let first = start(&client, client.fair_lock("x").ttl(first_ttl)).await;
+            let first = start(&client, client.fair_lock("x").ttl(first_ttl));
             let second = client.fair_lock("x").ttl(second_ttl).fencing(false).min_hold(ms(700));
-            let second = start(&client, second).await;
+            let second = start(&client, second);
             tokio::task::block_in_place(|| {
                 wait_until(SOON, "the place", || listening(&stage.server, "x") == 1);
             });
@@ -138,7 +138,7 @@ fn closing_ends_all_who_wait_and_takes_the_place_along() {
         block_on(async {
             let mut waiters = Vec::new();
             for _ in 0..3 {
-                waiters.push(start(&client, client.fair_lock("x").ttl(LONG)).await);
+                waiters.push(start(&client, client.fair_lock("x").ttl(LONG)));
             }
             tokio::task::block_in_place(|| wait_until(SOON, "the place", || listening(&stage.server, "x") == 1));
             if in_flight {
@@ -162,7 +162,7 @@ fn f31_who_loses_the_connection_while_waiting_keeps_the_place() {
     let stage = Stage::valkey();
     let (client, theirs) = (client(&stage), held(&stage));
     block_on(async {
-        let first = start(&client, client.fair_lock("x").ttl(LONG)).await;
+        let first = start(&client, client.fair_lock("x").ttl(LONG));
         tokio::task::block_in_place(|| wait_until(SOON, "the place", || listening(&stage.server, "x") == 1));
         let rival = stage.rival(Face::Async);
         let place = queue(&stage.server, "x");
