@@ -1350,7 +1350,8 @@ void onelock_lease_free(onelock_lease *lease);
  * The lease is held while all of them are, and the first loss is the loss of the whole; callbacks belong to the lease,
  * those of the members' options do not count. Members are acquired one after the other, in an order that is the same for
  * all programs, and held while later ones are waited for: callers of overlapping sets never wait in a circle. A lock that
- * is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, and one name as two kinds.
+ * is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, one name as two kinds, and one
+ * lock with two owners or two numbers of permits.
  */
 onelock_status onelock_multi_new(const onelock_lock *const *locks,
                                  size_t count,

@@ -95,7 +95,8 @@ impl LockObject {
 /// The lease is held while all of them are, and the first loss is the loss of the whole; callbacks belong to the lease,
 /// those of the members' options do not count. Members are acquired one after the other, in an order that is the same for
 /// all programs, and held while later ones are waited for: callers of overlapping sets never wait in a circle. A lock that
-/// is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, and one name as two kinds.
+/// is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, one name as two kinds, and one
+/// lock with two owners or two numbers of permits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_multi_new(
     locks: *const *const onelock_lock,

@@ -42,8 +42,8 @@ export class MultiLock {
    * await using lease = await both.acquire({ timeout: 5_000 })
    * ```
    *
-   * @throws {InvalidArgumentError} for no lock, and for what is not a lock. That one name has two kinds, or that there are
-   * more than 32 locks, an acquire says, before any I/O
+   * @throws {InvalidArgumentError} for no lock, and for what is not a lock. That one name has two kinds, that one
+   * lock has two owners, or that there are more than 32 locks, an acquire says, before any I/O
    */
   static of(...locks: Lock[]): MultiLock {
     if (locks.length === 0) throw invalid('describe locks', 'no lock was named; name at least one')

@@ -49,8 +49,8 @@ macro_rules! multi_setters {
         /// Whether the members make sense, each and together: what every acquire looks at first. No I/O.
         ///
         /// # Errors
-        /// `InvalidArgument`, which says what is wrong: no member, more than 32, one name as two kinds of lock, or what is
-        /// wrong with one of them.
+        /// `InvalidArgument`, which says what is wrong: no member, more than 32, one name as two kinds of lock, one lock with
+        /// two owners or two numbers of permits, or what is wrong with one of them.
         pub fn validate(&self) -> Result<(), $crate::Error> {
             self.locks.iter().try_for_each(|lock| lock.validate())?;
             self.check("describe locks", None).map(|_| ())

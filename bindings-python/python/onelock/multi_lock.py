@@ -41,7 +41,7 @@ class MultiLock(Lock):
     another. The time-outs of the locks do not count, only `timeout` of the whole. A lock that is named twice is held once.
 
     Otherwise as `Lock`: `with`, `acquire`, `try_acquire`, `is_locked`. Raises `InvalidArgument` for no lock, for more than
-    32, and for one name as two kinds of lock.
+    32, for one name as two kinds of lock, and for one lock with two owners.
     """
 
     __slots__ = ("_locks", "_multi")
