@@ -2,8 +2,8 @@
 
 import './polyfill'
 
+import type { Kind } from './codes'
 import { invalid, toError } from './errors'
-import type { Kind } from './lease'
 import { Lock } from './lock'
 import { MultiLock } from './multi_lock'
 import type { NativeClient, NativeInspection } from './native'

@@ -18,7 +18,7 @@ import './polyfill'
 
 export type { Address, Durations, Facts, Holder, Inspection, LockEntry, LockPage, Origin, Stats } from './client'
 export { Client } from './client'
-export type { LossReason, Release } from './codes'
+export type { Kind, LossReason, Release } from './codes'
 export type { ErrorCode } from './errors'
 export {
   AuthenticationFailedError,
@@ -44,7 +44,7 @@ export {
   WrongKindError,
 } from './errors'
 export { FENCE_GUARD_SCRIPT, FenceGate } from './fence'
-export type { Kind, LeaseEvents, LeaseKind } from './lease'
+export type { LeaseEvents, LeaseKind } from './lease'
 export { Lease } from './lease'
 export type { Body } from './lock'
 export { Lock } from './lock'

@@ -4,14 +4,11 @@ import './polyfill'
 
 import { AsyncResource } from 'node:async_hooks'
 import { EventEmitter } from 'node:events'
-import { codeOfLoss, type KINDS, type LossReason, lossOf, type Release, releaseOf } from './codes'
+import { codeOfLoss, type Kind, type LossReason, lossOf, type Release, releaseOf } from './codes'
 import { type LockLostError, toError } from './errors'
 import { native } from './native'
 import { type Grade, type LockName, milliseconds, printable } from './options'
 import { bridge, pump, resultOf, warn } from './pump'
-
-/** The kinds of locks. */
-export type Kind = keyof typeof KINDS
 
 /** What a lease holds: one lock of a kind, or several locks. */
 export type LeaseKind = Kind | 'multi_lock'

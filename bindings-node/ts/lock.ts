@@ -1,9 +1,9 @@
 // A lock: the description of what to acquire. It has no state of any hold.
 
 import * as busy from './busy'
-import { FOR_EVER, KINDS, NOTHING, ONE_TRY } from './codes'
+import { FOR_EVER, KINDS, type Kind, NOTHING, ONE_TRY } from './codes'
 import { invalid } from './errors'
-import { type Kind, Lease } from './lease'
+import { Lease } from './lease'
 import type { NativeClient, Values } from './native'
 import { type AcquireOptions, type LockName, Owner, printable, type Waiting, waiting } from './options'
 import { bridge, pump, resultOf } from './pump'
