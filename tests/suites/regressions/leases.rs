@@ -127,6 +127,8 @@ impl Keys {
                     self.bounded.entry((*key).to_owned()).and_modify(|bounded| *bounded = true);
                 }
                 ("DEL", [key]) => drop(self.bounded.remove(*key)),
+                // what is left of the key keeps its end
+                ("HDEL", [_, _, ..]) => self.writes += 1,
                 (
                     "GET" | "EXISTS" | "HMGET" | "HEXISTS" | "HSCAN" | "PTTL" | "TYPE" | "TIME" | "GETRANGE"
                     | "PUBLISH",

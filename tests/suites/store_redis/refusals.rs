@@ -55,7 +55,8 @@ fn out_of_memory_stops_new_locks_and_no_old_ones() {
 fn an_attach_that_may_not_write_leaves_the_hold_whole() {
     for flavor in all_flavors() {
         for (kind, token) in both() {
-            let writes = if kind == Kind::Mutex { vec!["-set", "-pexpire"] } else { vec!["-hset", "-del", "-pexpire"] };
+            let writes =
+                if kind == Kind::Mutex { vec!["-set", "-pexpire"] } else { vec!["-hset", "-hdel -del", "-pexpire"] };
             for write in writes {
                 let server = Server::builder(flavor).user("app", &format!("on >pw ~* &* +@all {write}")).start();
                 let (mine, next) = (claim(kind, "a", token), claim(kind, "a", &token.replace('1', "2")));
