@@ -52,7 +52,8 @@ pub struct RenewalRound {
     pub holds: Vec<(Claim, u64)>,
     /// What the holders may believe if it is confirmed, in the same order.
     pub ttls: Vec<Duration>,
-    /// The time limit: the smaller of the request time-out and a sixth of the shortest ttl.
+    /// The time limit: the smallest of the request time-out, a sixth of the shortest ttl, and what is left of the
+    /// lease that ends first. What is confirmed after a deadline confirms nothing.
     pub limit: Duration,
 }
 
@@ -228,6 +229,7 @@ impl Watchdog {
     pub fn poll(&mut self, now: Time) -> Vec<Alarm> {
         let mut alarms = Vec::new();
         let mut batch = Vec::new();
+        let mut ending = Vec::new();
         let mut alone = Vec::new();
         let horizon = now + GATHER_MAX;
         let wakes: Vec<(Time, LeaseId)> = if self.wake_at() <= now {
@@ -246,13 +248,18 @@ impl Watchdog {
             let gather = (entry.period() / GATHER_DIVISOR).min(GATHER_MAX);
             if !entry.in_flight && entry.due <= now + gather {
                 entry.in_flight = true;
-                if entry.alone { alone.push(id) } else { batch.push(id) }
+                // those that are about to end leave the others their time
+                let ends_soon = entry.guarded.state.deadline().since(now) < entry.guarded.ttl / 6;
+                match (entry.alone, ends_soon) {
+                    (true, _) => alone.push(id),
+                    (false, true) => ending.push(id),
+                    (false, false) => batch.push(id),
+                }
             }
             self.reschedule(id);
         }
-        let rounds = batch.chunks(BATCH_MAX).chain(alone.chunks(1)).map(|ids| Alarm::Renew(self.round(now, ids)));
-        let rounds: Vec<Alarm> = rounds.collect();
-        alarms.extend(rounds);
+        let chunks = ending.chunks(BATCH_MAX).chain(batch.chunks(BATCH_MAX)).chain(alone.chunks(1));
+        alarms.extend(chunks.map(|ids| Alarm::Renew(self.round(now, ids))));
         alarms
     }
 
@@ -274,7 +281,7 @@ impl Watchdog {
             round.ids.push(*id);
             round.holds.push((claim.clone(), terms.server_ttl_ms(asked)));
             round.ttls.push(asked);
-            round.limit = round.limit.min(*ttl / 6);
+            round.limit = round.limit.min(*ttl / 6).min(entry.guarded.state.deadline().since(now));
         }
         round
     }

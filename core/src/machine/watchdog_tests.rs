@@ -276,3 +276,20 @@ fn a_round_is_split_by_shard_and_nothing_is_lost() {
         }
     }
 }
+
+#[test]
+fn a_renewal_is_over_with_the_lease_and_leaves_the_others_their_time() {
+    let mut dog = dog();
+    for (id, name) in [(1, "a"), (2, "b")] {
+        dog.arm(at(0), id, guarded(name, &terms(3000), at(0)));
+    }
+    let round = only_round(dog.poll(at(1000)));
+    assert_eq!(round.ids.len(), 2);
+    dog.arm(at(1800), 3, guarded("c", &terms(3000), at(1800)));
+    dog.renewed(at(2700), &round, &answer(2600, no_reply()));
+    let rounds = dog.poll(at(2900)).into_iter().map(|alarm| only_round(vec![alarm]));
+    let mut limits: Vec<_> = rounds.map(|round| (round.ids.len(), round.ids.contains(&3), round.limit)).collect();
+    limits.sort();
+    let left = Time::from_nanos(at(3000 - 32).as_nanos() & !63).since(at(2900));
+    assert_eq!(limits, [(1, true, Duration::from_millis(500)), (2, false, left)]);
+}

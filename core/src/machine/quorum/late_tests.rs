@@ -165,3 +165,19 @@ fn a_node_that_two_renewals_find_lacking_is_given_the_hold_by_one_of_them() {
     second.end(&mut quorum);
     assert!(!quorum.is_renewed(&claim()));
 }
+
+#[test]
+fn a_renewal_whose_caller_has_gone_gives_nothing_again() {
+    for (concluded_at, repaired) in [(499, 1), (500, 0)] {
+        let mut quorum = three();
+        let (mut round, _) = quorum.begin(at(0), 1, &Op::Renew { holds: vec![(claim(), 10_000)] });
+        round.limit(at(500));
+        for (node, answer) in [yes(), yes(), gone()].iter().enumerate() {
+            round.answered(&mut quorum, at(concluded_at), node, answer);
+        }
+        let concluded = round.conclude(&mut quorum, at(concluded_at));
+        assert!(matches!(concluded.outcome, Outcome::Applied(Reply::Renewed(_))));
+        assert_eq!(round.repairs(&mut quorum, at(concluded_at), 1).len(), repaired, "{concluded_at}");
+        round.end(&mut quorum);
+    }
+}

@@ -48,9 +48,10 @@ pub struct QuorumRound {
     repairing: NodeSet,
     votes: Option<Votes>,
     settled_at: Option<Time>,
-    /// For each hold of a renewal: whether a majority confirmed it by the conclusion, and the nodes to be repaired.
+    /// For each hold of a renewal: whether a majority confirmed it in time, and the nodes to be repaired.
     confirmed: Vec<bool>,
     repaired: Vec<NodeSet>,
+    limit: Time,
     ended: bool,
 }
 
@@ -85,9 +86,16 @@ impl QuorumRound {
             settled_at: None,
             confirmed: vec![false; holds],
             repaired: vec![NodeSet::NONE; holds],
+            limit: Time::MAX,
             ended: false,
         };
         (round, NodeRequest { nodes: addressed, op: request })
+    }
+
+    /// When the caller stops waiting. Nothing is repaired for a renewal that is concluded later: its caller may have
+    /// given the hold up by then, even if a majority confirmed it.
+    pub fn limit(&mut self, until: Time) {
+        self.limit = until;
     }
 
     /// A node is sent the request on this ordered connection. What is sent to it on the same one later is carried out
@@ -173,7 +181,8 @@ impl QuorumRound {
     pub fn conclude(&mut self, quorum: &mut Quorum, now: Time) -> Answer {
         let granted = self.votes.as_ref().is_some_and(|votes| matches!(votes.result(self.majority), Count::Granted(_)));
         for (hold, confirmed) in self.confirmed.iter_mut().enumerate() {
-            *confirmed = replies::renewal(&self.answers, self.majority, hold) == replies::RenewalState::Confirmed;
+            let by_majority = replies::renewal(&self.answers, self.majority, hold) == replies::RenewalState::Confirmed;
+            *confirmed = by_majority && now < self.limit;
         }
         if !granted {
             quorum.mark_silent(self.pending.but(self.late_nodes()));

@@ -67,7 +67,8 @@ pub(crate) fn call(
     interrupt: &dyn Interrupt,
 ) -> (Answer, RoundInProgress) {
     let begun = clock::now();
-    let (round, request) = store.quorum().begin(begun, clock::wall_us(), op);
+    let (mut round, request) = store.quorum().begin(begun, clock::wall_us(), op);
+    round.limit(until);
     let mut progress = RoundInProgress { store: store.clone(), round };
     let round = &mut progress.round;
     let mut requests = BlockingRound {

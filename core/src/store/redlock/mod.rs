@@ -202,7 +202,8 @@ impl RedlockState {
         if let Err(failure) = self.check_open() {
             return not_sent(begun, failure).answer;
         }
-        let (round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
+        let (mut round, request) = self.quorum().begin(begun, clock::wall_us(), &op);
+        round.limit(until);
         let mut call = RoundInProgress { store: self.clone(), round };
         let round = &mut call.round;
         // a renewal reads answers for longer than its caller waits

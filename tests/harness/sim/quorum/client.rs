@@ -154,7 +154,8 @@ impl World {
         }
         let nodes = self.nodes.len();
         let process = &mut self.clients[client];
-        let (round, send) = process.quorum.begin(now, wall, &op);
+        let (mut round, send) = process.quorum.begin(now, wall, &op);
+        round.limit(until);
         let id = process.next_round;
         process.next_round += 1;
         let (fences, verdicts) = (vec![None; nodes], vec![None; nodes]);
