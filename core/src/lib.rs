@@ -46,7 +46,7 @@
 //!
 //! Without any of them only [`machine`] is built, which depends on next to nothing.
 
-#![deny(unsafe_code)] // but for a few lines in `sys::fork_detect` and `exit`
+#![deny(unsafe_code)] // but for a few lines in `sys::fork_detect`, `sys::fork_close` and `exit`
 
 mod error;
 pub mod machine;

@@ -40,7 +40,7 @@ pub struct Finding {
     pub server: String,
     /// What was tried: `name`, `tcp`, `tls`, `protocol`, `user`, `database`, `role`, `version`, `persistence`, `eviction`,
     /// `replicas`, `clock`, `round trip`, `proxy`, `permission`, `sentinel`, `slots`, `notify`, `quarantine`, `quorum`,
-    /// `clocks`, `fencing`.
+    /// `clocks`, `fencing`, `file system`.
     pub step: &'static str,
     /// How it ended.
     pub severity: Severity,
@@ -122,13 +122,17 @@ impl FindingList {
     }
 }
 
-/// What only a look at a server needs.
-#[cfg(feature = "redis")]
+/// What a look at a directory needs, too.
+#[cfg(any(feature = "redis", all(feature = "file", unix)))]
 impl FindingList {
     pub(crate) fn warning(&mut self, step: &'static str, detail: impl Into<String>, todo: impl Into<String>) {
         self.add(step, Severity::Warning, detail.into(), todo.into());
     }
+}
 
+/// What only a look at a server needs.
+#[cfg(feature = "redis")]
+impl FindingList {
     /// Adds what was measured to the last finding.
     pub(crate) fn measured(&mut self, values: &[(&'static str, f64)]) {
         if let Some(last) = self.all.last_mut() {

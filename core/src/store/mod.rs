@@ -21,6 +21,8 @@ use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Ti
 pub(crate) mod address;
 mod capabilities;
 pub(crate) mod diagnosis;
+#[cfg(all(feature = "file", unix))]
+mod file;
 pub mod memory;
 mod on_runtime;
 #[cfg(feature = "redis")]

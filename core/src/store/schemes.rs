@@ -27,12 +27,15 @@ struct Scheme {
 /// Reads the addresses of several servers.
 type ReadAddresses = fn(&[&str], &Options) -> Result<Box<dyn StoreAddress>, Error>;
 
-/// A function of a store, which is there with its feature only.
+/// A function of a store, which is there with its feature only, and perhaps on some systems only.
 macro_rules! built_in {
-    ($feature:literal, $type:ty, $function:expr) => {{
-        #[cfg(feature = $feature)]
+    ($feature:literal, $type:ty, $function:expr) => {
+        built_in!(all(feature = $feature), $type, $function)
+    };
+    ($condition:meta, $type:ty, $function:expr) => {{
+        #[cfg($condition)]
         const FUNCTION: Option<$type> = Some($function);
-        #[cfg(not(feature = $feature))]
+        #[cfg(not($condition))]
         const FUNCTION: Option<$type> = None;
         FUNCTION
     }};
@@ -67,6 +70,12 @@ const SCHEMES: &[Scheme] = &[
         read: built_in!("redis", ReadAddress, super::redis::address::read),
     },
     REDLOCK,
+    Scheme {
+        names: &["file"],
+        aliases: &[],
+        feature: "file",
+        read: built_in!(all(feature = "file", unix), ReadAddress, super::file::address::read),
+    },
     Scheme {
         names: &["memory"],
         aliases: &[],
@@ -182,7 +191,7 @@ mod tests {
         for scheme in SCHEMES.iter().filter(|scheme| scheme.read.is_some()) {
             for name in scheme.names.iter().chain(scheme.aliases) {
                 let rest = match *name {
-                    name if name.ends_with("unix") => "/h",
+                    name if name.ends_with("unix") || name == "file" => "/h",
                     name if name.ends_with("+sentinel") => "h/group",
                     _ => "h",
                 };

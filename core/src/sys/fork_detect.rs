@@ -4,7 +4,7 @@
 //! Linux can hand a page to forked children empty (`MADV_WIPEONFORK`); what is written there belongs to this process
 //! alone. Where that is not available, or only pretended (emulators that accept any advice), the process id is used.
 //!
-//! The only unsafe code of the core but for `exit`.
+//! The only unsafe code of the core but for `fork_close` and `exit`.
 
 #![allow(unsafe_code)]
 

@@ -6,6 +6,7 @@
 //! | `clock` | reads the clocks |
 //! | `fork_detect` | a number of this process that a forked child does not inherit |
 //! | `fork` | the process that made a value; values that a forked child leaks |
+//! | `fork_close` | file descriptors that a forked child does not keep |
 //! | `random` | random bytes |
 //! | `runtime` | the background runtime for callers without their own |
 //! | `host` | the host's name |
@@ -13,6 +14,8 @@
 
 pub(crate) mod clock;
 pub(crate) mod fork;
+#[cfg(all(feature = "file", unix))]
+pub(crate) mod fork_close;
 mod fork_detect;
 mod host;
 pub(crate) mod random;

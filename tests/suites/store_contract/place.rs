@@ -23,6 +23,9 @@ static RUNNING: LazyLock<Vec<Running>> = LazyLock::new(|| {
         _servers: servers,
     };
     let mut all = vec![running("memory", "memory://contract".to_owned(), Box::new(()))];
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let url = format!("file://{}", directory.path().display());
+    all.push(running("file", url, Box::new(directory)));
     for flavor in Flavor::ALL {
         let server = Server::start(flavor);
         all.push(running(&format!("redis {flavor:?}"), server.url(), Box::new(server)));
