@@ -1,21 +1,22 @@
 #!/usr/bin/env bash
-# Puts the other lock clients that the tests meet into .tools/peers (ignored by git): redis-py, pottery,
+# Puts the other lock clients that the tests meet into .tools/peers (ignored by git): redis-py, pottery, filelock,
 # node-redlock, Redisson.
 # As root it installs what they run on (pip, Node.js, a JDK, Maven) from the distribution where it is missing.
 #
 #   tools/peers.sh              all of them
-#   tools/peers.sh NAME...      only these: python pottery node java
+#   tools/peers.sh NAME...      only these: python pottery filelock node java
 #
 # ONELOCK_PEERS=/some/dir names a directory that has them already; then it is only checked.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 peers=${ONELOCK_PEERS:-$root/.tools/peers}
-all=(python pottery node java)
+all=(python pottery filelock node java)
 
 # One version each: tests tell when a new one behaves otherwise.
 redis_py=redis==8.1.0
 pottery=pottery==3.0.1
+filelock=filelock==4.3.1
 node_packages=(redlock@5.0.0-beta.2 ioredis@5.9.2)
 redisson=4.7.0
 
@@ -56,6 +57,7 @@ pip_into() {
 
 fetch_python() { pip_into "$1" "$redis_py"; }
 fetch_pottery() { pip_into "$1" "$pottery" "$redis_py"; }
+fetch_filelock() { pip_into "$1" "$filelock"; }
 
 fetch_node() {
     need node nodejs
@@ -82,6 +84,7 @@ version_of() {
     case $1 in
         python) echo "$redis_py" ;;
         pottery) echo "$pottery $redis_py" ;;
+        filelock) echo "$filelock" ;;
         node) echo "${node_packages[*]}" ;;
         java) echo "redisson $redisson" ;;
         *) die "there is no peer $1; the names are ${all[*]}" ;;
@@ -93,6 +96,7 @@ runs() {
     case $1 in
         python) PYTHONPATH=$peers/python python3 -c 'import redis' 2>/dev/null ;;
         pottery) PYTHONPATH=$peers/pottery python3 -c 'import pottery' 2>/dev/null ;;
+        filelock) PYTHONPATH=$peers/filelock python3 -c 'import filelock' 2>/dev/null ;;
         node) command -v node >/dev/null ;;
         java) command -v javac >/dev/null ;;
     esac

@@ -20,7 +20,7 @@ const LOCK: &str = "bench:handover";
 const LIST: &str = "bench:handover:list";
 
 /// The clock that both processes see.
-fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
@@ -71,11 +71,12 @@ pub(crate) fn wait(kind: &str, url: &str) {
                 println_flushed(now_ns());
             }
         }
+        "file" | "inotify" => crate::files::wait(kind, url),
         other => panic!("there is no waiter {other}"),
     }
 }
 
-fn order_blocking() -> bool {
+pub(crate) fn order_blocking() -> bool {
     std::io::stdin().read_line(&mut String::new()).is_ok_and(|read| read > 0)
 }
 
@@ -83,13 +84,13 @@ async fn order() -> bool {
     tokio::task::spawn_blocking(order_blocking).await.unwrap_or(false)
 }
 
-fn println_flushed(value: u64) {
+pub(crate) fn println_flushed(value: u64) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{value}").and_then(|()| out.flush()).expect("the parent listens");
 }
 
 /// The waiting process as the parent sees it.
-struct Waiter {
+pub(crate) struct Waiter {
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
     child: Child,
@@ -103,7 +104,7 @@ impl Drop for Waiter {
 }
 
 impl Waiter {
-    fn start(kind: &str, url: &str) -> Waiter {
+    pub(crate) fn start(kind: &str, url: &str) -> Waiter {
         let mut command = Command::new(std::env::current_exe().expect("a program has a path"));
         command.args(["waiter", kind, url]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(command).expect("the program starts");
@@ -112,11 +113,11 @@ impl Waiter {
         Waiter { orders, answers, child }
     }
 
-    fn order(&mut self) {
+    pub(crate) fn order(&mut self) {
         writeln!(self.orders, "wait").expect("the waiter runs");
     }
 
-    fn woken_at(&mut self) -> u64 {
+    pub(crate) fn woken_at(&mut self) -> u64 {
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("the waiter runs");
         line.trim().parse().expect("the waiter has said why it ended")

@@ -1,11 +1,11 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
 //! `onelock-bench [--quick] [--server NAME] [sequential] [server-cpu] [throughput] [handover] [leases] [c] [redlock]
-//! [redlock-peers]`; see `bench/README.md`.
+//! [redlock-peers] [files]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `redlock`, `redlock_peers` | one measurement each |
+//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `redlock`, `redlock_peers`, `files` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -17,6 +17,7 @@
 )]
 
 mod c_library;
+mod files;
 mod floor;
 mod handover;
 mod host;
@@ -55,8 +56,8 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 8] =
-    ["server-cpu", "throughput", "handover", "leases", "sequential", "c", "redlock", "redlock-peers"];
+const PARTS: [&str; 9] =
+    ["server-cpu", "throughput", "handover", "leases", "sequential", "c", "redlock", "redlock-peers", "files"];
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -100,6 +101,9 @@ fn main() {
     }
     if wanted("handover") {
         rows.extend(handover::measure(&server, effort));
+    }
+    if wanted("files") {
+        rows.extend(files::measure(effort));
     }
     if wanted("leases") {
         rows.extend(leases::measure(&server, effort));

@@ -302,7 +302,8 @@ pub unsafe extern "C" fn onelock_client_options_set_notify(
 
 /// How many replicas must confirm a grant, with `WAIT`; a grant that fewer confirm is undone. Default: 0.
 ///
-/// The loss of a lock in a failover becomes less likely, but it is not excluded. Redlock and `memory://` refuse it.
+/// The loss of a lock in a failover becomes less likely, but it is not excluded. Redlock, `file://` and `memory://`
+/// refuse it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_client_options_set_min_replicas(
     options: *mut onelock_client_options,

@@ -184,7 +184,8 @@ export interface ClientOptions extends LeaseOptions {
   /**
    * How many replicas must confirm a grant, with `WAIT`; a grant that fewer confirm is undone. Default: 0.
    *
-   * The loss of a lock in a failover becomes less likely, but it is not excluded. Redlock and `memory://` refuse it.
+   * The loss of a lock in a failover becomes less likely, but it is not excluded. Redlock, `file://` and `memory://`
+   * refuse it.
    */
   minReplicas?: number | undefined
   /** Time limit of the confirmation by replicas (at least 1 ms). Default: 1000. */

@@ -245,6 +245,7 @@ impl Client {
     /// | `redis+sentinel://s1:26379,s2:26379/GROUP[/db]` | the master of a group, found through any of its Sentinels |
     /// | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, it tells the others |
     /// | `redlock://h1:6379,h2:6379,h3:6379[/db]` | Redlock: several independent servers, of which a majority holds the lock |
+    /// | `file:///dir` | one machine without a server: a directory, in which each lock is a file that the kernel locks |
     /// | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
     /// | (empty) | the address in `$ONELOCK_URL` |
     ///

@@ -36,12 +36,13 @@
 //!
 //! # Features
 //!
-//! Each store has one; `redis` and `redlock` are on by default. `memory://` is always there.
+//! Each store has one; `redis`, `redlock` and `file` are on by default. `memory://` is always there.
 //!
 //! | feature | addresses |
 //! |---|---|
 //! | `redis` | one server, a group behind Sentinels, a cluster: `redis://`, `valkey://`, `unix://`, `redis+sentinel://` ... |
 //! | `redlock` | several independent servers: `redlock://`, [`ClientBuilder::connect_nodes`] |
+//! | `file` | a directory on one machine: `file:///dir`; Unix only |
 //! | `client` | `memory://`; the others imply it |
 //!
 //! Without any of them only [`machine`] is built, which depends on next to nothing.

@@ -36,7 +36,16 @@ impl Holder {
     /// When it cannot be started.
     pub fn start(program: impl AsRef<Path>, face: Face, url: &str) -> Holder {
         let mut command = Command::new(program.as_ref());
-        command.arg(format!("{face:?}")).arg(url).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.arg(format!("{face:?}")).arg(url);
+        Holder::of(command)
+    }
+
+    /// The same by a command that ends up as the program.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn of(mut command: Command) -> Holder {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = spawn(command).expect("the holder can be started");
         let orders = child.stdin.take().expect("piped");
         let answers = BufReader::new(child.stdout.take().expect("piped"));
@@ -61,12 +70,20 @@ impl Holder {
     /// # Panics
     /// When the process has ended, or says that something went wrong.
     pub fn answer(&mut self) -> String {
+        let line = self.any_answer();
+        assert!(!line.starts_with("error"), "{line}");
+        line
+    }
+
+    /// The same, also when something went wrong.
+    ///
+    /// # Panics
+    /// When the process has ended.
+    pub fn any_answer(&mut self) -> String {
         let mut line = String::new();
         let count = self.answers.read_line(&mut line).expect("an answer");
         assert!(count > 0, "the holder has ended: {:?}", self.child.try_wait());
-        let line = line.trim_end().to_owned();
-        assert!(!line.starts_with("error"), "{line}");
-        line
+        line.trim_end().to_owned()
     }
 
     /// Gives an order and waits for the answer.

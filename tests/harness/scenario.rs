@@ -32,6 +32,8 @@ pub struct Scenario {
     pub leaves: Vec<String>,
     /// Whether it can run on `memory://`: when nothing in it concerns a server, unless said otherwise.
     memory: Option<bool>,
+    /// Whether it can run on `file://`: as in memory, and when it asks for nothing that files lack, unless said otherwise.
+    files: Option<bool>,
     /// Whether it says something that holds on one server only, not behind Sentinels or in a cluster.
     #[serde(default)]
     pub one_server: bool,
@@ -50,6 +52,17 @@ impl Scenario {
     /// Whether it makes sense on `memory://`.
     pub fn runs_in_memory(&self) -> bool {
         self.memory.unwrap_or_else(|| !self.steps.iter().any(Step::needs_server))
+    }
+
+    /// Whether it makes sense on `file://`. What that refuses is the subject of the suite `store_contract`.
+    pub fn runs_in_files(&self) -> bool {
+        const LACKING: [&str; 2] = ["min_hold_ms", "lock_delay_ms"];
+        let lacks = |options: &Table| LACKING.iter().any(|word| options.contains_key(*word));
+        self.files.unwrap_or_else(|| {
+            self.runs_in_memory()
+                && !self.steps.iter().any(|step| step.needs_more_than_files() || lacks(&step.args))
+                && !self.clients.values().any(lacks)
+        })
     }
 }
 

@@ -384,6 +384,9 @@ fn each_store_builds_alone() {
     assert!(redis.contains("redis") && redis.contains("rustls"), "{redis:?}");
     let memory = dependencies(&["--no-default-features", "--features", "client"]);
     assert!(memory.contains("tokio") && !memory.contains("redis") && !memory.contains("rustls"), "{memory:?}");
+    let file = dependencies(&["--no-default-features", "--features", "file"]);
+    assert_eq!(file, memory, "locks in files need no further crate");
     check_core(&["--features", "client"]);
     check_core(&["--features", "redis"]);
+    check_core(&["--features", "file"]);
 }

@@ -21,6 +21,7 @@ const LANES: usize = 6;
 enum Place {
     On(Flavor),
     InMemory,
+    InFiles,
     BehindSentinels,
     InCluster,
     OnSeveral,
@@ -33,8 +34,8 @@ struct Case {
     place: Place,
 }
 
-/// Every scenario alone with each driver everywhere (or where the list says so, on the main server and in memory), and on
-/// the main server with each pair of neighbours in the list of drivers, so that every language meets another one. Behind
+/// Every scenario alone with each driver everywhere (or where the list says so, on the main server, in memory and in files),
+/// and on the main server and in files with each pair of neighbours in the list of drivers, so that every language meets another one. Behind
 /// Sentinels and in a cluster, which are chosen by the address alone, the drivers take turns.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
@@ -55,12 +56,13 @@ fn cases() -> Vec<Case> {
         for cast in &casts {
             let mixed = cast.len() > 1;
             let main_only = mixed || cast[0].main_server_only;
-            let places = Flavor::ALL.map(Place::On).into_iter().chain([Place::InMemory]);
+            let places = Flavor::ALL.map(Place::On).into_iter().chain([Place::InMemory, Place::InFiles]);
             for place in places {
                 let (place_name, wanted) = match place {
                     Place::On(flavor) => (flavor.program(), !main_only || flavor == Flavor::Valkey91),
                     Place::BehindSentinels | Place::InCluster | Place::OnSeveral => unreachable!("not in this list"),
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
+                    Place::InFiles => ("file", scenario.runs_in_files()),
                 };
                 if wanted {
                     let cast_name = cast.iter().map(|kind| kind.name.as_str()).collect::<Vec<_>>().join("+");
@@ -80,6 +82,7 @@ fn run(number: usize, case: &Case) -> Result<(), String> {
         Place::InCluster => Store::Cluster(Box::new(Cluster::patient(Flavor::Valkey91))),
         Place::OnSeveral => Store::Several(Box::new(Several::start(Flavor::Valkey91, 3))),
         Place::InMemory => Store::Memory(format!("scenario-{number}")),
+        Place::InFiles => Store::Files(tempfile::tempdir().unwrap()),
     };
     catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

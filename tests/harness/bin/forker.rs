@@ -1,4 +1,4 @@
-//! Forks while it holds a lock, and checks what both processes see: `onelock-forker blocking|async|storm|exit|end URL`.
+//! Forks while it holds a lock, and checks what both processes see: `onelock-forker blocking|async|storm|exit|end|outlive URL`.
 //!
 //! Ends with status 0 when everything was as it must be. After the child of `blocking` and `async` has done its part, a
 //! line `look` is printed and a line on standard input waited for, so that the test can look at the server.
@@ -230,6 +230,56 @@ fn end(url: &str) {
     let _lease = client.lock("a").ttl(TTL).acquire().unwrap();
 }
 
+/// Leaves a child behind that lives until its input ends, when this process is killed.
+fn outlive(url: &str) {
+    let client = builder().connect_blocking(url).unwrap();
+    let _lease = client.lock("a").ttl(Duration::from_secs(3600)).acquire().unwrap();
+    // SAFETY: as in `in_child`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    if child > 0 {
+        println!("look");
+        loop {
+            std::thread::park();
+        }
+    }
+    let mut rest = String::new();
+    let ended = std::io::stdin().read_line(&mut rest);
+    println!("the child ends");
+    // SAFETY: ends the process; nothing of the parent's is run or freed.
+    unsafe { libc::_exit(i32::from(ended.is_err())) };
+}
+
+/// Reads the number in the file that `$COUNTER` names, and writes the next one.
+fn count_on() {
+    let file = std::env::var_os("COUNTER").unwrap();
+    let number: u64 = std::fs::read_to_string(&file).unwrap().parse().unwrap();
+    std::fs::write(&file, (number + 1).to_string()).unwrap();
+}
+
+/// Counts a hundred times with the lock; other processes do the same.
+fn count_blocking(url: &str) {
+    let client = builder().connect_blocking(url).unwrap();
+    for _ in 0..100 {
+        let lease = client.lock("count").acquire().unwrap();
+        count_on();
+        assert_eq!(lease.release().unwrap(), Release::Released);
+    }
+    client.close();
+}
+
+fn count_async(url: &str) {
+    on_runtime(async {
+        let client = builder().connect(url).await.unwrap();
+        for _ in 0..100 {
+            let lease = client.lock("count").acquire().await.unwrap();
+            count_on();
+            assert_eq!(lease.release().await.unwrap(), Release::Released);
+        }
+        client.close().await;
+    });
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let (what, url) = (args.next().unwrap(), args.next().unwrap());
@@ -239,6 +289,9 @@ fn main() {
         "storm" => storm(&url),
         "exit" => exit(&url),
         "end" => end(&url),
+        "outlive" => outlive(&url),
+        "count-blocking" => count_blocking(&url),
+        "count-async" => count_async(&url),
         other => panic!("{other}"),
     }
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `acquire NAME TTL_MS RENEW` | the fencing token |
 //! | `fair NAME TTL_MS RENEW` | the same of a fair lock |
+//! | `try NAME TTL_MS` | the same of a single try, or `busy` |
 //! | `held` | `true` or `false` |
 //! | `look` | `ok`; from now on a thread looks all the time whether it is held |
 //! | `looks` | last "held" (ns since boot), first "not held", whether revived, how often the loss was told |
@@ -95,6 +96,14 @@ fn main() {
                 });
                 match lock.acquire() {
                     Ok(granted) => lease.insert(granted).fence().to_string(),
+                    Err(error) => format!("error {error}"),
+                }
+            }
+            ("try", _) => {
+                let lock = client.lock(words[1]).ttl(Duration::from_millis(words[2].parse().unwrap()));
+                match lock.try_acquire() {
+                    Ok(Some(granted)) => lease.insert(granted).fence().to_string(),
+                    Ok(None) => "busy".to_owned(),
                     Err(error) => format!("error {error}"),
                 }
             }

@@ -1,6 +1,7 @@
 //! Carries a scenario out with drivers against a store, and looks afterwards that nothing was left behind.
 
 use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use redis::Value as Reply;
@@ -32,6 +33,8 @@ pub enum Store {
     Several(Box<Several>),
     /// In the memory of the one driver process, under this name.
     Memory(String),
+    /// In the files of a directory of one's own.
+    Files(tempfile::TempDir),
 }
 
 impl Store {
@@ -42,6 +45,7 @@ impl Store {
             Store::Cluster(cluster) => cluster.url(),
             Store::Several(several) => several.url("quarantine_ms=0"),
             Store::Memory(name) => format!("memory://{name}"),
+            Store::Files(directory) => format!("file://{}", directory.path().display()),
         }
     }
 
@@ -52,7 +56,7 @@ impl Store {
             Store::Group(group) => Ok(group.master()),
             Store::Cluster(cluster) => Ok(cluster.keeper(key)),
             Store::Several(several) => Ok(&several.servers[0]),
-            Store::Memory(_) => Err("there is no server behind memory://".to_owned()),
+            Store::Memory(_) | Store::Files(_) => Err("there is no server behind memory:// and file://".to_owned()),
         }
     }
 
@@ -63,7 +67,7 @@ impl Store {
             Store::Group(group) => vec![group.master()],
             Store::Cluster(cluster) => cluster.nodes.iter().collect(),
             Store::Several(several) => several.servers.iter().collect(),
-            Store::Memory(_) => Vec::new(),
+            Store::Memory(_) | Store::Files(_) => Vec::new(),
         }
     }
 
@@ -347,6 +351,9 @@ impl Run<'_> {
         for server in self.store.servers() {
             self.look_around(server)?;
         }
+        if let Store::Files(directory) = self.store {
+            nothing_locked(directory.path())?;
+        }
         for driver in &self.drivers {
             driver.end(Duration::from_secs(5))?;
         }
@@ -365,6 +372,23 @@ impl Run<'_> {
             }
             std::thread::sleep(LOOK);
         }
+    }
+}
+
+/// No process has a file in this directory locked.
+fn nothing_locked(directory: &Path) -> Result<(), String> {
+    let start = Instant::now();
+    let is_locked = |path: &Path| std::fs::File::open(path).is_ok_and(|file| file.try_lock_shared().is_err());
+    loop {
+        let files = std::fs::read_dir(directory).map_err(|error| error.to_string())?;
+        let left: Vec<_> = files.flatten().map(|file| file.path()).filter(|path| is_locked(path)).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        if start.elapsed() > CLEAN {
+            return Err(format!("at the end there is still {left:?}"));
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

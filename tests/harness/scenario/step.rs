@@ -56,6 +56,18 @@ impl Step {
     pub fn needs_server(&self) -> bool {
         self.server.is_some()
     }
+
+    /// Whether it asks for a kind of lock that files do not keep, or hands a hold over.
+    pub fn needs_more_than_files(&self) -> bool {
+        let operation = |text: &String| {
+            let operation = text.split([' ', '.']).nth(1).unwrap_or_default();
+            ["attach", "detach"].contains(&operation) || operation.ends_with("permits")
+        };
+        let kind = self.args.get("kind").and_then(Value::as_str);
+        ["fair", "semaphore"].iter().any(|kind| self.args.contains_key(*kind))
+            || kind.is_some_and(|kind| ["fair_lock", "semaphore"].contains(&kind))
+            || self.act.iter().chain(&self.start).any(operation)
+    }
 }
 
 impl std::fmt::Display for Step {
