@@ -4,6 +4,7 @@ import asyncio
 import os
 import pathlib
 import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -13,7 +14,7 @@ WORKERS = 4
 ROUNDS = 50
 
 
-def in_children(work, count=WORKERS):
+def in_children(work: Callable[[], None], count: int = WORKERS) -> list[int]:
     """Forks so many children and returns their numbers; each ends with status 0 when `work` did."""
     children = []
     for _ in range(count):
@@ -35,19 +36,19 @@ def count_on(counter: pathlib.Path) -> None:
 
 
 @pytest.fixture
-def client(tmp_path):
+def client(tmp_path: pathlib.Path) -> Iterator[onelock.Client]:
     with onelock.Client(f"file://{tmp_path}") as client:
         yield client
 
 
-def test_workers_that_were_forked_count_to_the_same_number(client, tmp_path):
+def test_workers_that_were_forked_count_to_the_same_number(client: onelock.Client, tmp_path: pathlib.Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
     lock = client.lock("count")
     # the parent holds another lock meanwhile, which none of the children touches
     with client.lock("parent") as lease:
 
-        def work():
+        def work() -> None:
             assert not lease.held
             assert client.lock("parent").try_acquire() is None
             for _ in range(ROUNDS):
@@ -61,10 +62,10 @@ def test_workers_that_were_forked_count_to_the_same_number(client, tmp_path):
     assert counter.read_text() == str(WORKERS * ROUNDS)
 
 
-def test_a_worker_that_is_killed_blocks_nobody(client):
+def test_a_worker_that_is_killed_blocks_nobody(client: onelock.Client) -> None:
     read, write = os.pipe()
 
-    def work():
+    def work() -> None:
         with client.lock("x", ttl=3600):
             os.write(write, b".")
             signal.pause()
@@ -80,20 +81,20 @@ def test_a_worker_that_is_killed_blocks_nobody(client):
     os.close(write)
 
 
-def test_asyncio_and_another_process_take_turns(tmp_path):
+def test_asyncio_and_another_process_take_turns(tmp_path: pathlib.Path) -> None:
     counter = tmp_path / "counter"
     counter.write_text("0")
 
-    def work():
+    def work() -> None:
         with onelock.Client(f"file://{tmp_path}") as client:
             for _ in range(ROUNDS):
                 with client.lock("count"):
                     count_on(counter)
 
-    async def tasks():
+    async def tasks() -> None:
         async with onelock.AsyncClient(f"file://{tmp_path}") as client:
 
-            async def task():
+            async def task() -> None:
                 for _ in range(ROUNDS):
                     async with client.lock("count"):
                         count_on(counter)
@@ -107,7 +108,7 @@ def test_asyncio_and_another_process_take_turns(tmp_path):
     assert counter.read_text() == str(5 * ROUNDS)
 
 
-def test_what_files_lack_and_bad_addresses_say_so(client, tmp_path):
+def test_what_files_lack_and_bad_addresses_say_so(client: onelock.Client, tmp_path: pathlib.Path) -> None:
     with pytest.raises(onelock.Unsupported, match="file:// has no fair_lock; it has lock, reentrant_lock"):
         client.fair_lock("x").acquire()
     with client.lock("x") as lease, pytest.raises(onelock.Unsupported, match="file:// has no attach"):

@@ -88,7 +88,7 @@ fn behind(child: bool) {
     if child {
         for (word, bits) in table.0.iter_mut().enumerate() {
             while *bits != 0 {
-                let fd = word as i32 * 64 + bits.trailing_zeros().cast_signed();
+                let fd = (word as u32 * 64 + bits.trailing_zeros()).cast_signed();
                 *bits &= *bits - 1;
                 // SAFETY: nothing in this process uses the descriptor: its owner belongs to the parent, and neither
                 // uses nor closes it here.

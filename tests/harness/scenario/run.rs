@@ -378,7 +378,10 @@ impl Run<'_> {
 /// No process has a file in this directory locked.
 fn nothing_locked(directory: &Path) -> Result<(), String> {
     let start = Instant::now();
-    let is_locked = |path: &Path| std::fs::File::open(path).is_ok_and(|file| file.try_lock_shared().is_err());
+    let is_locked = |path: &Path| {
+        let free = std::process::Command::new("flock").args(["-n", "-s"]).arg(path).arg("true").status();
+        !free.expect("flock(1) is there").success()
+    };
     loop {
         let files = std::fs::read_dir(directory).map_err(|error| error.to_string())?;
         let left: Vec<_> = files.flatten().map(|file| file.path()).filter(|path| is_locked(path)).collect();

@@ -16,10 +16,6 @@ impl Place {
         Place { directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap() }
     }
 
-    pub(crate) fn path(&self) -> PathBuf {
-        self.directory.path().to_owned()
-    }
-
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

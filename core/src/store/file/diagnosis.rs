@@ -13,7 +13,7 @@ use crate::sys::random;
 pub(super) fn look(store: &FileStore, _options: &Options, name: &[u8]) -> Vec<Finding> {
     let mut found = FindingList::of(store.address());
     let shared = &store.shared;
-    let (directory, settings) = (&shared.directory, &shared.settings);
+    let (directory, settings) = (&shared.directory, shared.settings);
     let system = match file_system::check(&directory.path, settings) {
         Ok(system) => system,
         Err(failure) => {
@@ -76,9 +76,9 @@ fn take(found: &mut FindingList, store: &FileStore, name: &[u8]) -> bool {
     let claim = Claim { kind: Kind::Mutex, key: key.into(), token };
     let path = store.shared.directory.file(&claim.key);
     let wanted = super::Wanted { claim: &claim, ttl_ms: 10_000, fenced: true, info: None };
-    let outcome = store.shared.directory.acquire(&wanted, &store.shared.settings);
+    let outcome = store.shared.directory.acquire(&wanted, store.shared.settings);
     let released = store.shared.directory.release(&claim);
-    let taken = match (outcome, released) {
+    let is_taken = match (outcome, released) {
         (Outcome::Applied(Reply::Granted { .. }), Reply::Released(true)) => {
             found.passed("permission", "a lock was taken and released");
             true
@@ -94,5 +94,5 @@ fn take(found: &mut FindingList, store: &FileStore, name: &[u8]) -> bool {
         }
     };
     let _ = std::fs::remove_file(&path);
-    taken
+    is_taken
 }

@@ -213,7 +213,7 @@ impl Directory {
         self: &Arc<Self>,
         key: &Key,
         sender: Option<Arc<watch::Sender<SubscriptionState>>>,
-        settings: &Settings,
+        settings: Settings,
     ) -> Listener {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let path = self.file(key);

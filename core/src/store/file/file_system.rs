@@ -55,7 +55,7 @@ fn look(path: &Path) -> Result<FileSystem, Errno> {
 }
 
 /// The file system of this directory, if it will do.
-pub(super) fn check(directory: &Path, settings: &Settings) -> Result<FileSystem, Failure> {
+pub(super) fn check(directory: &Path, settings: Settings) -> Result<FileSystem, Failure> {
     let found = look(directory).map_err(|error| failure(&directory.join("*"), "look at", error))?;
     let kind = rustix::fs::stat(directory).map(|found| rustix::fs::FileType::from_raw_mode(found.st_mode));
     if kind != Ok(rustix::fs::FileType::Directory) {
@@ -88,17 +88,17 @@ mod tests {
     #[test]
     fn what_is_no_local_file_system_is_refused_unless_the_address_says_so() {
         let proc = Path::new("/proc");
-        let refused = check(proc, &SETTINGS).unwrap_err();
+        let refused = check(proc, SETTINGS).unwrap_err();
         assert_eq!((refused.kind, refused.transient), (ErrorKind::Unsupported, false));
         assert!(refused.detail.contains("type 0x9fa0") && refused.detail.contains("?fs=any"), "{}", refused.detail);
-        assert!(!check(proc, &Settings { any_file_system: true, ..SETTINGS }).unwrap().is_local);
+        assert!(!check(proc, Settings { any_file_system: true, ..SETTINGS }).unwrap().is_local);
     }
 
     #[test]
     fn a_file_and_nothing_are_no_directory() {
         let here = std::env::current_exe().unwrap();
-        assert_eq!(check(&here, &SETTINGS).unwrap_err().kind, ErrorKind::InvalidArgument);
-        let missing = check(&here.with_file_name("missing"), &SETTINGS).unwrap_err();
+        assert_eq!(check(&here, SETTINGS).unwrap_err().kind, ErrorKind::InvalidArgument);
+        let missing = check(&here.with_file_name("missing"), SETTINGS).unwrap_err();
         assert_eq!(missing.kind, ErrorKind::Unavailable);
         assert!(missing.detail.contains("missing does not exist: make it"), "{}", missing.detail);
     }

@@ -98,7 +98,7 @@ fn errno(error: &std::io::Error) -> Errno {
 
 impl LockFile {
     /// Opens the file of a lock, and makes it if it is not there.
-    pub(super) fn open(path: &Path, settings: &Settings) -> Result<LockFile, Refused> {
+    pub(super) fn open(path: &Path, settings: Settings) -> Result<LockFile, Refused> {
         // nobody but an operator removes files: whoever loses against one twice finds it at the third time
         for _ in 0..8 {
             match LockFile::open_present(path, OFlags::RDWR) {
@@ -141,7 +141,7 @@ impl LockFile {
         Ok(LockFile { fd, id: FileId::of(&found) })
     }
 
-    fn make(path: &Path, settings: &Settings) -> Result<LockFile, Errno> {
+    fn make(path: &Path, settings: Settings) -> Result<LockFile, Errno> {
         let mode = Mode::from_raw_mode(settings.mode as fs::RawMode);
         let flags = OPEN | OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         let fd = ProcessFd::open(|| Ok(fs::open(path, flags, mode)?)).map_err(|error| errno(&error))?;
@@ -178,7 +178,7 @@ impl LockFile {
                 return Ok(false);
             }
             // somebody looks whether it is held, and leaves at once
-            std::thread::sleep(std::time::Duration::from_micros(50 * (turn + 1)));
+            std::thread::park_timeout(std::time::Duration::from_micros(50 * (turn + 1)));
         }
         Ok(false)
     }
@@ -253,7 +253,7 @@ impl LockFile {
 }
 
 /// Puts another file in the place of a lock's, with this text.
-pub(super) fn replace(path: &Path, text: &[u8], settings: &Settings) -> Result<(), Failure> {
+pub(super) fn replace(path: &Path, text: &[u8], settings: Settings) -> Result<(), Failure> {
     let random = random::random().map_err(|error| Failure::transient(error.kind(), error.detail()))?;
     // no lock's file has such a name
     let beside = path.with_file_name(format!(".%t{:032x}.tmp", u128::from_ne_bytes(random)));

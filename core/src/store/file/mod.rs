@@ -108,7 +108,7 @@ impl Shared {
     }
 
     fn file_system(&self) -> Result<FileSystem, Failure> {
-        let found = file_system::check(&self.directory.path, &self.settings)?;
+        let found = file_system::check(&self.directory.path, self.settings)?;
         self.checked.store(true, Ordering::Relaxed);
         Ok(found)
     }
@@ -134,7 +134,7 @@ impl Shared {
             Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
                 let fenced = fence_ttl_ms.is_some();
                 let wanted = Wanted { claim, ttl_ms: *ttl_ms, fenced, info: info.as_ref() };
-                directory.acquire(&wanted, &self.settings)
+                directory.acquire(&wanted, self.settings)
             }
             Op::Renew { holds } => {
                 let one = |(claim, ttl_ms): &(_, u64)| directory.renew(claim, *ttl_ms, None);
@@ -147,7 +147,7 @@ impl Shared {
             },
             Op::Release { claim } | Op::Undo { claim, .. } => Outcome::Applied(directory.release(claim)),
             Op::Inspect { key } => directory.inspect(key),
-            Op::ForceRelease { key, foreign } => directory.force_release(key, *foreign, &self.settings),
+            Op::ForceRelease { key, foreign } => directory.force_release(key, *foreign, self.settings),
             // refused above the store, by its capabilities
             _ => {
                 let detail = format!("file:// has no {}", op.name());
@@ -197,7 +197,7 @@ impl Store for FileStore {
         let listener = subscribed.then(|| {
             // it ends what is over, and wakes whom nothing else wakes
             let _ = directory.process.start();
-            directory.listen(key, Some(sender.clone()), settings)
+            directory.listen(key, Some(sender.clone()), *settings)
         });
         // the sender too: a waiter whose client was closed waits for nothing instead of seeing a closed channel
         Subscription { state, guard: Box::new((listener, sender)) }
@@ -214,7 +214,7 @@ impl Store for FileStore {
     ) -> Option<Box<dyn BlockingSubscription>> {
         let Shared { directory, settings, .. } = &*self.shared;
         self.shared.ready().ok()?;
-        let listener = directory.listen(key, None, settings);
+        let listener = directory.listen(key, None, *settings);
         let subscription = blocking::ThreadSubscription::new(&directory.file(key), &directory.process, listener)?;
         Some(Box::new(subscription))
     }

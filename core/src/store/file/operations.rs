@@ -42,7 +42,7 @@ impl Refused {
 }
 
 impl Directory {
-    pub(super) fn acquire(self: &Arc<Self>, wanted: &Wanted<'_>, settings: &Settings) -> Outcome<Reply> {
+    pub(super) fn acquire(self: &Arc<Self>, wanted: &Wanted<'_>, settings: Settings) -> Outcome<Reply> {
         if let Err(failure) = self.process.start() {
             return Outcome::NotApplied(failure);
         }
@@ -73,7 +73,7 @@ impl Directory {
         entry: &mut Entry,
         wanted: &Wanted<'_>,
         path: &Path,
-        settings: &Settings,
+        settings: Settings,
     ) -> Result<Reply, Refused> {
         let key = &wanted.claim.key;
         let failed = |what: &str, error: Errno| Refused::Failed(lock_file::failure(path, what, error));
@@ -92,7 +92,7 @@ impl Directory {
             if !taken {
                 return Ok(keep_waiting(entry, file, wanted.claim.kind));
             }
-            return self.grant(entry, wanted, file).map_err(|(file, what, error)| {
+            return self.grant(entry, wanted, file, settings).map_err(|(file, what, error)| {
                 let _ = file.unlock();
                 failed(what, error)
             });
@@ -107,6 +107,7 @@ impl Directory {
         entry: &mut Entry,
         wanted: &Wanted<'_>,
         file: LockFile,
+        settings: Settings,
     ) -> Result<Reply, (LockFile, &'static str, Errno)> {
         let Wanted { claim, ttl_ms, fenced, info } = wanted;
         let text = match file.read() {
@@ -129,6 +130,12 @@ impl Directory {
         };
         if let Err(error) = hold.file.write(&hold.file_text(&claim.key, now, wall_us), 0) {
             return Err((hold.file, "write", error));
+        }
+        if settings.sync
+            && hold.fenced
+            && let Err(error) = hold.file.sync()
+        {
+            return Err((hold.file, "sync", error));
         }
         Ok(self.enter(entry, hold))
     }
@@ -216,7 +223,7 @@ impl Directory {
 
     /// Takes a lock from its holder: from one of this process by ending the hold, from another one by putting another file
     /// in the place of the locked one, which the holder finds at its next renewal.
-    pub(super) fn force_release(&self, key: &Key, foreign: bool, settings: &Settings) -> Outcome<Reply> {
+    pub(super) fn force_release(&self, key: &Key, foreign: bool, settings: Settings) -> Outcome<Reply> {
         let path = self.file(key);
         self.with(key, |entry| {
             let now = clock::now();

@@ -71,7 +71,7 @@ impl Process {
                 #[cfg(target_os = "linux")]
                 threads: super::blocking::ThreadInstances::default(),
             });
-            std::mem::forget(SLOT.compare_and_swap(&present, Some(fresh)));
+            drop(SLOT.compare_and_swap(&present, Some(fresh)));
             // the parent's is never dropped here
             std::mem::forget(present);
         }
@@ -176,5 +176,39 @@ impl Process {
             }
         }
         soonest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::store::SubscriptionState;
+    use crate::store::file::lock_file::Settings;
+
+    #[test]
+    fn whom_nothing_wakes_looks_again_and_again() {
+        let process = Process::here();
+        process.start().unwrap();
+        let directory = process.directory(&std::env::temp_dir());
+        let key: Key = b"onelock-polled-test".as_slice().into();
+        let (sender, state) = watch::channel(SubscriptionState::default());
+        let settings = Settings { mode: 0o600, sync: false, any_file_system: true };
+        let listener = directory.listen(&key, Some(Arc::new(sender)), settings);
+        for (polled, wakes) in [(false, ECHOES.len() as u64), (true, 6)] {
+            let before = state.borrow().generation;
+            process.echo_soon(&directory, &key, polled);
+            let begun = clock::now();
+            while state.borrow().generation < before + wakes {
+                assert!(clock::now().since(begun) < Duration::from_secs(20), "{polled} {:?}", *state.borrow());
+                thread::park_timeout(Duration::from_millis(1));
+            }
+        }
+        drop(listener);
+        assert!(lock(&process.echoes).is_empty());
+        let _ = std::fs::remove_file(directory.file(&key));
+        assert!(Arc::ptr_eq(&process, &Process::here()));
     }
 }
