@@ -928,7 +928,8 @@ onelock_status onelock_client_options_set_notify(onelock_client_options *options
 /**
  * How many replicas must confirm a grant, with `WAIT`; a grant that fewer confirm is undone. Default: 0.
  *
- * The loss of a lock in a failover becomes less likely, but it is not excluded. Redlock and `memory://` refuse it.
+ * The loss of a lock in a failover becomes less likely, but it is not excluded. Redlock, `file://` and `memory://`
+ * refuse it.
  */
 onelock_status onelock_client_options_set_min_replicas(onelock_client_options *options,
                                                        uint32_t min_replicas,

@@ -142,7 +142,7 @@ fn the_look_at_what_is_used_sees_every_form() {
 }
 
 /// Imports that close a circle of files, each to be opened some day: from, to.
-const CIRCLES: [[&str; 2]; 7] = [
+const CIRCLES: [[&str; 2]; 9] = [
     // a kind's row names the word of its channel, and naming asks the row
     ["machine::kind", "machine::naming"],
     // a channel has the tag of a client, which a token begins with
@@ -151,6 +151,9 @@ const CIRCLES: [[&str; 2]; 7] = [
     ["machine::op", "machine::outcome"],
     ["driver::engine", "driver::background"],
     ["driver::engine", "driver::wait_queues"],
+    // the process knows its directories, whose leases its thread ends, and whose waiters it wakes
+    ["store::file::process", "store::file::directory"],
+    ["store::file::watcher", "store::file::directory"],
     ["store::redis::command::request", "store::redis::command::semaphore"],
     ["store::redis::connection::context", "store::redis::topology::sentinel"],
 ];

@@ -2,8 +2,8 @@
 //! without a switch to another thread. Linux only.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,14 +20,6 @@ use crate::sys::{clock, lock};
 const MAX_THREADS: usize = 4;
 /// A waiting thread returns after so long, so that its caller asks whether to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// The instances of the waiting threads of a process.
-#[derive(Default)]
-pub(super) struct ThreadInstances {
-    active: AtomicUsize,
-    /// Kept for the next waiter.
-    idle: Mutex<Option<Inotify>>,
-}
 
 /// The subscription of one thread.
 pub(super) struct ThreadSubscription {

@@ -75,7 +75,7 @@ fn take(found: &mut FindingList, store: &FileStore, name: &[u8]) -> bool {
     key.extend_from_slice(&token.as_bytes()[token.len() - 16..]);
     let claim = Claim { kind: Kind::Mutex, key: key.into(), token };
     let path = store.shared.directory.file(&claim.key);
-    let wanted = super::Wanted { claim: &claim, ttl_ms: 10_000, fenced: true, info: None };
+    let wanted = super::FileAcquire { claim: &claim, ttl_ms: 10_000, fenced: true, info: None };
     let outcome = store.shared.directory.acquire(&wanted, store.shared.settings);
     let released = store.shared.directory.release(&claim);
     let is_taken = match (outcome, released) {

@@ -23,7 +23,7 @@ use crate::sys::lock;
 const SHARDS: usize = 16;
 
 /// A hold of this process.
-pub(super) struct Hold {
+pub(super) struct FileHold {
     pub(super) token: Arc<str>,
     pub(super) kind: Kind,
     pub(super) count: u64,
@@ -38,7 +38,7 @@ pub(super) struct Hold {
     pub(super) waited: bool,
 }
 
-impl Hold {
+impl FileHold {
     /// The text of the file.
     pub(super) fn file_text(&self, key: &Key, now: Time, wall_us: u64) -> Vec<u8> {
         let left_ms = self.ends_at.since(now).as_millis() as u64;
@@ -75,7 +75,7 @@ enum Watch {
 /// One lock, while this process holds it or waits for it.
 #[derive(Default)]
 pub(super) struct Entry {
-    pub(super) hold: Option<Hold>,
+    pub(super) hold: Option<FileHold>,
     /// The open file with which a waiter tries: closing it after each attempt would wake all others.
     pub(super) waiting: Option<LockFile>,
     /// How many wait.
@@ -86,7 +86,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// The hold, unless its lease has ended.
-    pub(super) fn hold_at(&self, now: Time) -> Option<&Hold> {
+    pub(super) fn hold_at(&self, now: Time) -> Option<&FileHold> {
         self.hold.as_ref().filter(|hold| now < hold.ends_at)
     }
 

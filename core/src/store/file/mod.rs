@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use self::directory::Directory;
 use self::file_system::FileSystem;
 use self::lock_file::Settings;
-use self::operations::Wanted;
+use self::operations::FileAcquire;
 use self::process::Process;
 use super::{
     BlockingSubscription, Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription,
@@ -133,7 +133,7 @@ impl Shared {
         match op {
             Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
                 let fenced = fence_ttl_ms.is_some();
-                let wanted = Wanted { claim, ttl_ms: *ttl_ms, fenced, info: info.as_ref() };
+                let wanted = FileAcquire { claim, ttl_ms: *ttl_ms, fenced, info: info.as_ref() };
                 directory.acquire(&wanted, self.settings)
             }
             Op::Renew { holds } => {

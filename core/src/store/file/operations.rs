@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::directory::{Directory, Entry, Hold};
+use super::directory::{Directory, Entry, FileHold};
 use super::lock_file::{self, LockFile, Refused, Settings};
 use super::name::{self, Named};
 use super::record::{self, Content};
@@ -21,7 +21,7 @@ const FOREIGN: &[u8] = b"another program";
 const FOREIGN_KIND: &str = "a file that another program has locked";
 
 /// What an acquire asks for.
-pub(super) struct Wanted<'a> {
+pub(super) struct FileAcquire<'a> {
     pub(super) claim: &'a Claim,
     pub(super) ttl_ms: u64,
     pub(super) fenced: bool,
@@ -42,7 +42,7 @@ impl Refused {
 }
 
 impl Directory {
-    pub(super) fn acquire(self: &Arc<Self>, wanted: &Wanted<'_>, settings: Settings) -> Outcome<Reply> {
+    pub(super) fn acquire(self: &Arc<Self>, wanted: &FileAcquire<'_>, settings: Settings) -> Outcome<Reply> {
         if let Err(failure) = self.process.start() {
             return Outcome::NotApplied(failure);
         }
@@ -71,7 +71,7 @@ impl Directory {
     fn take(
         self: &Arc<Self>,
         entry: &mut Entry,
-        wanted: &Wanted<'_>,
+        wanted: &FileAcquire<'_>,
         path: &Path,
         settings: Settings,
     ) -> Result<Reply, Refused> {
@@ -105,11 +105,11 @@ impl Directory {
     fn grant(
         self: &Arc<Self>,
         entry: &mut Entry,
-        wanted: &Wanted<'_>,
+        wanted: &FileAcquire<'_>,
         file: LockFile,
         settings: Settings,
     ) -> Result<Reply, (LockFile, &'static str, Errno)> {
-        let Wanted { claim, ttl_ms, fenced, info } = wanted;
+        let FileAcquire { claim, ttl_ms, fenced, info } = wanted;
         let text = match file.read() {
             Ok(text) => text,
             Err(error) => return Err((file, "read", error)),
@@ -117,7 +117,7 @@ impl Directory {
         let Content { waited_at, record, .. } = record::read(&text);
         let (now, wall_us) = (clock::now(), clock::wall_us());
         let last = record.map_or(0, |record| record.fence);
-        let hold = Hold {
+        let hold = FileHold {
             token: claim.token.clone(),
             kind: claim.kind,
             count: 1,
@@ -140,7 +140,7 @@ impl Directory {
         Ok(self.enter(entry, hold))
     }
 
-    fn enter(&self, entry: &mut Entry, hold: Hold) -> Reply {
+    fn enter(&self, entry: &mut Entry, hold: FileHold) -> Reply {
         let reply = Reply::Granted { fence: hold.fenced.then_some(hold.fence), again: false };
         self.process.look_at(hold.ends_at);
         entry.hold = Some(hold);
@@ -151,7 +151,8 @@ impl Directory {
         let path = self.file(&claim.key);
         self.with(&claim.key, |entry| {
             let now = clock::now();
-            let is_it = |hold: &&mut Hold| hold.token == claim.token && hold.kind == claim.kind && now < hold.ends_at;
+            let is_it =
+                |hold: &&mut FileHold| hold.token == claim.token && hold.kind == claim.kind && now < hold.ends_at;
             let Some(hold) = entry.hold.as_mut().filter(is_it) else { return Renewal::NotMine };
             match hold.file.is_at(&path) {
                 Ok(true) => {}
@@ -174,7 +175,7 @@ impl Directory {
 
     pub(super) fn release(&self, claim: &Claim) -> Reply {
         self.with(&claim.key, |entry| {
-            let is_it = |hold: &mut Hold| hold.token == claim.token && hold.kind == claim.kind;
+            let is_it = |hold: &mut FileHold| hold.token == claim.token && hold.kind == claim.kind;
             let Some(hold) = entry.hold.take_if(is_it) else { return Reply::Released(false) };
             let there = clock::now() < hold.ends_at && hold.file.is_at(&self.file(&claim.key)).unwrap_or(true);
             let waited = hold.waited || entry.listeners > 0;
@@ -301,7 +302,7 @@ impl Directory {
     }
 }
 
-fn granted(hold: &Hold, again: bool) -> Outcome<Reply> {
+fn granted(hold: &FileHold, again: bool) -> Outcome<Reply> {
     Outcome::Applied(Reply::Granted { fence: hold.fenced.then_some(hold.fence), again })
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Process {
     echoes: Mutex<HashMap<Waited, Echo>>,
     pub(super) watcher: Watcher,
     #[cfg(target_os = "linux")]
-    pub(super) threads: super::blocking::ThreadInstances,
+    pub(super) threads: super::watcher::ThreadInstances,
 }
 
 static SLOT: ArcSwapOption<Process> = ArcSwapOption::const_empty();
@@ -69,7 +69,7 @@ impl Process {
                 echoes: Mutex::default(),
                 watcher: Watcher::default(),
                 #[cfg(target_os = "linux")]
-                threads: super::blocking::ThreadInstances::default(),
+                threads: super::watcher::ThreadInstances::default(),
             });
             drop(SLOT.compare_and_swap(&present, Some(fresh)));
             // the parent's is never dropped here

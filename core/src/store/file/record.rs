@@ -118,7 +118,7 @@ pub(super) fn length(file: &[u8]) -> usize {
 /// Checksum and length.
 fn header(file: &[u8]) -> Option<(u64, usize)> {
     let header = str::from_utf8(file.get(BODY_AT - HEADER_LEN..BODY_AT)?).ok()?;
-    let (checksum, length) = header.strip_prefix(MAGIC)?.trim_end().split_once(' ')?;
+    let (checksum, length) = header.strip_prefix(MAGIC)?.strip_suffix('\n')?.split_once(' ')?;
     Some((u64::from_str_radix(checksum, 16).ok()?, length.parse().ok()?))
 }
 

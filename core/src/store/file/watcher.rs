@@ -12,7 +12,7 @@ use crate::machine::Key;
 pub(super) type WatchId = i32;
 
 #[cfg(target_os = "linux")]
-pub(super) use self::linux::{Heard, Inotify, Watcher};
+pub(super) use self::linux::{Heard, Inotify, ThreadInstances, Watcher};
 
 #[cfg(not(target_os = "linux"))]
 #[derive(Default)]
@@ -35,6 +35,7 @@ impl Watcher {
 mod linux {
     use std::collections::HashMap;
     use std::mem::MaybeUninit;
+    use std::sync::atomic::AtomicUsize;
     use std::sync::{Mutex, Weak};
     use std::thread;
 
@@ -62,6 +63,14 @@ mod linux {
     /// An inotify instance.
     pub(in crate::store::file) struct Inotify {
         fd: ProcessFd,
+    }
+
+    /// The instances of the waiting threads of a process.
+    #[derive(Default)]
+    pub(in crate::store::file) struct ThreadInstances {
+        pub(in crate::store::file) active: AtomicUsize,
+        /// Kept for the next waiter.
+        pub(in crate::store::file) idle: Mutex<Option<Inotify>>,
     }
 
     /// What a read found.
