@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock::machine::{
-    Acquire, AcquireLimits, Answer, Claim, Enter, Guarded, LeaseState, Op, Outcome, Reply, Step, Time, Token, Verdict,
-    naming,
+    Acquire, AcquireLimits, Answer, Claim, Enter, Guarded, LeaseState, Op, Outcome, Reply, Step, Time, Token, TokenForm,
+    Verdict, naming,
 };
 
 use super::bug::Bug;
+use super::places::Passing;
 use super::plan::{Fault, Wait};
 use super::stats::Count;
 use super::storm;
@@ -55,6 +56,7 @@ impl World {
             request: None,
             first: false,
             refused_until: None,
+            moved: false,
         }));
         note!(self, "task {task}: acquire {number} begins ({wait:?}, owner {owner:?})");
         if !self.calm && self.plan.faults.has(Fault::Cancel) && self.dice.chance(400) {
@@ -127,6 +129,7 @@ impl World {
         if is_head {
             self.become_head(task);
         } else {
+            self.call_waits(task);
             let until = self.tasks[task].call.as_ref().map_or(Time::ZERO, |call| call.machine.gives_up_at());
             self.enter_stage(task, Stage::InLine, until);
         }
@@ -135,6 +138,9 @@ impl World {
     pub(super) fn become_head(&mut self, task: usize) {
         let plan = &self.tasks[task].plan;
         let (client, name) = (plan.client, plan.name);
+        if self.names[name].kind.row().queues {
+            return self.become_head_of_places(task);
+        }
         let process = &self.clients[client];
         let (spacing, away_since) = (process.lines[name].spacing(), process.away_since);
         let ahead = process.plan.watches_ahead && process.hearing[name].subscribed;
@@ -158,8 +164,8 @@ impl World {
         let Name { key, kind, .. } = &self.names[name];
         let index = self.deeds.len();
         let number = if self.bug == Some(Bug::OwnerIdOnly) { client } else { index + 1000 };
-        let token: Arc<str> = match kind {
-            onelock::Kind::Mutex => format!("{}{number:032x}", naming::VALUE_PREFIX).into(),
+        let token: Arc<str> = match kind.row().token {
+            TokenForm::Value => format!("{}{number:032x}", naming::VALUE_PREFIX).into(),
             _ => format!("00000000-0000-4000-8000-{client:012x}:{number}").into(),
         };
         let claim = Claim { kind: *kind, key: key.clone(), token };
@@ -192,6 +198,8 @@ impl World {
             counts_in_air: 0,
             last_count: 0,
             count_dirty: None,
+            lives: Duration::ZERO,
+            passing: Passing::default(),
         });
         self.clients[client].cleanup.reserve();
         if let Some(call) = &mut self.tasks[task].call {
@@ -218,6 +226,7 @@ impl World {
                         self.watch_confirmed(task);
                         continue;
                     }
+                    self.call_waits(task);
                     self.enter_stage(task, Stage::Watching, until);
                     return;
                 }
@@ -234,8 +243,12 @@ impl World {
                             continue;
                         }
                     }
-                    let until =
-                        if self.bug == Some(Bug::NoSafetyPoll) { self.without_poll(task, until) } else { until };
+                    let until = match self.bug {
+                        Some(Bug::NoSafetyPoll) => self.without_poll(task, until),
+                        Some(Bug::PlaceNotKept) => self.without_keeps(task, until),
+                        _ => until,
+                    };
+                    self.call_waits(task);
                     self.enter_stage(task, Stage::Sleeping, until);
                     return;
                 }
@@ -290,19 +303,24 @@ impl World {
         let Some(deed) = self.tasks[task].call.as_ref().and_then(|call| call.deed) else { return };
         let terms = &self.deeds[deed].terms;
         let ttl_ms = terms.server_ttl_ms(terms.ttl);
-        let op = Op::Acquire {
-            claim: self.deeds[deed].claim.clone(),
-            ttl_ms,
-            fence_ttl_ms: Some(naming::fence_ttl_ms(ttl_ms)),
-            info: None,
+        let (claim, fence_ttl_ms) = (self.deeds[deed].claim.clone(), naming::fence_ttl_ms(ttl_ms));
+        let queues = claim.kind.row().queues;
+        let op = if queues {
+            let entry = self.queue_entry(task);
+            Op::Enter { claim, ttl_ms, fence_ttl_ms, info: None, entry }
+        } else {
+            Op::Acquire { claim, ttl_ms, fence_ttl_ms: Some(fence_ttl_ms), info: None }
         };
         if self.deeds[deed].trail.is_open() {
             self.stats.add(Count::Resends);
         }
         self.check_spacing(task);
         self.enter_stage(task, Stage::Attempting, Time::MAX);
-        let own = self.clients[client].plan.blocking;
+        // a thread that has to wait for its place leaves that to the runtime
+        let moved = self.tasks[task].call.as_ref().is_some_and(|call| call.moved);
+        let own = self.clients[client].plan.blocking && !(queues && moved);
         let request = self.submit(client, own, op, vec![deed], Purpose::Attempt(task), until);
+        self.note_listening(request, deed);
         if let Some(call) = &mut self.tasks[task].call {
             call.request = Some(request);
         }
@@ -314,20 +332,24 @@ impl World {
         let Some(call) = &mut self.tasks[task].call else { return };
         let Some(deed) = call.deed else { return };
         call.request = None;
+        let queues = self.names[name].kind.row().queues;
         let trail = &mut self.deeds[deed].trail;
         let mut denied = None;
         match &answer.outcome {
             Outcome::Applied(reply) => {
                 let granted = matches!(reply, Reply::Granted { .. });
+                // a place stands until it is left
+                let stands = granted || matches!(reply, Reply::Queued { .. }) || queues && trail.stands();
                 if let Reply::Denied { ttl_left_ms, .. } = reply {
                     denied = Some(ttl_left_ms.map_or(Time::MAX, |left| now + Duration::from_millis(left + 5)));
                 }
-                trail.answered(request as u32, answer.connection, granted);
+                trail.answered(request as u32, answer.connection, stands);
             }
             Outcome::NotApplied(_) => trail.not_applied(request as u32),
             Outcome::Indeterminate(_) => {}
         }
         call.refused_until = denied;
+        let resent = matches!(answer.outcome, Outcome::Indeterminate(_));
         let token = call.machine.answered(now, answer, &mut self.clients[client].jitter);
         self.clients[client].rivalries[name] = call.machine.herd_backoff();
         let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.unreachable_since() };
@@ -338,6 +360,14 @@ impl World {
                 Outcome::Applied(Reply::Granted { .. }) => self.clients[client].refusals[name].clear(),
                 _ if denied.is_some() => self.clients[client].refusals[name].push(now),
                 _ => {}
+            }
+        }
+        if queues {
+            self.check_place(task, deed, request, answer);
+            if resent && self.bug == Some(Bug::ResentPlaceForgotten) {
+                // another token asks for another place, and nobody leaves the first
+                self.deeds[deed].abandoned = true;
+                self.claim(task);
             }
         }
         if token == Token::Retire {

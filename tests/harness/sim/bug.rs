@@ -54,10 +54,50 @@ pub enum Bug {
     AttachKeepsToken,
     /// An attach that is given up leaves the undo to nobody.
     AttachForgets,
+    /// An acquire does not name the place that it had.
+    PlaceNumberForgotten,
+    /// A request that was not answered is sent again with another token.
+    ResentPlaceForgotten,
+    /// A head that ends leaves its place although others of its client wait.
+    PlaceNotPassedOn,
+    /// The last waiter leaves its place in the queue.
+    PlaceLeftBehind,
+    /// A place is not kept: its acquire waits for the message.
+    PlaceNotKept,
+    /// An acquire says that it listens although its subscription is not confirmed, or broken.
+    ListensSaid,
+    /// Whoever hands a hold over releases it.
+    DetachedReleased,
+    /// A try takes a free lock past those who wait.
+    TryBarges,
+    /// A place without a record is not forgotten.
+    HeadBlocks,
+    /// A lock is handed over to a client that is gone.
+    DeadGranted,
+    /// After the clock was set back places live until their end all the same.
+    FarEndsLive,
+    /// Who was passed over is not told.
+    UnheardUntold,
 }
 
 impl Bug {
-    /// All of them.
+    /// Those of locks with a queue on the server.
+    pub const OF_QUEUES: [Bug; 12] = [
+        Bug::PlaceNumberForgotten,
+        Bug::ResentPlaceForgotten,
+        Bug::PlaceNotPassedOn,
+        Bug::PlaceLeftBehind,
+        Bug::PlaceNotKept,
+        Bug::ListensSaid,
+        Bug::DetachedReleased,
+        Bug::TryBarges,
+        Bug::HeadBlocks,
+        Bug::DeadGranted,
+        Bug::FarEndsLive,
+        Bug::UnheardUntold,
+    ];
+
+    /// Those of every kind.
     pub const ALL: [Bug; 25] = [
         Bug::DeadlineFromReceive,
         Bug::OptimisticRenew,

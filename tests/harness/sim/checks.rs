@@ -23,11 +23,13 @@ impl World {
         let Outcome::Applied(reply) = &executed.outcome else { return };
         let request = &self.requests[id];
         let deed = request.deeds[0];
-        let is_acquire = matches!(request.op, Op::Acquire { .. });
+        let is_acquire = matches!(request.op, Op::Acquire { .. } | Op::Enter { .. });
         if is_acquire {
             let name = self.deeds[deed].name;
             self.names[name].attempts += 1;
         }
+        self.note_place(id, deed, reply);
+        let request = &self.requests[id];
         let is_attach = matches!(request.op, Op::Attach { .. });
         match reply {
             Reply::Granted { fence, again } if is_attach => self.check_exchange(deed, *fence, *again),
@@ -35,6 +37,10 @@ impl World {
             Reply::Released(found) => {
                 self.deeds[deed].release_executed = true;
                 if *found {
+                    if self.deeds[deed].cell.phase() == Phase::Detached {
+                        let detail = format!("deed {deed} was handed over, and its former holder has released it");
+                        self.violate("P1 exclusion", detail);
+                    }
                     self.deeds[deed].release_applied = true;
                     self.check_taken(self.deeds[deed].name, None);
                 }
@@ -71,19 +77,31 @@ impl World {
                 self.violate("P6 fencing grows", format!("request {id}, granted again, has another token: {fence}"));
             }
         } else {
-            self.deeds[deed].granted = true;
-            self.deeds[deed].granted_at = self.now;
-            self.check_taken(name, Some(deed));
-            self.check_stay(name, deed);
-            self.check_orphan(deed);
-        }
-        // a counter that was lost goes on from the clock, so it is as good as the clock
-        let behind = self.names[name].fence_lost && self.server.clock.micros(self.now) < self.server.highest_us;
-        if self.names[name].last_fence >= fence && !again && !behind {
-            let last = self.names[name].last_fence;
-            self.violate("P6 fencing grows", format!("request {id} is granted with {fence} after {last}"));
+            self.check_new_grant(deed, fence);
         }
         self.names[name].last_fence = self.names[name].last_fence.max(fence);
+        self.check_bounded(deed);
+    }
+
+    /// The server made this deed the holder.
+    pub(super) fn check_new_grant(&mut self, deed: usize, fence: u64) {
+        let name = self.deeds[deed].name;
+        self.deeds[deed].granted = true;
+        self.deeds[deed].granted_at = self.now;
+        self.check_taken(name, Some(deed));
+        self.check_stay(name, deed);
+        self.check_orphan(deed);
+        // a counter that was lost goes on from the clock, so it is as good as the clock
+        let behind = self.names[name].fence_lost && self.server.clock.micros(self.now) < self.server.highest_us;
+        if self.names[name].last_fence >= fence && !behind {
+            let last = self.names[name].last_fence;
+            self.violate("P6 fencing grows", format!("deed {deed} is granted with {fence} after {last}"));
+        }
+        self.names[name].last_fence = self.names[name].last_fence.max(fence);
+        self.check_bounded(deed);
+    }
+
+    fn check_bounded(&mut self, deed: usize) {
         let claim = self.deeds[deed].claim.clone();
         if self.server.hold_ends_us(self.now, &claim) == Some(u64::MAX) {
             self.violate("P2 no deadlock", format!("deed {deed} stands on the server without a time to live"));
@@ -117,12 +135,14 @@ impl World {
         if !std::mem::replace(&mut self.deeds[deed].orphaned, true) {
             self.stats.add(Count::Orphans);
         }
-        if gone || copied || tainted || self.being_released(deed) {
+        // a place that had been left may have come back with old data
+        let old = self.names[self.deeds[deed].name].old_queue;
+        if gone || copied || tainted || old || self.being_released(deed) {
             return;
         }
         let now = self.local(client);
-        let Deed { release_executed, undo, undo_over, undone_at, terms, ttl, .. } = &self.deeds[deed];
-        let ttl = std::time::Duration::from_millis(terms.server_ttl_ms(*ttl));
+        let Deed { release_executed, undo, undo_over, undone_at, .. } = &self.deeds[deed];
+        let ttl = self.deeds[deed].server_ttl();
         // chased until one ttl after the first undo that was answered, or until patience with a silent server ended
         let chased = undo.is_some() && (!undo_over || undone_at.is_none_or(|undone| now >= undone + ttl));
         // after a release only a copy of the acquire that is carried out later may hold the name again
@@ -323,7 +343,7 @@ impl World {
     }
 
     /// How soon a waiter looks after a release: a message, an attempt that was under way, one that follows it.
-    fn prompt(&self) -> u64 {
+    pub(super) fn prompt(&self) -> u64 {
         self.plan.delay.1 * 8 + 30_000_000
     }
 
@@ -371,7 +391,8 @@ impl World {
             self.ending = true;
             let longest = self.longest_ttl_ms * 1_000_000;
             // the last copy of a request may still be on its way, and what it makes may live for its whole time
-            let end = self.now + longest * 11 / 10 + nanos(self.plan.ttl) * 4 + self.set_back_by + 1_000_000_000;
+            self.check_places_left();
+            let end = self.now + self.queues_live() + longest * 11 / 10 + nanos(self.plan.ttl) * 4 + self.set_back_by + 1_000_000_000;
             note!(self, "everybody is done");
             self.push(end, Event::End);
         }
@@ -395,9 +416,11 @@ impl World {
         }
         let free_since = *self.names[name].free_since.get_or_insert(self.now);
         let since = free_since.max(self.trouble_at);
-        if self.now > since + WAKE_LIMIT && self.waiter_since(name, since).is_some() {
+        let limit = if self.names[name].kind.row().queues { self.place_limit() } else { WAKE_LIMIT };
+        if self.now > since + limit && self.waiter_since(name, since).is_some() {
             let detail = format!("name {name} is free, somebody waits for it, and nothing happens");
-            self.violate("P8 bounded waiting", detail);
+            let queues = self.names[name].kind.row().queues;
+            self.violate(if queues { "P12 no lost hand-over" } else { "P8 bounded waiting" }, detail);
         }
     }
 

@@ -1,7 +1,5 @@
 //! Every exit of an acquire without a lease, and what it leaves to the cleanup queue.
 
-use std::time::Duration;
-
 use onelock::machine::{PendingUndo, Uncertainty};
 
 use super::bug::Bug;
@@ -35,9 +33,8 @@ impl World {
     }
 
     pub(super) fn queue_undo(&mut self, deed: usize, uncertainty: Uncertainty) {
-        let Deed { client, claim, terms, ttl, .. } = &self.deeds[deed];
-        let client = *client;
-        let server_ttl = Duration::from_millis(terms.server_ttl_ms(*ttl));
+        let Deed { client, claim, .. } = &self.deeds[deed];
+        let (client, server_ttl) = (*client, self.deeds[deed].server_ttl());
         let uncertainty = if self.bug == Some(Bug::UndoOnce) { Uncertainty::Confirmed } else { uncertainty };
         let stays_until = self.deeds[deed].stays_until;
         let undo = PendingUndo { stays_until, ..PendingUndo::new(claim.clone(), server_ttl, uncertainty) };
@@ -58,7 +55,9 @@ impl World {
         let (client, name, owner) = (plan.client, plan.name, plan.owner);
         let Some(call) = &self.tasks[task].call else { return };
         let (deed, first) = (call.deed, call.first);
-        if let Some(deed) = deed {
+        if let Some(deed) = deed
+            && !self.pass_place_on(task, deed)
+        {
             self.give_up(deed);
         }
         if first && let Some(owner) = owner {
@@ -86,7 +85,7 @@ impl World {
         // void the timers of the call before anybody else is woken
         self.tasks[task].turn += 1;
         self.tasks[task].stage = Stage::Calling;
-        if call.watching {
+        if call.watching && !self.pass_subscription_on(task, &call) {
             self.unwatch(client, name);
         }
         if let Some(ticket) = call.ticket

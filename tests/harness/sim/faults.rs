@@ -41,6 +41,8 @@ impl World {
             Fault::Foreign => self.foreign(name),
             Fault::Squatter => self.squat(name),
             Fault::Storm => self.begin_storm(name),
+            Fault::QueueLoss => self.lose_queue(name),
+            Fault::Deaf => self.deafen(client),
             Fault::Refusals => {
                 self.server.refusal = self.dice.pick(&[Refusal::Everything, Refusal::Growth]);
                 let end = self.now + self.some_time(1);
@@ -101,6 +103,7 @@ impl World {
         self.server.crash();
         if let Some(snapshot) = snapshot {
             self.server.model = snapshot;
+            self.names.iter_mut().for_each(|name| name.old_queue = true);
             self.lose_assumptions();
         } else if fault == Fault::DataLoss {
             self.server.model.crash(false);
@@ -130,6 +133,7 @@ impl World {
         self.taint(None);
         for name in &mut self.names {
             name.fence_lost = true;
+            name.places.clear();
         }
     }
 
@@ -162,7 +166,12 @@ impl World {
             }
             _ => {
                 self.taint(Some(name));
+                self.count_subscribers(name);
                 let done = self.server.model.apply(us, &Op::ForceRelease { key, foreign: false });
+                if let Some(grant) = done.granted {
+                    self.check_taken(name, None);
+                    self.granted_directly(&grant);
+                }
                 if let Some((kind, key)) = done.announced {
                     self.publish(kind, &key);
                 }

@@ -1,7 +1,7 @@
 //! A hold that is handed over: a proof goes to other processes, once or several times, as a queue of messages may deliver
 //! it; whoever attaches first goes on with the hold.
 
-use onelock::machine::{Answer, Guarded, Op, Outcome, Reply};
+use onelock::machine::{Answer, Guarded, Op, Outcome, Reply, Uncertainty};
 
 use super::bug::Bug;
 use super::plan::Fault;
@@ -32,6 +32,9 @@ impl World {
             return self.work(task);
         }
         self.stats.add(Count::Detached);
+        if self.bug == Some(Bug::DetachedReleased) {
+            self.queue_undo(deed, Uncertainty::Confirmed);
+        }
         self.clients[plan.client].watchdog.disarm(deed as u64);
         self.tasks[task].handles.pop();
         if let Some(owner) = plan.owner {

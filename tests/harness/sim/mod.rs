@@ -13,6 +13,7 @@
 //! | `server`, `faults` | the server with its faults; everything else that goes wrong |
 //! | `process`, `task`, `acquiring`, `ending`, `holding`, `handing`, `hearing`, `trail` | a client: what a driver does with the machines |
 //! | `checks` | the properties |
+//! | `places`, `server_queue` | locks with a queue on the server: their properties, and bugs planted in their scripts |
 //! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
 
@@ -27,9 +28,11 @@ mod handing;
 mod hearing;
 mod holding;
 mod plan;
+mod places;
 mod process;
 pub mod quorum;
 mod server;
+mod server_queue;
 mod stats;
 mod stay;
 mod storm;
@@ -47,17 +50,36 @@ pub use stats::{Count, Stats};
 pub use world::Violation;
 use world::World;
 
+/// Which kinds of locks a schedule has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Mutexes and reentrant locks.
+    Plain,
+    /// Fair locks, and perhaps others beside them.
+    Queues,
+}
+
 /// Runs one schedule, honestly or with a planted bug.
 pub fn run(seed: u64, bug: Option<Bug>) -> Result<Stats, Violation> {
-    let mut world = World::new(seed, bug, false);
+    run_in(Scope::Plain, seed, bug)
+}
+
+/// The same with these kinds of locks.
+pub fn run_in(scope: Scope, seed: u64, bug: Option<Bug>) -> Result<Stats, Violation> {
+    let mut world = World::new(scope, seed, bug, false);
     world.run()?;
     Ok(world.stats)
 }
 
 /// Runs one schedule again and tells what happened: its faults, the last events and the outcome.
 pub fn explain(seed: u64, bug: Option<Bug>) -> String {
+    explain_in(Scope::Plain, seed, bug)
+}
+
+/// The same with these kinds of locks.
+pub fn explain_in(scope: Scope, seed: u64, bug: Option<Bug>) -> String {
     use std::fmt::Write as _;
-    let mut world = World::new(seed, bug, true);
+    let mut world = World::new(scope, seed, bug, true);
     let outcome = world.run();
     let plan = &world.plan;
     let mut text = format!("seed {seed}, bug {bug:?}, faults {:?}\n", plan.faults);
@@ -102,6 +124,11 @@ pub struct Sweep {
 
 /// Runs the schedules of `count` seeds from `first` on, on so many threads, until one fails.
 pub fn sweep(first: u64, count: u64, bug: Option<Bug>, threads: usize) -> Sweep {
+    sweep_in(Scope::Plain, first, count, bug, threads)
+}
+
+/// The same with these kinds of locks.
+pub fn sweep_in(scope: Scope, first: u64, count: u64, bug: Option<Bug>, threads: usize) -> Sweep {
     let failed = AtomicU64::new(count);
     let next = AtomicU64::new(0);
     let work = || {
@@ -113,7 +140,7 @@ pub fn sweep(first: u64, count: u64, bug: Option<Bug>, threads: usize) -> Sweep 
             }
             let seed = first.wrapping_add(index);
             sweep.schedules += 1;
-            match run(seed, bug) {
+            match run_in(scope, seed, bug) {
                 Ok(stats) => sweep.stats.merge(&stats),
                 Err(violation) => {
                     // every lower index is under way or done already, so the lowest failure is found for sure

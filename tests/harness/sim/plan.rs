@@ -70,10 +70,17 @@ pub enum Fault {
     Sluggish,
     /// Somebody publishes on the channel of a lock, again and again, for nothing.
     Storm,
+    /// One of the two keys of a queue is lost.
+    QueueLoss,
+    /// A subscription is gone, and its client does not notice while everything else goes through.
+    Deaf,
 }
 
 impl Fault {
-    /// All of them.
+    /// Those of a lock with a queue on the server only.
+    pub(super) const OF_QUEUES: [Fault; 2] = [Fault::QueueLoss, Fault::Deaf];
+
+    /// All others.
     pub const ALL: [Fault; 29] = [
         Fault::RequestLoss,
         Fault::ReplyLoss,
@@ -156,13 +163,15 @@ impl FaultSet {
     /// subscriptions stand, and no renewed lease is lost.
     pub(super) fn are_smooth(self) -> bool {
         let harmless = |fault| matches!(fault, Fault::Cancel | Fault::SubscriptionLoss | Fault::BatchRefusals);
-        Fault::ALL.into_iter().all(|fault| !self.has(fault) || harmless(fault))
+        let mut all = Fault::ALL.into_iter().chain(Fault::OF_QUEUES);
+        all.all(|fault| !self.has(fault) || harmless(fault))
     }
 }
 
 impl std::fmt::Debug for FaultSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(Fault::ALL.iter().filter(|fault| self.has(**fault))).finish()
+        let all = Fault::ALL.iter().chain(&Fault::OF_QUEUES);
+        f.debug_list().entries(all.filter(|fault| self.has(**fault))).finish()
     }
 }
 
@@ -289,6 +298,32 @@ impl Plan {
             calm_at,
             events,
         }
+    }
+}
+
+impl Plan {
+    /// The same schedule with fair locks.
+    pub(super) fn with_queues(mut self, aside: &mut Dice) -> Plan {
+        let first = aside.below(self.names.len() as u64) as usize;
+        for (index, kind) in self.names.iter_mut().enumerate() {
+            if index == first || aside.chance(700) {
+                *kind = Kind::Fair;
+            }
+        }
+        for task in &mut self.tasks {
+            if self.names[task.name] == Kind::Fair {
+                task.owner = None;
+            }
+        }
+        if !self.faults.are_smooth() {
+            for fault in Fault::OF_QUEUES {
+                if aside.chance(200) {
+                    self.faults.add(fault);
+                    self.events.push((aside.below(self.calm_at), fault));
+                }
+            }
+        }
+        self
     }
 }
 

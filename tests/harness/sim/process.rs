@@ -2,7 +2,7 @@
 
 use onelock::Owner;
 use onelock::machine::{
-    Alarm, Anomaly, Answer, CleanupQueue, ClockWatch, HerdBackoff, Jitter, LossReason, Op, Outcome, Registry, Renewal,
+    Alarm, Anomaly, Answer, CleanupQueue, ClockWatch, HerdBackoff, Jitter, LossReason, Op, Outcome, Place, Registry, Renewal,
     RenewalRound, Reply, Time, WaitQueue, Watchdog,
 };
 
@@ -48,6 +48,10 @@ pub(super) struct Process {
     pub(super) rivalries: Vec<HerdBackoff>,
     /// When the heads of each line were refused since one was granted, as far as it is remembered.
     pub(super) refusals: Vec<Vec<Time>>,
+    /// What the last head of each line left in a queue on the server.
+    pub(super) passed: Vec<Option<(usize, Place)>>,
+    /// The number that each line's place had last, since it was granted or left.
+    pub(super) turns: Vec<Option<u64>>,
 }
 
 impl Process {
@@ -79,6 +83,8 @@ impl Process {
             jitter: dice.jitter(),
             rivalries: vec![HerdBackoff::default(); plan.names.len()],
             refusals: vec![Vec::new(); plan.names.len()],
+            passed: vec![None; plan.names.len()],
+            turns: vec![None; plan.names.len()],
         }
     }
 }

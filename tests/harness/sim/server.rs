@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use onelock::ErrorKind;
-use onelock::machine::model::{Model, Value};
+use onelock::machine::model::{DirectGrant, Model, Value};
 use onelock::machine::{Claim, Failure, Key, Kind, Op, Outcome, Renewal, Reply};
 
 use super::bug::Bug;
@@ -34,6 +34,7 @@ pub(super) enum Refusal {
 pub(super) struct Executed {
     pub(super) outcome: Outcome<Reply>,
     pub(super) announced: Option<(Kind, Key)>,
+    pub(super) granted: Option<DirectGrant>,
 }
 
 /// One server process and its data.
@@ -56,6 +57,8 @@ pub(super) struct Server {
     pub(super) subscribers: BTreeSet<(usize, u32, usize)>,
     /// Batches of renewals are refused, as a whole or in part.
     pub(super) splits_batches: bool,
+    /// The ends that a planted bug believes in, of places that are too far ahead.
+    pub(super) far_ends: BTreeMap<Key, u64>,
     counters: BTreeMap<Key, u64>,
 }
 
@@ -73,6 +76,7 @@ impl Server {
             snapshot: None,
             subscribers: BTreeSet::new(),
             splits_batches: false,
+            far_ends: BTreeMap::new(),
             counters: BTreeMap::new(),
         }
     }
@@ -81,7 +85,7 @@ impl Server {
     pub(super) fn execute(&mut self, now: u64, op: &Op, leaving: bool, bug: Option<Bug>) -> Executed {
         let us = self.clock.micros(now);
         self.highest_us = self.highest_us.max(us);
-        let grows = matches!(op, Op::Acquire { .. });
+        let grows = matches!(op, Op::Acquire { .. } | Op::Enter { .. });
         match self.refusal {
             Refusal::Everything => {
                 return refused(Failure::transient(ErrorKind::ServerRefused, "LOADING the dataset"));
@@ -99,7 +103,7 @@ impl Server {
             return executed;
         }
         let done = self.model.apply(us, op);
-        let mut executed = Executed { outcome: done.outcome, announced: done.announced };
+        let mut executed = Executed { outcome: done.outcome, announced: done.announced, granted: done.granted };
         if bug == Some(Bug::CountingFence)
             && let Op::Acquire { claim, .. } = op
             && let Outcome::Applied(Reply::Granted { fence, again }) = &mut executed.outcome
@@ -113,6 +117,9 @@ impl Server {
 
     /// The planted bugs of the scripts; `None` where the honest script is right.
     fn execute_wrongly(&mut self, us: u64, op: &Op, leaving: bool, bug: Bug) -> Option<Executed> {
+        if let Some(executed) = self.queue_wrongly(us, op, bug) {
+            return Some(executed);
+        }
         let reply = match (bug, op) {
             (Bug::RenewRecreates, Op::Renew { holds }) => {
                 let verdicts = holds.iter().map(|(claim, ttl_ms)| self.recreate(us, claim, *ttl_ms)).collect();
@@ -200,7 +207,7 @@ fn refused_batch(us: u64, holds: usize) -> Executed {
 }
 
 fn plain(outcome: Outcome<Reply>) -> Executed {
-    Executed { outcome, announced: None }
+    Executed { outcome, announced: None, granted: None }
 }
 
 fn refused(failure: Failure) -> Executed {

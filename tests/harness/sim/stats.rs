@@ -70,9 +70,19 @@ pub enum Count {
     AttachedInVain,
     /// Attaches cancelled.
     AttachesCancelled,
+    /// Answers that a place in a queue on the server stands.
+    Queued,
+    /// Answers that it was passed over.
+    Unheard,
+    /// Places that went from one waiter of a client to the next.
+    PlacesPassedOn,
+    /// Locks handed over to a client that is told.
+    DirectGrants,
+    /// Live places passed over, since no subscriber was counted.
+    PassedOver,
 }
 
-const COUNTS: usize = Count::AttachesCancelled as usize + 1;
+const COUNTS: usize = Count::PassedOver as usize + 1;
 
 /// The counts of one or many schedules.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -148,5 +158,15 @@ impl Count {
         Count::Attached,
         Count::AttachedInVain,
         Count::AttachesCancelled,
+        Count::Queued,
+        Count::Unheard,
+        Count::PlacesPassedOn,
+        Count::DirectGrants,
+        Count::PassedOver,
     ];
+
+    /// Whether it happens with queues on the server only.
+    pub fn is_of_queues(self) -> bool {
+        self as usize >= Count::Queued as usize
+    }
 }

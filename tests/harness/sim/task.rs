@@ -52,6 +52,8 @@ pub(super) struct Call {
     pub(super) first: bool,
     /// The lock was refused last, and its holder's time ends then.
     pub(super) refused_until: Option<Time>,
+    /// It has waited: what a thread began goes on over the shared connection.
+    pub(super) moved: bool,
 }
 
 /// What a call without a wait is for.

@@ -31,6 +31,11 @@ impl Trail {
         self.granted = granted;
     }
 
+    /// Whether an answer said that something stands on the server.
+    pub(super) fn stands(&self) -> bool {
+        self.granted
+    }
+
     /// Nothing of it left, or the server refused it.
     pub(super) fn not_applied(&mut self, request: u32) {
         self.open.retain(|(other, _)| *other != request);

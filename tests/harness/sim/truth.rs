@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use onelock::machine::{Claim, FenceGate, Key, Kind, LeaseState, Terms, Time};
+use onelock::machine::{Claim, FenceGate, Key, Kind, LeaseState, PLACE_MAX, Terms, Time};
 
+use super::places::{Passing, TruePlace};
 use super::trail::Trail;
 
 /// One acquisition as the simulator knows it: the claim, its lease if it came to one, and the truth about both.
@@ -50,6 +51,19 @@ pub(super) struct Deed {
     pub(super) last_count: u32,
     /// The server's count may differ from the local one until a request of this number or a later one is confirmed.
     pub(super) count_dirty: Option<usize>,
+    /// The longest time that its key or its place lived on the server, of all who went on with its claim.
+    pub(super) lives: Duration,
+    /// What its client has to know of places that were passed over.
+    pub(super) passing: Passing,
+}
+
+impl Deed {
+    /// How long its key lives on the server, or its place in a queue.
+    pub(super) fn server_ttl(&self) -> Duration {
+        let ttl = Duration::from_millis(self.terms.server_ttl_ms(self.ttl));
+        let place = if self.claim.kind.row().queues { PLACE_MAX } else { Duration::ZERO };
+        ttl.max(place).max(self.lives)
+    }
 }
 
 /// One lock name and what was seen of it.
@@ -68,6 +82,10 @@ pub(super) struct Name {
     pub(super) foreign: Option<Key>,
     /// The last deed that was handed out, and the server's clock until which nobody else may have the name.
     pub(super) stay: Option<(usize, u64)>,
+    /// The places in its queue on the server, as far as they were not lost there.
+    pub(super) places: Vec<TruePlace>,
+    /// Its queue came back from some time ago, perhaps with places that had been left.
+    pub(super) old_queue: bool,
 }
 
 impl Name {
@@ -84,6 +102,8 @@ impl Name {
             free_since: None,
             foreign: None,
             stay: None,
+            places: Vec::new(),
+            old_queue: false,
         }
     }
 }

@@ -170,7 +170,7 @@ impl World {
         let now = self.local(client);
         let id = self.requests.len();
         let limit = until.min(now + self.plan.connect_timeout);
-        if let Op::Acquire { ttl_ms, .. } | Op::SetCount { ttl_ms, .. } | Op::Attach { ttl_ms, .. } = &op {
+        if let Op::Acquire { ttl_ms, .. } | Op::Enter { ttl_ms, .. } | Op::SetCount { ttl_ms, .. } | Op::Attach { ttl_ms, .. } = &op {
             self.longest_ttl_ms = self.longest_ttl_ms.max(*ttl_ms);
         }
         if let Op::Renew { holds } = &op {
@@ -236,7 +236,7 @@ impl World {
             let later = arrival + self.dice.below(nanos(self.plan.ttl) * 3 / 2);
             self.launch(id, later, true);
             let first = self.requests[id].deeds[0];
-            self.deeds[first].copied |= matches!(self.requests[id].op, Op::Acquire { .. } | Op::Attach { .. });
+            self.deeds[first].copied |= matches!(self.requests[id].op, Op::Acquire { .. } | Op::Enter { .. } | Op::Attach { .. });
         }
     }
 
@@ -320,11 +320,17 @@ impl World {
         }
         self.requests[id].executed += 1;
         let leaving = self.requests[id].leaving;
+        if matches!(self.requests[id].op, Op::Enter { .. } | Op::Release { .. } | Op::Undo { .. }) {
+            self.count_subscribers(self.deeds[self.requests[id].deeds[0]].name);
+        }
         let executed = self.server.execute(self.now, &self.requests[id].op, leaving, self.bug);
         note!(self, "server: carries out request {id}: {:?}", executed.outcome);
         self.check_execution(id, &executed);
         if let Some((kind, key)) = executed.announced {
             self.publish(kind, &key);
+        }
+        if let Some(grant) = executed.granted {
+            self.granted_directly(&grant);
         }
         if self.conns[conn].state != ConnState::Open || epoch != self.clients[client].epoch {
             return;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use onelock::machine::{Phase, Time};
 
+use super::Scope;
 use super::bug::Bug;
 use super::clock::ServerClock;
 use super::dice::Dice;
@@ -163,9 +164,12 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, bug: Option<Bug>, traced: bool) -> World {
+    pub(super) fn new(scope: Scope, seed: u64, bug: Option<Bug>, traced: bool) -> World {
         let mut dice = Dice::new(seed);
-        let plan = Plan::draw(&mut dice);
+        let mut plan = Plan::draw(&mut dice);
+        if scope == Scope::Queues {
+            plan = plan.with_queues(&mut dice.aside());
+        }
         let origin = 1_700_000_000_000_000_000 + dice.below(1_000_000_000);
         let server = Server::new(ServerClock { origin, ppm: plan.server_ppm, stepped: 0 });
         let names = plan.names.iter().enumerate().map(|(index, kind)| Name::new(index, *kind)).collect();
