@@ -191,6 +191,7 @@ impl World {
             granted_at: 0,
             stays_until: Time::ZERO,
             told: 0,
+            lost_with_group: false,
             undo: None,
             undo_over: false,
             undone_at: None,
@@ -260,6 +261,7 @@ impl World {
                 }
                 Step::Done(Verdict::Failed(failure)) => {
                     note!(self, "task {task}: acquire fails: {failure:?}");
+                    self.tasks[task].failed = Some(failure.kind);
                     self.end_call(task);
                     return;
                 }

@@ -78,9 +78,21 @@ pub enum Bug {
     FarEndsLive,
     /// Who was passed over is not told.
     UnheardUntold,
+    /// Several locks are taken in the order in which the caller names them.
+    CallersOrder,
+    /// An acquire of several locks that fails keeps what it has.
+    MembersKept,
+    /// The holder of several locks is not told when one is lost.
+    MemberLossUntold,
+    /// A member that is lost while a later one is waited for is taken again alone.
+    LostMemberRetaken,
 }
 
 impl Bug {
+    /// Those of several locks at once.
+    pub const OF_SEVERAL: [Bug; 4] =
+        [Bug::CallersOrder, Bug::MembersKept, Bug::MemberLossUntold, Bug::LostMemberRetaken];
+
     /// Those of locks with a queue on the server.
     pub const OF_QUEUES: [Bug; 12] = [
         Bug::PlaceNumberForgotten,

@@ -4,6 +4,7 @@ use onelock::LossReason;
 use onelock::machine::naming::FENCE_WORD;
 use onelock::machine::{Op, Outcome, Phase, Renewal, Reply};
 
+use super::groups::GroupStage;
 use super::server::Executed;
 use super::stats::Count;
 use super::task::{Call, Errand, Stage};
@@ -387,6 +388,9 @@ impl World {
                 self.check_told(deed);
             }
         }
+        for group in 0..self.groups.len() {
+            self.check_group_loss(group);
+        }
         if self.calm && !self.ending && self.is_at_rest() {
             self.ending = true;
             let longest = self.longest_ttl_ms * 1_000_000;
@@ -404,6 +408,7 @@ impl World {
 
     fn is_at_rest(&self) -> bool {
         self.tasks.iter().all(|task| task.stage == Stage::Done)
+            && self.groups.iter().all(|group| group.stage == GroupStage::Done)
             && self.clients.iter().all(|client| client.cleanup.is_empty() && client.watchdog.is_empty())
     }
 

@@ -1,6 +1,6 @@
 //! Every exit of an acquire without a lease, and what it leaves to the cleanup queue.
 
-use onelock::machine::{PendingUndo, Uncertainty};
+use onelock::machine::{PendingUndo, Step, Time, Uncertainty, Verdict};
 
 use super::bug::Bug;
 use super::stats::Count;
@@ -74,6 +74,10 @@ impl World {
 
     /// After a call without a lease: on with what is held already, or a pause and the next round.
     pub(super) fn go_on(&mut self, task: usize) {
+        if let Some(group) = self.tasks[task].group {
+            self.enter_stage(task, Stage::Idle, Time::MAX);
+            return self.member_idle(task, group);
+        }
         if self.tasks[task].handles.is_empty() { self.rest(task) } else { self.work(task) }
     }
 
@@ -101,7 +105,9 @@ impl World {
         let client = self.tasks[task].plan.client;
         self.clients[client].registry_waiters.retain(|other| *other != task);
         if let Some(call) = &mut self.tasks[task].call {
-            call.machine.give_up_waiting();
+            if let Step::Done(Verdict::Failed(failure)) = call.machine.give_up_waiting() {
+                self.tasks[task].failed = Some(failure.kind);
+            }
         }
         self.end_call(task);
     }

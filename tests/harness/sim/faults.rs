@@ -2,7 +2,7 @@
 
 use onelock::Kind;
 use onelock::machine::model::{Model, Value};
-use onelock::machine::{Key, Op};
+use onelock::machine::{Key, Op, Time};
 
 use super::plan::Fault;
 use super::process::Process;
@@ -221,7 +221,7 @@ impl World {
         self.clients[client].disturbed_at = self.clients[client].disturbed_at.max(self.now);
         let deferred = std::mem::take(&mut self.clients[client].deferred);
         let is_timer = |event: &Event| {
-            matches!(event, Event::Limit(_) | Event::Task(..) | Event::Watchdog(..) | Event::Janitor(..))
+            matches!(event, Event::Limit(_) | Event::Task(..) | Event::Group(..) | Event::Watchdog(..) | Event::Janitor(..))
         };
         let (timers, others): (Vec<_>, Vec<_>) = deferred.into_iter().partition(is_timer);
         // which of two things that are both due comes first is up to the scheduler
@@ -245,6 +245,7 @@ impl World {
             deed.gone = true;
         }
         self.server.subscribers.retain(|(other, ..)| *other != client);
+        self.kill_groups(client);
         for task in 0..self.tasks.len() {
             if self.tasks[task].plan.client == client && self.tasks[task].stage != Stage::Done {
                 let task = &mut self.tasks[task];
@@ -259,9 +260,11 @@ impl World {
     }
 
     pub(super) fn revive(&mut self, client: usize) {
+        self.revive_groups(client);
         for task in 0..self.tasks.len() {
             if self.tasks[task].plan.client == client && self.tasks[task].stage == Stage::Dead {
-                let soon = self.clients[client].plan.clock.local(self.now);
+                let now = self.clients[client].plan.clock.local(self.now);
+                let soon = if self.tasks[task].group.is_some() { Time::MAX } else { now };
                 self.enter_stage(task, Stage::Idle, soon);
             }
         }

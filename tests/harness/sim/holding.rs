@@ -19,6 +19,10 @@ const CALLS_MAX: u32 = 20;
 impl World {
     /// The caller works under the lock for a while.
     pub(super) fn work(&mut self, task: usize) {
+        if let Some(group) = self.tasks[task].group {
+            self.enter_stage(task, Stage::Holding, Time::MAX);
+            return self.member_held(task, group);
+        }
         let (low, high) = self.tasks[task].plan.hold;
         let span = self.dice.span(low, high);
         let until = self.local(self.tasks[task].plan.client) + span;
@@ -107,7 +111,7 @@ impl World {
     }
 
     /// A handle goes out of scope: nothing is awaited.
-    fn drop_handle(&mut self, task: usize) {
+    pub(super) fn drop_handle(&mut self, task: usize) {
         let Some(deed) = self.tasks[task].handles.pop() else { return };
         let (client, owner) = (self.tasks[task].plan.client, self.tasks[task].plan.owner);
         let last = match owner {
@@ -221,6 +225,8 @@ impl World {
             } else {
                 self.deeds[deed].cell.lose(onelock::LossReason::Taken);
             }
+        } else if let Some(group) = self.tasks[task].group {
+            self.member_not_renewed(group);
         }
         self.work(task);
     }

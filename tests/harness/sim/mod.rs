@@ -13,6 +13,7 @@
 //! | `server`, `faults` | the server with its faults; everything else that goes wrong |
 //! | `process`, `task`, `acquiring`, `ending`, `holding`, `handing`, `hearing`, `trail` | a client: what a driver does with the machines |
 //! | `checks` | the properties |
+//! | `groups` | several locks at once, and their properties |
 //! | `places`, `server_queue` | locks with a queue on the server: their properties, and bugs planted in their scripts |
 //! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
@@ -25,6 +26,7 @@ mod dice;
 mod ending;
 mod faults;
 mod handing;
+mod groups;
 mod hearing;
 mod holding;
 mod plan;
@@ -57,6 +59,8 @@ pub enum Scope {
     Plain,
     /// Fair locks, and perhaps others beside them.
     Queues,
+    /// Several locks at once, of any kinds, and single ones beside them.
+    Several,
 }
 
 /// Runs one schedule, honestly or with a planted bug.
@@ -98,6 +102,9 @@ pub fn explain_in(scope: Scope, seed: u64, bug: Option<Bug>) -> String {
     }
     for (index, task) in plan.tasks.iter().enumerate() {
         let _ = writeln!(text, "task {index}: {task:?}");
+    }
+    for (index, group) in plan.groups.iter().enumerate() {
+        let _ = writeln!(text, "group {index}: {group:?}");
     }
     for line in world.trace.iter().flatten() {
         let _ = writeln!(text, "{line}");

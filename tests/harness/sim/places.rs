@@ -356,9 +356,14 @@ impl World {
         use onelock::machine::naming::{queue_key, waiters_key};
         let us = self.server.clock.micros(self.now);
         let key = self.names[name].key.clone();
-        let lost = if self.dice.chance(500) { queue_key(&key) } else { waiters_key(&key) };
-        self.server.model.del(us, &lost);
-        self.names[name].places.clear();
+        if self.dice.chance(500) {
+            self.server.model.del(us, &queue_key(&key));
+            self.names[name].places.clear();
+        } else {
+            // numbers without records: dead, until they are kept again
+            self.server.model.del(us, &waiters_key(&key));
+            self.names[name].places.iter_mut().for_each(|place| place.alive_until_us = 0);
+        }
     }
 
     /// The server forgets a client's subscriptions, and nobody says so.

@@ -213,10 +213,14 @@ impl World {
 
     /// The caller is told that its lease is lost.
     fn lost(&mut self, deed: usize, reason: LossReason) {
+        if self.deeds[deed].lost_with_group {
+            return;
+        }
         self.stats.add(Count::Losses);
         note!(self, "deed {deed} is lost: {}", reason.as_str());
         self.deeds[deed].told += 1;
         self.check_loss(deed, reason);
+        self.member_lost(deed, reason);
     }
 
     /// Compares the server's clock with the client's own, as every ordered reply allows.

@@ -1,5 +1,7 @@
 //! What happened, counted: a simulator that never meets the rare cases proves nothing about them.
 
+use super::Scope;
+
 /// Something worth counting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -80,9 +82,21 @@ pub enum Count {
     DirectGrants,
     /// Live places passed over, since no subscriber was counted.
     PassedOver,
+    /// Acquires of several locks begun.
+    ManyAcquires,
+    /// Several locks handed out as one.
+    ManyLeases,
+    /// Acquires of several locks that ended without a lease.
+    ManyRefused,
+    /// Acquires of several locks that released everything and began anew.
+    ManyAnew,
+    /// Members renewed before the whole was handed out.
+    ManyRenewals,
+    /// Leases of several locks lost.
+    ManyLost,
 }
 
-const COUNTS: usize = Count::PassedOver as usize + 1;
+const COUNTS: usize = Count::ManyLost as usize + 1;
 
 /// The counts of one or many schedules.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,10 +177,20 @@ impl Count {
         Count::PlacesPassedOn,
         Count::DirectGrants,
         Count::PassedOver,
+        Count::ManyAcquires,
+        Count::ManyLeases,
+        Count::ManyRefused,
+        Count::ManyAnew,
+        Count::ManyRenewals,
+        Count::ManyLost,
     ];
 
-    /// Whether it happens with queues on the server only.
-    pub fn is_of_queues(self) -> bool {
-        self as usize >= Count::Queued as usize
+    /// With which kinds of locks it has to happen.
+    pub fn scope(self) -> Scope {
+        match self as usize {
+            number if number >= Count::ManyAcquires as usize => Scope::Several,
+            number if number >= Count::Queued as usize => Scope::Queues,
+            _ => Scope::Plain,
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use onelock::ErrorKind;
 use onelock::machine::{Acquire, Terms, Time, WaiterId};
 
 use super::plan::TaskPlan;
@@ -95,6 +96,10 @@ pub(super) struct Task {
     pub(super) errand: Option<Errand>,
     /// The deed whose hold was handed to it, until it attaches.
     pub(super) proof: Option<usize>,
+    /// It is a member of this group, which says what to do.
+    pub(super) group: Option<usize>,
+    /// Why its last acquire failed, for its group.
+    pub(super) failed: Option<ErrorKind>,
 }
 
 impl Task {
@@ -109,6 +114,8 @@ impl Task {
             handles: Vec::new(),
             errand: None,
             proof: None,
+            group: None,
+            failed: None,
             plan,
         }
     }

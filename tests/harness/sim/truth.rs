@@ -42,6 +42,8 @@ pub(super) struct Deed {
     /// By its process' clock: until then its key stays when it is given back.
     pub(super) stays_until: Time,
     pub(super) told: u32,
+    /// It was given up because another member of its group was lost.
+    pub(super) lost_with_group: bool,
     pub(super) undo: Option<u64>,
     pub(super) undo_over: bool,
     pub(super) undone_at: Option<Time>,

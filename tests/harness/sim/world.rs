@@ -10,6 +10,7 @@ use super::Scope;
 use super::bug::Bug;
 use super::clock::ServerClock;
 use super::dice::Dice;
+use super::groups::Group;
 use super::plan::{Fault, Plan};
 use super::process::Process;
 use super::server::Server;
@@ -48,6 +49,10 @@ pub(super) enum Event {
     Broken(u32),
     /// The timer of a task.
     Task(u32, u32),
+    /// A hold is lost whose group is still acquiring.
+    MemberLost(u32),
+    /// The timer of a group.
+    Group(u32, u32),
     /// A caller stops waiting.
     Cancel(u32, u32),
     /// A caller stops waiting for its attach of this deed.
@@ -141,6 +146,7 @@ pub(super) struct World {
     pub(super) names: Vec<Name>,
     pub(super) clients: Vec<Process>,
     pub(super) tasks: Vec<Task>,
+    pub(super) groups: Vec<Group>,
     pub(super) deeds: Vec<Deed>,
     pub(super) conns: Vec<Conn>,
     pub(super) requests: Vec<Request>,
@@ -166,10 +172,12 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(scope: Scope, seed: u64, bug: Option<Bug>, traced: bool) -> World {
         let mut dice = Dice::new(seed);
-        let mut plan = Plan::draw(&mut dice);
-        if scope == Scope::Queues {
-            plan = plan.with_queues(&mut dice.aside());
-        }
+        let plan = Plan::draw(&mut dice);
+        let plan = match scope {
+            Scope::Plain => plan,
+            Scope::Queues => plan.with_queues(&mut dice.aside()),
+            Scope::Several => plan.with_groups(&mut dice.aside()),
+        };
         let origin = 1_700_000_000_000_000_000 + dice.below(1_000_000_000);
         let server = Server::new(ServerClock { origin, ppm: plan.server_ppm, stepped: 0 });
         let names = plan.names.iter().enumerate().map(|(index, kind)| Name::new(index, *kind)).collect();
@@ -185,6 +193,7 @@ impl World {
             names,
             clients: Vec::new(),
             tasks: Vec::new(),
+            groups: Vec::new(),
             deeds: Vec::with_capacity(64),
             conns: Vec::with_capacity(32),
             requests: Vec::with_capacity(512),
@@ -217,6 +226,7 @@ impl World {
             let delay = self.dice.below(self.plan.ttl.as_nanos() as u64 / 2);
             self.push(delay, Event::Task(index as u32, 0));
         }
+        self.form_groups();
         for (at, fault) in self.plan.events.clone() {
             self.push(at, Event::Fault(fault));
         }
@@ -276,6 +286,8 @@ impl World {
             Event::Task(task, _) | Event::Cancel(task, _) | Event::GiveUp(task, _) => {
                 Some(self.tasks[task as usize].plan.client)
             }
+            Event::MemberLost(deed) => Some(self.deeds[deed as usize].client),
+            Event::Group(group, _) => Some(self.groups[group as usize].plan.client),
             Event::Watchdog(client, _)
             | Event::Janitor(client, _)
             | Event::LinkUp(client, _)
@@ -300,6 +312,8 @@ impl World {
             Event::ConnectLimit(conn) => self.connect_limit(conn as usize),
             Event::Broken(conn) => self.close(conn as usize),
             Event::Task(task, turn) => self.task_timer(task as usize, turn),
+            Event::MemberLost(deed) => self.entering_after_loss(deed as usize),
+            Event::Group(group, turn) => self.group_timer(group as usize, turn),
             Event::Cancel(task, call) => self.cancel(task as usize, call),
             Event::GiveUp(task, deed) => self.give_up_attach(task as usize, deed as usize),
             Event::Watchdog(client, epoch) => self.watchdog_timer(client as usize, epoch),
