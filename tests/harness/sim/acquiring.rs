@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock::machine::{
-    Acquire, AcquireLimits, Answer, Claim, Enter, Guarded, LeaseState, Op, Outcome, Reply, Step, Time, Token, TokenForm,
-    Verdict, naming,
+    Acquire, AcquireLimits, Answer, Claim, Enter, Guarded, LeaseState, Op, Outcome, Reply, Step, Time, Token,
+    TokenForm, Verdict, naming,
 };
 
 use super::bug::Bug;

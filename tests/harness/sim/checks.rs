@@ -396,7 +396,12 @@ impl World {
             let longest = self.longest_ttl_ms * 1_000_000;
             // the last copy of a request may still be on its way, and what it makes may live for its whole time
             self.check_places_left();
-            let end = self.now + self.queues_live() + longest * 11 / 10 + nanos(self.plan.ttl) * 4 + self.set_back_by + 1_000_000_000;
+            let end = self.now
+                + self.queues_live()
+                + longest * 11 / 10
+                + nanos(self.plan.ttl) * 4
+                + self.set_back_by
+                + 1_000_000_000;
             note!(self, "everybody is done");
             self.push(end, Event::End);
         }

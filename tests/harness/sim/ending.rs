@@ -104,10 +104,10 @@ impl World {
     pub(super) fn patience_is_up(&mut self, task: usize) {
         let client = self.tasks[task].plan.client;
         self.clients[client].registry_waiters.retain(|other| *other != task);
-        if let Some(call) = &mut self.tasks[task].call {
-            if let Step::Done(Verdict::Failed(failure)) = call.machine.give_up_waiting() {
-                self.tasks[task].failed = Some(failure.kind);
-            }
+        if let Some(call) = &mut self.tasks[task].call
+            && let Step::Done(Verdict::Failed(failure)) = call.machine.give_up_waiting()
+        {
+            self.tasks[task].failed = Some(failure.kind);
         }
         self.end_call(task);
     }

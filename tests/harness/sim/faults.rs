@@ -221,7 +221,10 @@ impl World {
         self.clients[client].disturbed_at = self.clients[client].disturbed_at.max(self.now);
         let deferred = std::mem::take(&mut self.clients[client].deferred);
         let is_timer = |event: &Event| {
-            matches!(event, Event::Limit(_) | Event::Task(..) | Event::Group(..) | Event::Watchdog(..) | Event::Janitor(..))
+            matches!(
+                event,
+                Event::Limit(_) | Event::Task(..) | Event::Group(..) | Event::Watchdog(..) | Event::Janitor(..)
+            )
         };
         let (timers, others): (Vec<_>, Vec<_>) = deferred.into_iter().partition(is_timer);
         // which of two things that are both due comes first is up to the scheduler

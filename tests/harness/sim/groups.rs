@@ -12,21 +12,19 @@
 
 use std::time::Duration;
 
+use onelock::ErrorKind;
+use onelock::machine::Time;
 use onelock::machine::multi::{
     GiveUpReason, MemberId, MemberLook, MultiAcquire, MultiStep, PlacedMember, SharedLoss, arrange,
     terms_while_acquiring,
 };
-use onelock::machine::{Phase, Time};
-use onelock::{ErrorKind, LossReason};
 
 use super::bug::Bug;
-use super::plan::{GroupPlan, TaskPlan, Wait};
+use super::plan::{TaskPlan, Wait};
+use super::plan_kinds::GroupPlan;
 use super::stats::Count;
 use super::task::{Aim, Stage, Task};
 use super::world::{Event, World, note};
-
-/// What a timer may be late in a process that nothing disturbs.
-const SLACK: u64 = 1_000_000;
 
 /// Where a group stands.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -51,14 +49,14 @@ pub(super) struct Group {
     /// The tasks of its members in their order.
     pub(super) members: Vec<usize>,
     order: Vec<PlacedMember>,
-    machine: Option<MultiAcquire>,
+    pub(super) machine: Option<MultiAcquire>,
     pub(super) stage: GroupStage,
-    turn: u32,
+    pub(super) turn: u32,
     rounds: u32,
-    loss: SharedLoss,
+    pub(super) loss: SharedLoss,
     /// How often the holder was told of the loss.
-    told: u32,
-    started: u64,
+    pub(super) told: u32,
+    pub(super) started: u64,
     /// A renewal failed for another reason than a loss.
     failed: bool,
 }
@@ -115,7 +113,7 @@ impl World {
         MemberId { key, kind, address: "".into(), store: 0, count: 1, owner: None }
     }
 
-    fn enter_group(&mut self, group: usize, stage: GroupStage, until: Time) {
+    pub(super) fn enter_group(&mut self, group: usize, stage: GroupStage, until: Time) {
         self.groups[group].stage = stage;
         self.groups[group].turn += 1;
         if until != Time::MAX {
@@ -167,7 +165,7 @@ impl World {
     }
 
     /// Does what the machine says next.
-    fn step_group(&mut self, group: usize) {
+    pub(super) fn step_group(&mut self, group: usize) {
         let client = self.groups[group].plan.client;
         let now = self.local(client);
         let Some(machine) = &mut self.groups[group].machine else { return };
@@ -198,7 +196,7 @@ impl World {
         }
     }
 
-    fn enter_member(&mut self, group: usize, member: usize, wait: Option<Duration>) {
+    pub(super) fn enter_member(&mut self, group: usize, member: usize, wait: Option<Duration>) {
         let task = self.groups[group].members[member];
         self.tasks[task].plan.wait = match wait {
             None => Wait::Forever,
@@ -210,22 +208,8 @@ impl World {
         self.begin(task);
     }
 
-    /// The one order of all: nobody waits for a member while it holds a later one.
-    fn check_group_order(&mut self, group: usize, task: usize) {
-        let rank = |name: usize| (self.names[name].key.clone(), self.names[name].kind.as_str());
-        let this = rank(self.tasks[task].plan.name);
-        let later = self.groups[group].members.iter().find(|other| {
-            let other = &self.tasks[**other];
-            rank(other.plan.name) > this && other.handles.last().is_some_and(|deed| self.believes(*deed))
-        });
-        if let Some(later) = later {
-            let detail = format!("group {group} waits for the lock of task {task} and holds that of task {later}");
-            self.violate("P18 all or none", detail);
-        }
-    }
-
     /// The deeds that a group holds, in the order of the members.
-    fn group_deeds(&self, group: usize) -> Vec<usize> {
+    pub(super) fn group_deeds(&self, group: usize) -> Vec<usize> {
         self.groups[group].members.iter().filter_map(|task| self.tasks[*task].handles.last().copied()).collect()
     }
 
@@ -263,18 +247,8 @@ impl World {
         self.enter_group(group, GroupStage::Holding, until);
     }
 
-    fn check_group_length(&mut self, group: usize) {
-        let Group { ref plan, ref machine, started, .. } = self.groups[group];
-        let limit = machine.as_ref().map_or(Time::MAX, MultiAcquire::hard_limit);
-        let limit = if limit == Time::MAX { u64::MAX } else { self.world_time(plan.client, limit + self.call_span()) };
-        let disturbed = self.clients[plan.client].disturbed_at >= started;
-        if !disturbed && self.now > limit.saturating_add(SLACK) {
-            self.violate("P8 bounded waiting", format!("an acquire of group {group} took too long"));
-        }
-    }
-
     /// The present acquire of a member is given up.
-    fn stop_entering(&mut self, group: usize, member: usize) {
+    pub(super) fn stop_entering(&mut self, group: usize, member: usize) {
         let task = self.groups[group].members[member];
         self.groups[group].stage = GroupStage::Idle;
         self.groups[group].turn += 1;
@@ -391,95 +365,5 @@ impl World {
         let (low, high) = self.groups[group].plan.idle;
         let until = self.local(client) + self.dice.span(low, high);
         self.enter_group(group, GroupStage::Idle, until);
-    }
-
-    fn check_nothing_kept(&mut self, group: usize) {
-        let kept = self.group_deeds(group).into_iter().find(|deed| !self.deeds[*deed].release_begun);
-        if let Some(deed) = kept {
-            self.violate("P18 all or none", format!("group {group} is over, and deed {deed} of it is still held"));
-        }
-    }
-
-    /// The watchdog has told that a hold is lost; perhaps it is a member of something.
-    pub(super) fn member_lost(&mut self, deed: usize, reason: LossReason) {
-        let owner = self.tasks.iter().position(|task| task.handles.last() == Some(&deed));
-        let Some(group) = owner.and_then(|task| self.tasks[task].group) else { return };
-        let client = self.groups[group].plan.client;
-        match self.groups[group].stage {
-            // whoever acquires is woken by it
-            GroupStage::Entering(_) => self.push(self.now, Event::MemberLost(deed as u32)),
-            GroupStage::Holding if self.bug != Some(Bug::MemberLossUntold) => {
-                let reason = self.groups[group].loss.note(reason);
-                if self.groups[group].told > 0 {
-                    return;
-                }
-                self.stats.add(Count::ManyLost);
-                self.groups[group].told += 1;
-                note!(self, "group {group}: is lost, {}", reason.as_str());
-                for other in self.group_deeds(group) {
-                    if self.deeds[other].cell.lose(reason) {
-                        self.clients[client].watchdog.disarm(other as u64);
-                        self.deeds[other].told += 1;
-                        self.deeds[other].lost_with_group = true;
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A member is not held any more while a later one is waited for.
-    pub(super) fn entering_after_loss(&mut self, deed: usize) {
-        let owner = self.tasks.iter().position(|task| task.handles.last() == Some(&deed));
-        let Some((task, group)) = owner.and_then(|task| Some((task, self.tasks[task].group?))) else { return };
-        let GroupStage::Entering(member) = self.groups[group].stage else { return };
-        let now = self.local(self.groups[group].plan.client);
-        self.stop_entering(group, member);
-        if self.bug == Some(Bug::LostMemberRetaken)
-            && let Some(lost) = self.groups[group].members.iter().position(|other| *other == task)
-        {
-            self.drop_handle(task);
-            self.enter_group(group, GroupStage::Entering(lost), Time::MAX);
-            return self.enter_member(group, lost, None);
-        }
-        if let Some(machine) = &mut self.groups[group].machine {
-            machine.lost(now);
-        }
-        self.step_group(group);
-    }
-
-    /// The holder gives the whole back, or time passes: if a member was lost, it knows, and holds none of the others.
-    pub(super) fn check_group_loss(&mut self, group: usize) {
-        if self.groups[group].stage != GroupStage::Holding {
-            return;
-        }
-        let deeds = self.group_deeds(group);
-        let lost = deeds.iter().find(|deed| self.deeds[**deed].told > 0 && self.deeds[**deed].cell.phase() == Phase::Lost);
-        let Some(lost) = lost.copied() else { return };
-        let believed = deeds.iter().find(|deed| self.believes(**deed)).copied();
-        if self.groups[group].told == 0 || believed.is_some() {
-            let told = self.groups[group].told;
-            let detail = format!("group {group} was told {told} times that deed {lost} is lost, believed: {believed:?}");
-            self.violate("P18 all or none", detail);
-        }
-    }
-
-    /// The process of these groups was killed.
-    pub(super) fn kill_groups(&mut self, client: usize) {
-        for group in self.groups.iter_mut().filter(|group| group.plan.client == client) {
-            if group.stage != GroupStage::Done {
-                group.stage = GroupStage::Dead;
-                group.turn += 1;
-            }
-        }
-    }
-
-    pub(super) fn revive_groups(&mut self, client: usize) {
-        for group in 0..self.groups.len() {
-            if self.groups[group].plan.client == client && self.groups[group].stage == GroupStage::Dead {
-                let soon = self.local(client);
-                self.enter_group(group, GroupStage::Idle, soon);
-            }
-        }
     }
 }

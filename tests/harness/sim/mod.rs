@@ -7,13 +7,13 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `plan` | a schedule as drawn from its seed, and the faults there are |
+//! | `plan`, `plan_kinds` | a schedule as drawn from its seed, and the faults there are |
 //! | `world`, `truth` | everything that takes part, and the queue of events; what is really so |
 //! | `wire` | connections and requests |
 //! | `server`, `faults` | the server with its faults; everything else that goes wrong |
 //! | `process`, `task`, `acquiring`, `ending`, `holding`, `handing`, `hearing`, `trail` | a client: what a driver does with the machines |
 //! | `checks` | the properties |
-//! | `groups` | several locks at once, and their properties |
+//! | `groups`, `group_losses`, `group_checks` | several locks at once, and their properties |
 //! | `places`, `server_queue` | locks with a queue on the server: their properties, and bugs planted in their scripts |
 //! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
@@ -25,12 +25,15 @@ mod clock;
 mod dice;
 mod ending;
 mod faults;
-mod handing;
+mod group_checks;
+mod group_losses;
 mod groups;
+mod handing;
 mod hearing;
 mod holding;
-mod plan;
 mod places;
+mod plan;
+mod plan_kinds;
 mod process;
 pub mod quorum;
 mod server;

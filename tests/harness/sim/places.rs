@@ -204,7 +204,8 @@ impl World {
         let strays = self.deeds[deed].copied || self.deeds[deed].trail.is_open();
         let before = self.clients[client].turns[name].replace(*place).filter(|before| before < place);
         if let Some(before) = before.filter(|_| !strays) {
-            let detail = format!("client {client} has waited without a grant, and its place went from {before} to {place}");
+            let detail =
+                format!("client {client} has waited without a grant, and its place went from {before} to {place}");
             self.violate("P9 order", detail);
         }
     }
@@ -318,7 +319,8 @@ impl World {
         }
         self.check_publication(name);
         for (client, link, of) in self.server.subscribers.clone() {
-            if (of, Some(client)) == (name, self.client_of_tag(*tag)) && !self.strikes(super::plan::Fault::MessageLoss) {
+            if (of, Some(client)) == (name, self.client_of_tag(*tag)) && !self.strikes(super::plan::Fault::MessageLoss)
+            {
                 let delay = self.delay();
                 self.push(self.now + delay, Event::Message(link, name as u8));
             }

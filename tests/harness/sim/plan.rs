@@ -6,6 +6,7 @@ use onelock::machine::{Kind, Terms};
 
 use super::clock::ProcessClock;
 use super::dice::Dice;
+use super::plan_kinds::GroupPlan;
 
 /// Something that can go wrong. Each schedule has a random subset of them (swarm testing): bugs that need one fault and
 /// the absence of another are found too.
@@ -155,7 +156,7 @@ impl FaultSet {
         self.0 & (1 << fault as u8) != 0
     }
 
-    fn add(&mut self, fault: Fault) {
+    pub(super) fn add(&mut self, fault: Fault) {
         self.0 |= 1 << fault as u8;
     }
 
@@ -200,19 +201,6 @@ pub(super) struct TaskPlan {
     pub(super) drops: u64,
     /// How often a holder hands its hold to somebody else.
     pub(super) hands: u64,
-}
-
-/// One user of several locks at once.
-#[derive(Clone, Debug)]
-pub(super) struct GroupPlan {
-    pub(super) client: usize,
-    /// As the caller names them.
-    pub(super) names: Vec<usize>,
-    pub(super) wait: Wait,
-    pub(super) terms: Terms,
-    pub(super) rounds: u32,
-    pub(super) hold: (Duration, Duration),
-    pub(super) idle: (Duration, Duration),
 }
 
 /// One client process.
@@ -313,71 +301,6 @@ impl Plan {
             calm_at,
             events,
         }
-    }
-}
-
-impl Plan {
-    /// The same schedule with users of several locks at once.
-    pub(super) fn with_groups(mut self, aside: &mut Dice) -> Plan {
-        while self.names.len() < 3 {
-            self.names.push(aside.pick(&[Kind::Mutex, Kind::Reentrant, Kind::Fair]));
-        }
-        let part = |numerator: u32| self.ttl * numerator / 10;
-        for client in 0..self.clients.len() {
-            for _ in 0..aside.range(1, 2) {
-                let mut names: Vec<usize> = (0..self.names.len()).collect();
-                for last in (1..names.len()).rev() {
-                    names.swap(last, aside.below(last as u64 + 1) as usize);
-                }
-                names.truncate(aside.range(2, 3) as usize);
-                // that of a group is renewed throughout: what limits a hold begins when the whole is handed out
-                let terms = Terms {
-                    ttl: self.ttl,
-                    drift_factor: self.drift_factor,
-                    min_validity: aside.pick(&[Duration::ZERO, part(2), part(8)]),
-                    ..Terms::default()
-                };
-                let wait = match aside.below(10) {
-                    0 => Wait::Try,
-                    1..=4 => Wait::Bounded(aside.span(part(5), part(60))),
-                    _ => Wait::Forever,
-                };
-                self.groups.push(GroupPlan {
-                    client,
-                    names,
-                    wait,
-                    terms,
-                    rounds: aside.range(1, 3) as u32,
-                    hold: (Duration::ZERO, part(aside.pick(&[1, 6, 25]))),
-                    idle: (Duration::ZERO, part(aside.pick(&[1, 5]))),
-                });
-            }
-        }
-        self
-    }
-
-    /// The same schedule with fair locks.
-    pub(super) fn with_queues(mut self, aside: &mut Dice) -> Plan {
-        let first = aside.below(self.names.len() as u64) as usize;
-        for (index, kind) in self.names.iter_mut().enumerate() {
-            if index == first || aside.chance(700) {
-                *kind = Kind::Fair;
-            }
-        }
-        for task in &mut self.tasks {
-            if self.names[task.name] == Kind::Fair {
-                task.owner = None;
-            }
-        }
-        if !self.faults.are_smooth() {
-            for fault in Fault::OF_QUEUES {
-                if aside.chance(200) {
-                    self.faults.add(fault);
-                    self.events.push((aside.below(self.calm_at), fault));
-                }
-            }
-        }
-        self
     }
 }
 

@@ -2,8 +2,8 @@
 
 use onelock::Owner;
 use onelock::machine::{
-    Alarm, Anomaly, Answer, CleanupQueue, ClockWatch, HerdBackoff, Jitter, LossReason, Op, Outcome, Place, Registry, Renewal,
-    RenewalRound, Reply, Time, WaitQueue, Watchdog,
+    Alarm, Anomaly, Answer, CleanupQueue, ClockWatch, HerdBackoff, Jitter, LossReason, Op, Outcome, Place, Registry,
+    Renewal, RenewalRound, Reply, Time, WaitQueue, Watchdog,
 };
 
 use super::bug::Bug;

@@ -170,7 +170,11 @@ impl World {
         let now = self.local(client);
         let id = self.requests.len();
         let limit = until.min(now + self.plan.connect_timeout);
-        if let Op::Acquire { ttl_ms, .. } | Op::Enter { ttl_ms, .. } | Op::SetCount { ttl_ms, .. } | Op::Attach { ttl_ms, .. } = &op {
+        if let Op::Acquire { ttl_ms, .. }
+        | Op::Enter { ttl_ms, .. }
+        | Op::SetCount { ttl_ms, .. }
+        | Op::Attach { ttl_ms, .. } = &op
+        {
             self.longest_ttl_ms = self.longest_ttl_ms.max(*ttl_ms);
         }
         if let Op::Renew { holds } = &op {
@@ -236,7 +240,8 @@ impl World {
             let later = arrival + self.dice.below(nanos(self.plan.ttl) * 3 / 2);
             self.launch(id, later, true);
             let first = self.requests[id].deeds[0];
-            self.deeds[first].copied |= matches!(self.requests[id].op, Op::Acquire { .. } | Op::Enter { .. } | Op::Attach { .. });
+            self.deeds[first].copied |=
+                matches!(self.requests[id].op, Op::Acquire { .. } | Op::Enter { .. } | Op::Attach { .. });
         }
     }
 
