@@ -227,7 +227,11 @@ impl World {
                     passing.marked = Some(id);
                 }
                 let lasts = before.map_or(0, |place| place.alive_until_us).max(us + entry.window_ms * 1000);
-                let alive_until_us = lasts.min(us + LONGEST_US);
+                let mut alive_until_us = lasts.min(us + LONGEST_US);
+                if self.clock_was_set {
+                    // one whose end was too far ahead for a while may have been forgotten then
+                    alive_until_us = self.server.recorded_end_us(us, &self.deeds[deed].claim).unwrap_or(alive_until_us);
+                }
                 self.names[name].places.retain(|other| other.deed != deed);
                 self.names[name].places.push(TruePlace {
                     deed,

@@ -34,11 +34,13 @@ impl Plan {
                     names.swap(last, aside.below(last as u64 + 1) as usize);
                 }
                 names.truncate(aside.range(2, 3) as usize);
+                // what a grant has left after a round trip at least
+                let most = if self.ttl < Duration::from_millis(100) { part(4) } else { part(8) };
                 // that of a group is renewed throughout: what limits a hold begins when the whole is handed out
                 let terms = Terms {
                     ttl: self.ttl,
                     drift_factor: self.drift_factor,
-                    min_validity: aside.pick(&[Duration::ZERO, part(2), part(8)]),
+                    min_validity: aside.pick(&[Duration::ZERO, part(2), most]),
                     ..Terms::default()
                 };
                 let wait = match aside.below(10) {

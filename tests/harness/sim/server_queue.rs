@@ -2,7 +2,7 @@
 
 use onelock::machine::model::{ModelReply, Value};
 use onelock::machine::naming::{queue_key, waiters_key};
-use onelock::machine::{Key, NodeSet, Op, Outcome, QueueEntry, Reply};
+use onelock::machine::{Claim, Key, NodeSet, Op, Outcome, QueueEntry, Reply};
 
 use super::bug::Bug;
 use super::server::{Executed, Server};
@@ -40,6 +40,13 @@ impl Server {
 
     fn value(&self, us: u64, key: &[u8]) -> Option<Value> {
         self.model.live(us).into_iter().find(|live| *live.key == *key).map(|live| live.value)
+    }
+
+    /// The end of a place that its record says.
+    pub(super) fn recorded_end_us(&self, us: u64, claim: &Claim) -> Option<u64> {
+        let records = self.value(us, &waiters_key(&claim.key))?;
+        let text = str::from_utf8(records.field(claim.token.as_bytes())?).ok()?;
+        Some(text.split(' ').next()?.parse::<u64>().ok()? * 1000)
     }
 
     fn without_queue(&mut self, us: u64, key: &Key, op: &Op) -> ModelReply {

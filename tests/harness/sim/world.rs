@@ -172,7 +172,11 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(scope: Scope, seed: u64, bug: Option<Bug>, traced: bool) -> World {
         let mut dice = Dice::new(seed);
-        let plan = Plan::draw(&mut dice);
+        let mut plan = Plan::draw(&mut dice);
+        // long leases mean many keeps: most schedules of queues are of shorter ones
+        while scope != Scope::Plain && plan.ttl > Duration::from_secs(3) && dice.chance(900) {
+            plan = Plan::draw(&mut dice);
+        }
         let plan = match scope {
             Scope::Plain => plan,
             Scope::Queues => plan.with_queues(&mut dice.aside()),
