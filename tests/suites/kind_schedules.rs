@@ -91,3 +91,12 @@ fn no_schedule_of_several_locks_at_once_violates_a_property() {
 fn every_bug_planted_in_several_locks_is_caught_and_the_honest_client_passes() {
     every_bug_is_caught(Scope::Several, &Bug::OF_SEVERAL);
 }
+
+#[test]
+fn a_seed_repeats_exactly() {
+    for scope in [Scope::Queues, Scope::Several] {
+        for seed in 0..50 {
+            assert_eq!(explain_in(scope, seed, None), explain_in(scope, seed, None));
+        }
+    }
+}
