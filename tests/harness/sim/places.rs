@@ -21,7 +21,7 @@ use onelock::machine::{Answer, ClientTag, Op, Outcome, QueueEntry, Reply, Time};
 use super::bug::Bug;
 use super::stats::Count;
 use super::task::Call;
-use super::world::{Event, World, note};
+use super::world::{Event, World, nanos, note};
 
 /// How long a queue that nobody comes to stays on the server, and a margin.
 const QUEUE_IDLE: u64 = 11_000_000_000;
@@ -331,10 +331,12 @@ impl World {
         }
     }
 
-    /// Within this time of a lock's being free somebody who waits has it.
+    /// Within this time of a lock's being free somebody who waits has it, once the server can be reached.
     pub(super) fn place_limit(&self) -> u64 {
-        let after_trouble = if self.now < self.trouble_at + BACKOFF + self.tick() * 2 { BACKOFF } else { 0 };
-        KEEP + self.prompt() + after_trouble
+        // a connection that is begun during the trouble is given up before the next one is made
+        let connecting = nanos(self.plan.connect_timeout + self.plan.request_timeout);
+        let limit = KEEP + self.prompt();
+        if self.now < self.trouble_at + BACKOFF + connecting + limit { u64::MAX / 2 } else { limit }
     }
 
     /// Everybody is done: no place is left that may be granted.
