@@ -38,6 +38,8 @@ pub enum ErrorKind {
 
     /// The store cannot do what was asked.
     Unsupported,
+    /// The owner of a read lease asks for the write lock of the same name: it would wait for itself.
+    WouldDeadlock,
     /// A semaphore has another number of permits than was said, or none is set.
     PermitsMismatch,
     /// The client was closed.
@@ -64,7 +66,7 @@ const fn row(number: u32, name: &'static str, not_acquired: bool, retryable: boo
 
 impl ErrorKind {
     /// Every kind, in the order of the table.
-    pub const ALL: [ErrorKind; 19] = [
+    pub const ALL: [ErrorKind; 20] = [
         ErrorKind::Busy,
         ErrorKind::Timeout,
         ErrorKind::Cancelled,
@@ -79,6 +81,7 @@ impl ErrorKind {
         ErrorKind::WrongKind,
         ErrorKind::InvalidArgument,
         ErrorKind::Unsupported,
+        ErrorKind::WouldDeadlock,
         ErrorKind::PermitsMismatch,
         ErrorKind::Closed,
         ErrorKind::Forked,
@@ -144,6 +147,13 @@ impl ErrorKind {
             ErrorKind::Unsupported => {
                 row(32, "Unsupported", false, false, "choose a store or an option that can do it")
             }
+            ErrorKind::WouldDeadlock => row(
+                33,
+                "WouldDeadlock",
+                false,
+                false,
+                "release the read lease first, or take the write lock from the start",
+            ),
             ErrorKind::PermitsMismatch => row(
                 34,
                 "PermitsMismatch",

@@ -23,7 +23,8 @@ pub struct Inspection {
     pub origin: Origin,
     /// Who holds it, when the holder is an `inspectable` client of this library.
     pub owner: Option<OwnerInfo>,
-    /// How often the holder has entered; 1 for a lock that is not reentrant; of a semaphore how many permits are held. 0: it was released, and stands for the rest of
+    /// How often the holder has entered; 1 for a lock that is not reentrant; of a semaphore how many permits are held, of a read/write lock
+    /// how many readers hold it. 0: it was released, and stands for the rest of
     /// its `min_hold`.
     pub hold_count: u64,
     /// What is left of the holder's time to live on the server, of a semaphore of the permit that ends first; `None` for a foreign key without one.
@@ -262,6 +263,8 @@ pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &LockSpec) -> Result<b
 /// Whether what was found is a lock of this kind.
 pub(crate) fn same_kind(found: Option<Inspection>, what: &LockSpec) -> Result<bool, Error> {
     match found {
+        // the other side of a read/write lock has it
+        Some(found) if found.kind != what.kind && found.kind.is_shared() && what.kind.is_shared() => Ok(false),
         Some(found) if found.kind != what.kind => {
             let detail = format!("a {} stands under this name", found.kind.as_str());
             Err(Error::new(ErrorKind::WrongKind, "is_locked", detail).on(&what.name))

@@ -54,7 +54,7 @@ impl LeaseHandle {
     }
 
     pub(crate) fn fencing_grade(&self) -> Grade {
-        if self.hold.fence.is_none() || !self.engine.is_here() {
+        if self.hold.fence().is_none() || !self.engine.is_here() {
             return Grade::None;
         }
         self.engine.grade()

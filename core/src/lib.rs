@@ -89,6 +89,8 @@ mod multi_lock;
 #[cfg(feature = "client")]
 pub mod runtime;
 #[cfg(feature = "client")]
+mod rw_lock;
+#[cfg(feature = "client")]
 mod semaphore;
 #[cfg(feature = "client")]
 pub mod store;
@@ -119,6 +121,8 @@ pub use lock::Lock;
 pub use machine::Release;
 #[cfg(feature = "client")]
 pub use multi_lock::MultiLock;
+#[cfg(feature = "client")]
+pub use rw_lock::RwLock;
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Diagnosis, Facts, Finding, Notify, Severity};

@@ -200,7 +200,7 @@ impl AnyHandle {
     }
 
     pub(crate) fn fencing_token_of(&self, name: &[u8]) -> Option<u64> {
-        self.members().find(|member| *member.name == *name).and_then(|member| member.hold.fence)
+        self.members().find(|member| *member.name == *name).and_then(|member| member.hold.fence())
     }
 
     /// The one hold that is meant where only one can be: of several the first.
@@ -212,12 +212,12 @@ impl AnyHandle {
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        self.members().next().map_or(Kind::Mutex, |member| member.hold.claim.kind)
+        self.members().next().map_or(Kind::Mutex, |member| member.hold.kind())
     }
 
     pub(crate) fn fencing_token(&self) -> Option<u64> {
         match self {
-            AnyHandle::One(handle) => handle.hold.fence,
+            AnyHandle::One(handle) => handle.hold.fence(),
             AnyHandle::Many(_) => None,
         }
     }

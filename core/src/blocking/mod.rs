@@ -21,6 +21,7 @@ mod lease;
 mod listing;
 mod lock;
 mod multi_lock;
+mod rw_lock;
 mod semaphore;
 
 use std::future::Future;
@@ -49,6 +50,7 @@ pub use self::lease::Lease;
 pub use self::listing::Listing;
 pub use self::lock::Lock;
 pub use self::multi_lock::MultiLock;
+pub use self::rw_lock::RwLock;
 pub use crate::store::Interrupt;
 
 /// How often a waiting thread looks whether it was interrupted.

@@ -57,6 +57,9 @@ impl Acquiring {
         };
         let lock = lock.bounded();
         let mut machine = Acquire::new((*lock.terms).clone(), limits, now);
+        if lock.kind == Kind::Read {
+            machine.look_often();
+        }
         let position = (!machine.is_try()).then(|| QueuePosition::join(engine.clone(), lock.kind, &lock.key));
         if position.as_ref().is_some_and(QueuePosition::yields) {
             machine.yield_first(now);
@@ -265,7 +268,8 @@ impl Acquiring {
         if claim.kind == Kind::Semaphore {
             return Ok(Op::AcquirePermits { claim, total: self.lock.permits, ttl_ms });
         }
-        if self.lock.kind.row().queues {
+        // a reader takes no place, but says whether it waits
+        if self.lock.kind.row().queues || self.lock.kind == Kind::Read {
             if let Some(info) = info_now(&self.engine) {
                 self.info = Some(info);
             }

@@ -32,7 +32,7 @@ pub(crate) fn fresh_claim(engine: &Engine, lock: &LockSpec) -> Result<(Claim, Op
     let row = lock.kind.row();
     let (inside, beside) = match row.layout {
         HoldLayout::Text => (owner.as_ref(), None),
-        HoldLayout::Hash => (None, owner.as_ref()),
+        HoldLayout::Hash | HoldLayout::Shared => (None, owner.as_ref()),
         HoldLayout::Permits => (None, None),
     };
     let token = match row.token {

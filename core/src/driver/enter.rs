@@ -10,7 +10,7 @@ use super::hold::Hold;
 use super::lock_spec::LockSpec;
 use super::reentry::{Reentry, ReentryResult};
 use super::sleep_until;
-use crate::machine::{Enter, Owner, Time};
+use crate::machine::{Enter, Owner, Reacquire, Time};
 use crate::store::Interrupt;
 use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
@@ -70,7 +70,23 @@ pub(crate) fn entry_path(engine: &Arc<Engine>, spec: &LockSpec) -> Result<EntryP
             lock: spec.clone(),
             owner: owner.clone(),
         })),
-        Enter::Again { hold, count } => EntryPath::Again(Box::new(Reentry::new(engine, hold, owner, count))),
+        Enter::Again { hold, count } => {
+            let refusal = match spec.kind.entry_of(hold.kind()) {
+                Reacquire::Again => return Ok(EntryPath::Again(Box::new(Reentry::new(engine, hold, owner, count)))),
+                Reacquire::Deadlock => Error::new(
+                    ErrorKind::WouldDeadlock,
+                    "acquire",
+                    "this owner reads, and a writer waits until nobody does",
+                ),
+                Reacquire::Other => {
+                    let detail = format!("this owner holds a {} under this name", hold.kind().as_str());
+                    Error::new(ErrorKind::WrongKind, "acquire", detail)
+                }
+            };
+            lock(&engine.registry).entered(hold.key(), owner, hold.id, false);
+            engine.registry_changed.notify_waiters();
+            return Err(refusal.on(&spec.name));
+        }
         Enter::Wait => EntryPath::Wait,
         Enter::Lost(hold) => return Err(lost(&hold, &spec.name)),
     })

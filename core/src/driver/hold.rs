@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::machine::{Claim, Key, LeaseId, LeaseState, LossReason, Owner, Terms, Time, Uncertainty};
+use crate::machine::{Claim, Key, Kind, LeaseId, LeaseState, LossReason, Owner, Terms, Time, Uncertainty};
 use crate::sys::lock;
 
 /// Called once, with the reason, when a lease is lost.
@@ -33,7 +33,11 @@ pub(crate) struct Hold {
     first_terms: Arc<Terms>,
     /// The terms that count from a later moment on than the grant.
     later_terms: OnceLock<(Arc<Terms>, Time)>,
-    pub(crate) fence: Option<u64>,
+    fence: Option<u64>,
+    /// A writer's that was asked to become a reader's.
+    downgraded: AtomicBool,
+    /// The fencing token of the reader that it became.
+    read_fence: OnceLock<u64>,
     pub(crate) granted_at: Time,
     /// The longest time to live that was requested from the server, in milliseconds; grows with `extend`.
     longest_ms: AtomicU64,
@@ -65,6 +69,8 @@ impl Hold {
             first_terms: terms,
             later_terms: OnceLock::new(),
             fence,
+            downgraded: AtomicBool::new(false),
+            read_fence: OnceLock::new(),
             granted_at,
             uncertainty,
             owner,
@@ -76,6 +82,33 @@ impl Hold {
 
     pub(crate) fn key(&self) -> &Key {
         &self.claim.key
+    }
+
+    /// The kind of its claim; of a writer's that is being downgraded, or was, the reader's.
+    pub(crate) fn kind(&self) -> Kind {
+        if self.downgraded.load(Ordering::Acquire) { Kind::Read } else { self.claim.kind }
+    }
+
+    /// It does not count as a writer's from now on.
+    pub(crate) fn begin_downgrade(&self) {
+        self.downgraded.store(true, Ordering::Release);
+    }
+
+    /// The server says that it is a reader's, with this fencing token.
+    pub(crate) fn downgraded(&self, fence: Option<u64>) {
+        if let Some(fence) = fence {
+            let _ = self.read_fence.set(fence);
+        }
+    }
+
+    /// Whether the server has said that it is a reader's.
+    pub(crate) fn is_downgraded(&self) -> bool {
+        self.claim.kind == Kind::Read || self.read_fence.get().is_some()
+    }
+
+    /// The fencing token; `None` when the description wants none.
+    pub(crate) fn fence(&self) -> Option<u64> {
+        self.fence.map(|fence| self.read_fence.get().copied().unwrap_or(fence))
     }
 
     pub(crate) fn terms(&self) -> &Arc<Terms> {

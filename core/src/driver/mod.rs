@@ -13,6 +13,7 @@
 //! | `release` | what a holder does to be rid of a lease: release, detach |
 //! | `release_retry` | whether a release is repeated, and what both answers mean |
 //! | `extend` | a renewal that the holder waits for |
+//! | `downgrade` | a writer's lease becomes a reader's |
 //! | `failures` | what an operation that failed tells its caller |
 //! | `attach` | taking over a hold that another process detached |
 //! | `enter`, `reentry` | re-entry of reentrant locks |
@@ -30,6 +31,7 @@ pub(crate) mod callbacks;
 pub(crate) mod claim;
 pub(crate) mod close;
 pub(crate) mod count_sync;
+pub(crate) mod downgrade;
 pub(crate) mod engine;
 pub(crate) mod enter;
 pub(crate) mod extend;

@@ -14,6 +14,8 @@ use crate::machine::{
 
 const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
 const SAFETY_POLL_MAX: Duration = Duration::from_secs(5);
+/// How often a reader asks that gets no message.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 const FOREIGN_POLL_MIN: Duration = Duration::from_millis(50);
 const FOREIGN_POLL_MAX: Duration = Duration::from_millis(150);
 /// After a tie every client waits for a random time: up to this, or twice the time that the attempt took; each further tie
@@ -53,6 +55,7 @@ pub struct Acquire {
     /// How many ties came in a row: several clients asked at once, and none got a majority.
     ties: u32,
     safety_poll: Duration,
+    safety_poll_max: Duration,
     race: WakeRace,
     /// Its place in a queue on the server, of a kind that has one.
     place: Place,
@@ -86,9 +89,15 @@ impl Acquire {
             resends: 0,
             ties: 0,
             safety_poll: SAFETY_POLL_MIN,
+            safety_poll_max: SAFETY_POLL_MAX,
             race: WakeRace::default(),
             place: Place::default(),
         }
+    }
+
+    /// Asks again every [`LOOK_EVERY`] without a message: the server has to know that a reader waits.
+    pub fn look_often(&mut self) {
+        (self.safety_poll, self.safety_poll_max) = (LOOK_EVERY, LOOK_EVERY);
     }
 
     /// Whether this is a single try.
@@ -336,7 +345,7 @@ impl Acquire {
         }
         let poll = if announces {
             let poll = jitter.between(self.safety_poll.mul_f64(0.8), self.safety_poll);
-            self.safety_poll = (self.safety_poll * 3 / 2).min(SAFETY_POLL_MAX);
+            self.safety_poll = (self.safety_poll * 3 / 2).min(self.safety_poll_max);
             poll
         } else {
             jitter.between(FOREIGN_POLL_MIN, FOREIGN_POLL_MAX)

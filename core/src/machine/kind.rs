@@ -12,6 +12,10 @@ pub enum Kind {
     Reentrant,
     /// A hash with the token as a field, beside a queue on the server: first come, first served.
     Fair,
+    /// The reading side of a hash with the owners of Redisson's `RReadWriteLock`: many hold it at a time.
+    Read,
+    /// The writing side of the same hash: one holds it, and no reader.
+    Write,
     /// The number of free permits, and a sorted set of those that are held, as Redisson's `RPermitExpirableSemaphore` keeps
     /// them.
     Semaphore,
@@ -24,6 +28,8 @@ pub enum HoldLayout {
     Text,
     /// A hash: the token is a field, and the fencing token and the inspection text are two others.
     Hash,
+    /// A hash whose mode says whether its owners read or write; of each reader beside it its end and its timeout key.
+    Shared,
     /// A sorted set beside a number: the permits' ids, each with its end.
     Permits,
 }
@@ -34,6 +40,7 @@ impl HoldLayout {
         match self {
             HoldLayout::Text => "m",
             HoldLayout::Hash => "r",
+            HoldLayout::Shared => "s",
             HoldLayout::Permits => "p",
         }
     }
@@ -72,7 +79,7 @@ pub struct KindRow {
 }
 
 /// One row for each kind, in the order of the numbers.
-const ROWS: [KindRow; 4] = [
+const ROWS: [KindRow; 6] = [
     KindRow {
         kind: Kind::Mutex,
         name: "lock",
@@ -104,6 +111,26 @@ const ROWS: [KindRow; 4] = [
         queues: true,
     },
     KindRow {
+        kind: Kind::Read,
+        name: "read_lock",
+        number: 4,
+        layout: HoldLayout::Shared,
+        token: TokenForm::Owner,
+        channel_word: super::naming::RW_CHANNEL_WORD,
+        reentrant: true,
+        queues: false,
+    },
+    KindRow {
+        kind: Kind::Write,
+        name: "write_lock",
+        number: 5,
+        layout: HoldLayout::Shared,
+        token: TokenForm::Owner,
+        channel_word: super::naming::GRANT_CHANNEL_WORD,
+        reentrant: true,
+        queues: true,
+    },
+    KindRow {
         kind: Kind::Semaphore,
         name: "semaphore",
         number: 6,
@@ -114,6 +141,17 @@ const ROWS: [KindRow; 4] = [
         queues: false,
     },
 ];
+
+/// What an acquire of an owner is that holds something under the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reacquire {
+    /// A re-entry.
+    Again,
+    /// It would wait for itself.
+    Deadlock,
+    /// Another kind of lock stands there.
+    Other,
+}
 
 impl Kind {
     /// Every kind, in the order of the numbers.
@@ -142,6 +180,22 @@ impl Kind {
         self.row().number
     }
 
+    /// What it means when the owner of a hold of kind `held` asks for this kind under the same name.
+    pub const fn entry_of(self, held: Kind) -> Reacquire {
+        match (self, held) {
+            (Kind::Write, Kind::Read) => Reacquire::Deadlock,
+            // reading is part of writing: the hold stays a writer's
+            (Kind::Read, Kind::Write) => Reacquire::Again,
+            _ if self as usize == held as usize => Reacquire::Again,
+            _ => Reacquire::Other,
+        }
+    }
+
+    /// Whether it is a side of a read/write lock.
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Kind::Read | Kind::Write)
+    }
+
     /// The kind of this name, if there is one.
     pub fn named(name: &str) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.as_str() == name)
@@ -165,6 +219,10 @@ mod tests {
             assert_eq!((Kind::named(row.name), Kind::numbered(row.number)), (Some(row.kind), Some(row.kind)));
             assert!(super::super::naming::RESERVED_WORDS.contains(&row.channel_word), "{}", row.channel_word);
         }
+        assert_eq!(Kind::Write.entry_of(Kind::Read), Reacquire::Deadlock);
+        assert_eq!(Kind::Read.entry_of(Kind::Write), Reacquire::Again);
+        assert_eq!(Kind::Write.entry_of(Kind::Write), Reacquire::Again);
+        assert_eq!(Kind::Read.entry_of(Kind::Reentrant), Reacquire::Other);
         assert_eq!((Kind::named(""), Kind::numbered(0)), (None, None));
     }
 }

@@ -69,7 +69,7 @@ pub(crate) use contention::WakeRace;
 pub use contention::{HerdBackoff, RETAKEN_MAX, YIELD};
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
-pub use kind::{HoldLayout, Kind, KindRow, TokenForm};
+pub use kind::{HoldLayout, Kind, KindRow, Reacquire, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
 pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, QueueEntry, Renewal, Reply};

@@ -11,6 +11,12 @@ pub const MUTEX_CHANNEL_WORD: &str = "onelock_channel";
 pub const REENTRANT_CHANNEL_WORD: &str = "redisson_lock__channel";
 /// The word of the channel that announces free permits of a semaphore; Redisson's own.
 pub const SEMAPHORE_CHANNEL_WORD: &str = "redisson_sc";
+/// The word of the channel that announces to all who wait for a read/write lock; Redisson's own.
+pub const RW_CHANNEL_WORD: &str = "redisson_rwlock";
+/// What is published there: all who wait ask again.
+pub const RW_MESSAGE: &str = "1";
+/// The word of the key with the readers of a read/write lock: a sorted set of owners, each with its end.
+pub const READERS_WORD: &str = "onelock_readers";
 /// What stands where a mutex has its fencing counter, when the name is a semaphore's.
 pub const SEMAPHORE_MARK: &str = "semaphore";
 /// The word of the channels that tell a client of its grants, one for each client.
@@ -28,9 +34,9 @@ pub const RESERVED_WORDS: [&str; 9] = [
     REENTRANT_CHANNEL_WORD,
     QUEUE_WORD,
     WAITERS_WORD,
-    "onelock_readers",
+    READERS_WORD,
     GRANT_CHANNEL_WORD,
-    "redisson_rwlock",
+    RW_CHANNEL_WORD,
     SEMAPHORE_CHANNEL_WORD,
 ];
 /// What is published when a lock was released; of a semaphore it is the number of free permits. Redisson's listeners accept
@@ -74,6 +80,18 @@ pub fn fence_key(key: &[u8]) -> Vec<u8> {
 pub fn permits_key(key: &[u8]) -> Vec<u8> {
     let (open, close): (&[u8], &[u8]) = if key.contains(&b'{') { (b"", b"") } else { (b"{", b"}") };
     [open, key, close, b":timeout"].concat()
+}
+
+/// The key of the readers of the read/write lock at `key`.
+pub fn readers_key(key: &[u8]) -> Vec<u8> {
+    companion(READERS_WORD, key)
+}
+
+/// The key that lives as long as the read hold of an owner: `{key}:<owner>:rwlock_timeout:1`, or without the braces when the
+/// key contains a `{`, as Redisson writes it.
+pub fn timeout_key(key: &[u8], owner: &str) -> Vec<u8> {
+    let (open, close): (&[u8], &[u8]) = if key.contains(&b'{') { (b"", b"") } else { (b"{", b"}") };
+    [open, key, close, b":", owner.as_bytes(), b":rwlock_timeout:1"].concat()
 }
 
 /// The key of the queue that belongs to the lock at `key`.

@@ -40,7 +40,7 @@ pub enum Op {
         info: Option<Arc<str>>,
     },
     /// Take the lock if it is this claim's turn, else a place in its queue on the server; keep the place if it has one. For
-    /// kinds that queue. Answer "yours already" if this very token holds it, perhaps since somebody else's release.
+    /// kinds that queue, and for readers, who take no place. Answer "yours already" if this very token holds it, perhaps since somebody else's release.
     Enter {
         /// Key, kind and token.
         claim: Claim,
@@ -52,6 +52,18 @@ pub enum Op {
         info: Option<Arc<str>>,
         /// The place to take or to keep.
         entry: QueueEntry,
+    },
+    /// Make the hold of a writer one of a reader, with no moment in between in which another writer could enter. A new fencing
+    /// token is drawn. Answer "yours already" if it reads.
+    Downgrade {
+        /// Key and token; the kind is [`Kind::Write`].
+        claim: Claim,
+        /// Time to live on the server in milliseconds; what is left is never shortened.
+        ttl_ms: u64,
+        /// Time to live of the fencing counter in milliseconds.
+        fence_ttl_ms: u64,
+        /// Text for inspection, as in [`Op::Acquire`].
+        info: Option<Arc<str>>,
     },
     /// Take as many permits as the claim says, all or none; answer "yours already" if this very token holds them.
     AcquirePermits {
@@ -97,7 +109,8 @@ pub enum Op {
         /// The holds, each with its server-side time to live in milliseconds.
         holds: Vec<(Claim, u64)>,
     },
-    /// Verify a reentrant hold, refresh its time to live as [`Op::Renew`] does, and *set* its count.
+    /// Verify a reentrant hold, refresh its time to live as [`Op::Renew`] does, and *set* its count (that of a read/write
+    /// lock stays 1 on the server).
     SetCount {
         /// The hold.
         claim: Claim,
@@ -196,6 +209,7 @@ impl Op {
         match self {
             Op::Acquire { .. } => "acquire",
             Op::Enter { .. } => "enter",
+            Op::Downgrade { .. } => "downgrade",
             Op::AcquirePermits { .. } => "acquire_permits",
             Op::InspectPermits { .. } => "inspect_permits",
             Op::SetPermits { .. } => "set_permits",
@@ -217,7 +231,7 @@ impl Op {
 /// What came back for an [`Op`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// To [`Op::Acquire`], [`Op::Enter`] and [`Op::Attach`]: the key is held by this token now.
+    /// To [`Op::Acquire`], [`Op::Enter`], [`Op::Downgrade`] and [`Op::Attach`]: the key is held by this token now.
     Granted {
         /// The fencing token of this grant; `None` when fencing is off, or when the server has lost that of a hold that was
         /// handed over.
@@ -228,7 +242,7 @@ pub enum Reply {
     /// To [`Op::Acquire`] and [`Op::Attach`]: granted, but confirmed by too few servers. Not valid: the token must be
     /// released and not used again; the failure says what was missing.
     Unconfirmed(Failure),
-    /// To [`Op::Attach`]: neither the old token nor the new one holds it.
+    /// To [`Op::Attach`]: neither the old token nor the new one holds it. To [`Op::Downgrade`]: the token does not.
     Gone,
     /// To [`Op::Acquire`] and an [`Op::Enter`] without a place: somebody else holds it, or waits for it. To
     /// [`Op::AcquirePermits`]: too few permits are free.

@@ -90,7 +90,11 @@ impl Capabilities {
     pub(crate) fn check_lock(&self, kind: Kind, terms: &Terms, tried: &str) -> Result<(), Error> {
         if !self.kinds.contains(&kind) {
             let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
-            let why = if kind.row().queues { "; a queue needs one server that decides" } else { "" };
+            let why = match kind {
+                Kind::Read | Kind::Write => "; who goes first, readers or a writer, needs one server that decides",
+                _ if kind.row().queues => "; a queue needs one server that decides",
+                _ => "",
+            };
             let detail = format!("{}:// has no {}; it has {}{why}", self.store, kind.as_str(), kinds.join(", "));
             return Err(Error::new(ErrorKind::Unsupported, tried, detail));
         }

@@ -69,7 +69,7 @@ pub(crate) fn same_state(real: &[Stored], model: &Model, now_us: u64) -> Result<
 }
 
 /// Every kind of reply there is, as [`shapes`] calls them.
-pub(crate) const SHAPES: [&str; 32] = [
+pub(crate) const SHAPES: [&str; 34] = [
     "granted",
     "granted again",
     "granted without fencing",
@@ -94,6 +94,8 @@ pub(crate) const SHAPES: [&str; 32] = [
     "inspected lock",
     "inspected reentrant_lock",
     "inspected fair_lock",
+    "inspected read_lock",
+    "inspected write_lock",
     "inspected list",
     "inspected hash",
     "inspected semaphore",

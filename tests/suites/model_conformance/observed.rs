@@ -192,6 +192,7 @@ pub(crate) fn announcement(model: &Model, now_us: u64, kind: onelock::Kind, key:
                 free.to_vec()
             }
         }
+        _ if kind == onelock::Kind::Read => naming::RW_MESSAGE.into(),
         _ => naming::RELEASE_MESSAGE.into(),
     };
     (naming::channel(kind, key), message)

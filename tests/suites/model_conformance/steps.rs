@@ -36,6 +36,8 @@ const LONG_MS: [u64; 3] = [600_000, 1_200_000, 6_000_000];
 /// Times to live whose end is waited for before the next step.
 const SHORT_MS: [u64; 3] = [1, 4, 15];
 
+/// A thread of Redisson's.
+const JAVA: &str = "d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:57";
 const UUID: &str = "6f1d2c8e-0b1a-4c55-9e11-2a7f3b9c0d42";
 
 fn token(kind: Kind, number: u64) -> Arc<str> {
@@ -75,6 +77,15 @@ impl Draw {
             4 => Step::Del(self.key()),
             5 if self.one_in(2) => Step::Del(naming::permits_key(&self.key()).into()),
             5 => Step::Del(self.counter_key()),
+            7 if self.one_in(3) => Step::Del(naming::readers_key(&keys()[0]).into()),
+            // a reader of Redisson's with two holds, and ours that was evicted
+            8 if self.one_in(2) => {
+                let mut name = naming::timeout_key(&keys()[0], JAVA);
+                name.pop();
+                name.push(self.pick(b"12"));
+                Step::Write { key: name.into(), value: Value::Text(Key::from(&b"1"[..])), ttl_ms: Some(self.ttl()) }
+            }
+            8 if self.one_in(2) => Step::Del(naming::timeout_key(&keys()[0], &format!("{UUID}:1")).into()),
             7 if self.one_in(2) => Step::Write {
                 key: naming::permits_key(&self.key()).into(),
                 value: self.permits(),
@@ -86,7 +97,7 @@ impl Draw {
     }
 
     fn op(&mut self) -> Op {
-        match self.0.below(62) {
+        match self.0.below(100) {
             0..=4 => Op::Acquire {
                 claim: self.free_for_all(),
                 ttl_ms: self.ttl(),
@@ -128,6 +139,22 @@ impl Draw {
             29..=44 => self.enter(),
             // who gives up a place, or hands the lock over
             45..=54 => Op::Release { claim: self.fair() },
+            62..=80 => self.share(),
+            81..=90 => Op::Release { claim: self.shared() },
+            91..=93 => {
+                let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,12".into());
+                let claim = Claim { kind: Kind::Write, ..self.shared() };
+                Op::Downgrade { claim, ttl_ms: self.ttl(), fence_ttl_ms: self.ttl(), info }
+            }
+            94 => Op::Renew { holds: vec![(self.shared(), self.ttl()), (self.shared(), self.ttl())] },
+            95 => Op::SetCount { claim: self.shared(), count: 2, ttl_ms: self.ttl() },
+            96 => Op::Retain { claim: self.shared(), nodes: NodeSet::ALL, rest_ms: self.ttl() },
+            97 => {
+                let claim = self.shared();
+                let from = token(claim.kind, self.0.below(3));
+                Op::Attach { from, claim, ttl_ms: self.ttl(), info: self.one_in(3).then(|| "onelock1:x".into()) }
+            }
+            98 => Op::Inspect { key: self.key() },
             _ => Op::ForceRelease { key: self.key(), foreign: self.one_in(2) },
         }
     }
@@ -137,6 +164,22 @@ impl Draw {
         let number = self.0.below(4);
         let key = if self.one_in(4) { self.key() } else { keys()[0].clone() };
         Claim { kind: Kind::Fair, key, token: token(Kind::Fair, number) }
+    }
+
+    /// Mostly of one key, too; a reader and a writer may be one owner.
+    fn shared(&mut self) -> Claim {
+        let kind = self.pick(&[Kind::Read, Kind::Write]);
+        let key = if self.one_in(4) { self.key() } else { keys()[0].clone() };
+        Claim { kind, key, token: token(kind, self.0.below(4)) }
+    }
+
+    fn share(&mut self) -> Op {
+        match self.enter() {
+            Op::Enter { ttl_ms, fence_ttl_ms, info, entry, .. } => {
+                Op::Enter { claim: self.shared(), ttl_ms, fence_ttl_ms, info, entry }
+            }
+            other => other,
+        }
     }
 
     fn enter(&mut self) -> Op {
@@ -206,6 +249,14 @@ impl Draw {
             Value::Hash(vec![(text(b"onelock_fence"), text(b"5")), (text(owner.as_bytes()), text(b"1"))]),
             Value::Hash(vec![(text(b"mode"), text(b"read")), (text(owner.as_bytes()), text(b"1"))]),
             Value::Hash(vec![(text(b"mode"), text(b"write")), (text(b"java:1:write"), text(b"1"))]),
+            Value::Hash(vec![(text(b"mode"), text(b"read")), (text(JAVA.as_bytes()), text(b"2"))]),
+            Value::Hash(vec![(text(b"mode"), text(b"write")), (text(format!("{JAVA}:write").as_bytes()), text(b"1"))]),
+            Value::Hash(vec![
+                (text(b"mode"), text(b"read")),
+                (text(JAVA.as_bytes()), text(b"2")),
+                (text(owner.as_bytes()), text(b"1")),
+                (text(b"onelock_fence"), text(b"t4000000000000000")),
+            ]),
             // hashes that are no locks: no owner's field, one too many, more than a lock has, a giant
             Value::Hash(vec![(text(b"sku"), text(b"5"))]),
             Value::Hash(vec![(text(b"java:1"), text(b"1"))]),

@@ -17,6 +17,7 @@ mod hash;
 mod keyspace;
 mod queue;
 mod raw;
+mod rw;
 mod semaphore;
 
 use std::collections::BTreeSet;
@@ -28,6 +29,7 @@ use keyspace::{KeyEntry, Keyspace};
 pub use queue::DirectGrant;
 use queue::{fair_count, fair_holder, is_fair};
 pub use raw::Live;
+use rw::is_shared;
 
 use crate::machine::kind::{HoldLayout, Kind};
 use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, fence_key};
@@ -96,7 +98,7 @@ impl Model {
     /// Carries out one operation at `server_time_us`, the server's wall clock in microseconds since 1970.
     pub fn apply(&mut self, server_time_us: u64, op: &Op) -> ModelReply {
         let now = Moment::at(server_time_us);
-        if let Some(reply) = self.apply_to_permits(now, op) {
+        if let Some(reply) = self.apply_to_permits(now, op).or_else(|| self.apply_to_shared(now, op)) {
             return reply;
         }
         match op {
@@ -134,8 +136,9 @@ impl Model {
             Op::Retain { claim, rest_ms, .. } => self.retain(now, claim, *rest_ms),
             Op::Inspect { key } => Reply::Inspected(self.inspect(now, key)).into(),
             Op::ForceRelease { key, foreign } => self.force_release(now, key, *foreign),
-            // permits: above
-            Op::AcquirePermits { .. }
+            // permits and read/write locks: above
+            Op::Downgrade { .. }
+            | Op::AcquirePermits { .. }
             | Op::InspectPermits { .. }
             | Op::SetPermits { .. }
             | Op::ForceReleasePermits { .. } => Reply::WrongKind { found: "none".to_owned() }.into(),
@@ -179,7 +182,7 @@ impl Model {
                 let fence = fence.map(|fence| self.draw_fence(now, &claim.key, fence));
                 let value = match claim.kind.row().layout {
                     HoldLayout::Text | HoldLayout::Permits => Value::Text(claim.token.clone().into()),
-                    HoldLayout::Hash => fresh_hash(claim, fence, info),
+                    HoldLayout::Hash | HoldLayout::Shared => fresh_hash(claim, fence, info),
                 };
                 self.keys.put(now.ms, claim.key.clone(), value, Some(ttl_ms));
                 Reply::Granted { fence, again: false }
@@ -233,7 +236,7 @@ impl Model {
                 Some(fence) => self.store_fence(now, &claim.key, fence, proposal.ttl_ms),
                 None => self.draw_fence(now, &claim.key, proposal),
             },
-            HoldLayout::Hash => {
+            HoldLayout::Hash | HoldLayout::Shared => {
                 let stored = self.keys.peek(now.ms, &claim.key).and_then(|entry| stored_fence(&entry.value));
                 stored.unwrap_or_else(|| {
                     let fence = self.draw_fence(now, &claim.key, proposal);
@@ -290,6 +293,9 @@ impl Model {
         if claim.kind == Kind::Semaphore {
             return self.renew_permits(now, claim, ttl_ms);
         }
+        if claim.kind.is_shared() {
+            return self.renew_shared(now, claim, ttl_ms);
+        }
         match self.held(now, claim) {
             Some(entry) => {
                 entry.extend(now.ms, ttl_ms);
@@ -341,7 +347,7 @@ impl Model {
         let nobody = Key::from(RELEASED_VALUE.as_bytes());
         let value = match claim.kind.row().layout {
             HoldLayout::Text | HoldLayout::Permits => Value::Text(nobody),
-            HoldLayout::Hash => Value::Hash(vec![(Key::from(INFO_FIELD.as_bytes()), nobody)]),
+            HoldLayout::Hash | HoldLayout::Shared => Value::Hash(vec![(Key::from(INFO_FIELD.as_bytes()), nobody)]),
         };
         self.keys.put(now.ms, claim.key.clone(), value, Some(rest_ms));
         ModelReply {
@@ -357,6 +363,7 @@ impl Model {
             Value::Text(holder) if foreign || entry.last_ms.is_some() || is_ours(holder) => Kind::Mutex,
             Value::Hash(fields) if is_lock(fields) => Kind::Reentrant,
             Value::Hash(fields) if is_fair(fields) => Kind::Fair,
+            Value::Hash(fields) if is_shared(fields) => Kind::Read,
             other => return Reply::WrongKind { found: other.type_name().to_owned() }.into(),
         };
         self.keys.remove(now.ms, key);
@@ -396,6 +403,7 @@ impl Model {
                 fence: stored_fence(&entry.value),
                 info: entry.value.field(INFO_FIELD.as_bytes()).map(|info| info.to_vec()),
             },
+            Value::Hash(fields) if is_shared(fields) => return self.inspect_shared(now, key, &entry.value),
             Value::Hash(fields) if is_lock(fields) => {
                 let owner = fields.iter().find(|(field, _)| is_owner(field));
                 InspectedKey {
@@ -424,6 +432,6 @@ fn owns(entry: &KeyEntry, claim: &Claim) -> bool {
     match claim.kind.row().layout {
         HoldLayout::Text => matches!(&entry.value, Value::Text(holder) if **holder == *claim.token.as_bytes()),
         HoldLayout::Hash => entry.value.field(claim.token.as_bytes()).is_some(),
-        HoldLayout::Permits => false,
+        HoldLayout::Permits | HoldLayout::Shared => false,
     }
 }

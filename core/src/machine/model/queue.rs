@@ -10,12 +10,12 @@ use crate::machine::token::ClientTag;
 /// What the hash of a fair lock says of its kind.
 const FAIR: &[u8] = b"fair";
 /// How long a grant to somebody who is told lasts, in milliseconds.
-const SHORTEST_MS: u64 = 200;
-const LONGEST_MS: u64 = 3_000;
+pub(super) const SHORTEST_MS: u64 = 200;
+pub(super) const LONGEST_MS: u64 = 3_000;
 /// So many places are looked at in one call.
 const MOST: usize = 256;
 /// How long a queue stays that nobody comes to, in milliseconds.
-const IDLE_MS: u64 = 10_000;
+pub(super) const IDLE_MS: u64 = 10_000;
 /// How many fields the hash of a fair lock has at most.
 const FAIR_FIELDS: usize = 4;
 
@@ -26,19 +26,19 @@ pub struct DirectGrant {
     pub client: ClientTag,
     /// Key, kind and token.
     pub claim: Claim,
-    /// The fencing token.
+    /// The fencing token; 0: it was not granted, but it is time to ask again.
     pub fence: u64,
 }
 
 /// The record of a place.
 #[derive(Clone, Debug)]
-struct Waiter {
-    alive_until_ms: u64,
-    fence_ttl_ms: u64,
-    client: ClientTag,
+pub(super) struct Waiter {
+    pub(super) alive_until_ms: u64,
+    pub(super) fence_ttl_ms: u64,
+    pub(super) client: ClientTag,
     /// 0, 1, or 2 for one that listens and was passed over.
     listens: u8,
-    info: String,
+    pub(super) info: String,
 }
 
 impl Waiter {
@@ -58,6 +58,15 @@ impl Waiter {
         let space = if info.is_empty() { "" } else { " " };
         format!("{alive_until_ms} {fence_ttl_ms} {client} {listens}{space}{info}").into_bytes().into()
     }
+}
+
+/// The first place of a queue that can have the lock.
+pub(super) enum Next {
+    Place(Key, Waiter),
+    /// Nobody who waits can have it.
+    End,
+    /// The call has looked at as many places as it may.
+    UsedUp,
 }
 
 /// What handing over came to.
@@ -125,7 +134,7 @@ impl Model {
     }
 
     /// Takes a place out of the queue and says whether it was there.
-    fn forget(&mut self, now: Moment, key: &Key, token: &[u8]) -> bool {
+    pub(super) fn forget(&mut self, now: Moment, key: &Key, token: &[u8]) -> bool {
         let (queue, records) = (queue_key(key), waiters_key(key));
         let mut was = false;
         let mut empty = (false, false);
@@ -163,15 +172,15 @@ impl Model {
         self.keys.put(now.ms, claim.key.clone(), Value::Hash(fields), Some(ttl_ms));
     }
 
-    fn draw(&mut self, now: Moment, key: &Key, fence_ttl_ms: u64) -> u64 {
+    pub(super) fn draw(&mut self, now: Moment, key: &Key, fence_ttl_ms: u64) -> u64 {
         self.draw_fence(now, key, Proposal { base: now.us, ttl_ms: fence_ttl_ms })
     }
 
-    /// Gives a free lock to the first place that is alive and heard.
-    fn hand_over(&mut self, now: Moment, key: &Key, asker: Option<&[u8]>) -> HandOver {
+    /// The first place that is alive and heard; dead ones are forgotten on the way.
+    pub(super) fn next_place(&mut self, now: Moment, key: &Key, asker: Option<&[u8]>) -> Next {
         let mut at = 0;
         for _ in 0..MOST {
-            let Some((head, _)) = self.queue(now, key).get(at).cloned() else { return HandOver::Nobody };
+            let Some((head, _)) = self.queue(now, key).get(at).cloned() else { return Next::End };
             let alive = self
                 .waiter(now, key, &head)
                 .filter(|waiter| waiter.alive_until_ms > now.ms && waiter.alive_until_ms <= now.ms + LONGEST_MS + 1);
@@ -187,16 +196,26 @@ impl Model {
                 at += 1;
                 continue;
             }
-            let token = String::from_utf8_lossy(&head).into_owned();
-            let claim = Claim { kind: Kind::Fair, key: key.clone(), token: token.into() };
-            let fence = self.draw(now, key, waiter.fence_ttl_ms);
-            self.forget(now, key, &head);
-            let ttl_ms = (waiter.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS);
-            self.hold(now, &claim, ttl_ms, fence, &waiter.info);
-            let told = (!asks).then(|| DirectGrant { client: waiter.client, claim: claim.clone(), fence });
-            return HandOver::Given(claim, fence, told);
+            return Next::Place(head, waiter);
         }
-        HandOver::UsedUp
+        Next::UsedUp
+    }
+
+    /// Gives a free lock to the first place that is alive and heard.
+    fn hand_over(&mut self, now: Moment, key: &Key, asker: Option<&[u8]>) -> HandOver {
+        let (head, waiter) = match self.next_place(now, key, asker) {
+            Next::Place(head, waiter) => (head, waiter),
+            Next::End => return HandOver::Nobody,
+            Next::UsedUp => return HandOver::UsedUp,
+        };
+        let token = String::from_utf8_lossy(&head).into_owned();
+        let claim = Claim { kind: Kind::Fair, key: key.clone(), token: token.into() };
+        let fence = self.draw(now, key, waiter.fence_ttl_ms);
+        self.forget(now, key, &head);
+        let ttl_ms = (waiter.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS);
+        self.hold(now, &claim, ttl_ms, fence, &waiter.info);
+        let told = (asker != Some(&*head)).then(|| DirectGrant { client: waiter.client, claim: claim.clone(), fence });
+        HandOver::Given(claim, fence, told)
     }
 
     pub(super) fn enter(
@@ -259,13 +278,17 @@ impl Model {
                 HandOver::Nobody | HandOver::UsedUp => ttl_left_ms = Some(0),
             }
         }
-        let ahead = self.queue(now, key).iter().position(|(token, _)| **token == *claim.token.as_bytes());
-        let ahead = ahead.unwrap_or(0) as u64;
+        let ahead = self.place_of(now, key, claim.token.as_bytes());
         ModelReply { granted, ..Reply::Queued { place, ahead, look_in_ms: ttl_left_ms, unheard }.into() }
     }
 
+    /// How many places are before that of a token.
+    pub(super) fn place_of(&self, now: Moment, key: &[u8], token: &[u8]) -> u64 {
+        self.queue(now, key).iter().position(|(other, _)| **other == *token).unwrap_or(0) as u64
+    }
+
     /// Takes or keeps a place: its number, and whether it was passed over.
-    fn take_place(
+    pub(super) fn take_place(
         &mut self,
         now: Moment,
         claim: &Claim,

@@ -6,7 +6,7 @@ use super::queue::{fair_count, fair_holder, is_fair};
 use super::{Model, Moment, Value, is_lock, is_owner, number};
 use crate::machine::kind::Kind;
 use crate::machine::naming::{FENCE_WORD, INFO_FIELD, fence_key};
-use crate::machine::op::Key;
+use crate::machine::op::{InspectedKey, Key};
 
 /// One key of a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +93,9 @@ impl Model {
     /// Who holds a key: the string, or the first owner field of the hash; of one that was released before its shortest time
     /// was over, the text that says so.
     pub fn holder_of(&self, server_time_us: u64, key: &[u8]) -> Option<(Kind, Key)> {
+        if let Some(found) = self.shared_of(server_time_us, key) {
+            return Some((found.kind.ok()?, Key::from(&found.holder[..])));
+        }
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;
         match value {
             Value::Text(holder) => Some((Kind::Mutex, holder.clone())),
@@ -110,6 +113,9 @@ impl Model {
 
     /// The hold count that stands under a key: 1 for a held mutex, `None` when nobody holds it.
     pub fn count_of(&self, server_time_us: u64, key: &[u8]) -> Option<u64> {
+        if let Some(found) = self.shared_of(server_time_us, key) {
+            return Some(found.count).filter(|count| *count > 0);
+        }
         let value = &self.keys.peek(Moment::at(server_time_us).ms, key)?.value;
         match value {
             Value::Text(_) => Some(1),
@@ -117,6 +123,12 @@ impl Model {
             Value::Hash(fields) if is_lock(fields) => number(&fields.iter().find(|(field, _)| is_owner(field))?.1),
             Value::Hash(_) | Value::Sorted(_) | Value::List => None,
         }
+    }
+
+    /// What stands there, if it is a read/write lock.
+    fn shared_of(&self, server_time_us: u64, key: &[u8]) -> Option<InspectedKey> {
+        let now = Moment::at(server_time_us);
+        self.inspect_shared(now, &key.into(), &self.keys.peek(now.ms, key)?.value)
     }
 
     /// Purges what has expired, and the fencing counters that nobody could miss: those of free locks that are behind

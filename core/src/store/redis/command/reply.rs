@@ -48,7 +48,7 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
         Op::AcquirePermits { claim, total, .. } => permitted(&mut items, &claim.token, *total),
         Op::InspectPermits { .. } | Op::SetPermits { .. } => counted_permits(&mut items).map(|reply| (reply, false)),
         Op::ForceReleasePermits { .. } => forced_permits(&mut items),
-        Op::Attach { .. } => attached(&mut items).map(|reply| (reply, false)),
+        Op::Attach { .. } | Op::Downgrade { .. } => attached(&mut items).map(|reply| (reply, false)),
         Op::Vote { .. } => acquired(&mut items).and_then(|(reply, unheard)| match reply {
             Reply::Denied { ttl_left_ms, announces } => {
                 let holder = token::digest(&items.text()?);
@@ -68,15 +68,17 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
-        Op::Release { claim } | Op::Undo { claim, .. } if claim.kind.row().queues => match items.int() {
-            Some(found @ 0..=2) => Some((Reply::Released(found == 1), false)),
-            _ => None,
-        },
+        Op::Release { claim } | Op::Undo { claim, .. } if claim.kind.row().queues || claim.kind.is_shared() => {
+            match items.int() {
+                Some(found @ 0..=2) => Some((Reply::Released(found == 1), false)),
+                _ => None,
+            }
+        }
         Op::Release { .. } | Op::Undo { .. } => match items.int() {
             Some(found @ 0..=2) => Some((Reply::Released(found != 0), found == 2)),
             _ => None,
         },
-        Op::Retain { claim, .. } if claim.kind.row().queues => {
+        Op::Retain { claim, .. } if claim.kind.row().queues || claim.kind.is_shared() => {
             items.count().map(|done| (Reply::Released(done == 1), false))
         }
         Op::Retain { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
@@ -286,6 +288,8 @@ fn standing(found: String, items: &mut Items) -> Option<InspectedKey> {
     let (kind, count) = match found.as_str() {
         "string" => (Kind::Mutex, 1),
         "hash" => (Kind::Reentrant, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
+        "read" => (Kind::Read, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
+        "write" => (Kind::Write, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
         "fair" => (Kind::Fair, items.word().and_then(|count| count.parse().ok()).unwrap_or(0)),
         _ => return None,
     };

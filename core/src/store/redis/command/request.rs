@@ -3,7 +3,7 @@
 use redis::Cmd;
 
 use super::scripts::{SCRIPTS, Script};
-use super::semaphore;
+use super::{rw, semaphore};
 use crate::machine::{Claim, HoldLayout, Key, Kind, Op, Proposal, naming};
 
 /// The form of a command.
@@ -39,6 +39,15 @@ pub(crate) enum Announce {
 }
 
 impl Announce {
+    /// The command that tells a client of a grant, and the one that counts who listens; `""` where no server can tell.
+    pub(super) const fn for_grants(self) -> (&'static str, &'static str) {
+        match self {
+            Announce::Classic | Announce::Timed => ("PUBLISH", "NUMSUB"),
+            Announce::Forwarded => ("PUBLISH", ""),
+            Announce::Sharded | Announce::Both => ("SPUBLISH", "SHARDNUMSUB"),
+        }
+    }
+
     /// Adds the arguments for the scripts. Without any they use classic channels.
     pub(super) fn add_to(self, command: &mut Cmd) {
         match self {
@@ -52,7 +61,7 @@ impl Announce {
 /// The request for `op`.
 pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
     let scripts = &*SCRIPTS;
-    if let Some(command) = semaphore::command(op, form, announce) {
+    if let Some(command) = semaphore::command(op, form, announce).or_else(|| rw::command(op, form, announce)) {
         return command;
     }
     match op {
@@ -91,13 +100,14 @@ pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
         Op::Release { claim } => release(claim, false, announce, form),
         Op::Undo { claim, quiet, .. } => release(claim, *quiet, announce, form),
         Op::Inspect { key } => {
-            let mut command = begin(&scripts.inspect, form, 2, 2, 2 * key.len() + 32);
-            command.arg(&**key).arg(naming::fence_key(key));
+            let mut command = begin(&scripts.inspect, form, 3, 3, 3 * key.len() + 48);
+            command.arg(&**key).arg(naming::fence_key(key)).arg(naming::readers_key(key));
             command
         }
         Op::ForceRelease { key, foreign } => force_release(key, *foreign, form, announce),
-        // permits: above
-        Op::AcquirePermits { .. }
+        // permits and read/write locks: above
+        Op::Downgrade { .. }
+        | Op::AcquirePermits { .. }
         | Op::InspectPermits { .. }
         | Op::SetPermits { .. }
         | Op::ForceReleasePermits { .. } => Cmd::new(),
@@ -122,7 +132,7 @@ fn acquire(claim: &Claim, terms: &AcquireTerms, info: Option<&str>, form: Comman
     let (script, info) = match claim.kind {
         Kind::Reentrant => (&SCRIPTS.acquire_reentrant, Some(info.unwrap_or_default())),
         // a kind that queues is entered, never acquired, and so is a semaphore
-        Kind::Mutex | Kind::Fair | Kind::Semaphore => (&SCRIPTS.acquire_lock, None),
+        Kind::Mutex | Kind::Fair | Kind::Read | Kind::Write | Kind::Semaphore => (&SCRIPTS.acquire_lock, None),
     };
     let words = 2 * keys + 3 + usize::from(info.is_some());
     let size = 2 * claim.key.len() + claim.token.len() + info.map_or(0, str::len) + 80;
@@ -167,11 +177,7 @@ fn queue(claim: &Claim, verb: &str, form: CommandForm, announce: Announce, more:
     command.arg(&*claim.key).arg(naming::queue_key(&claim.key));
     command.arg(naming::waiters_key(&claim.key)).arg(naming::fence_key(&claim.key));
     command.arg(verb).arg(&*claim.token).arg(naming::channel(claim.kind, &claim.key));
-    let (publish, count) = match announce {
-        Announce::Classic | Announce::Timed => ("PUBLISH", "NUMSUB"),
-        Announce::Forwarded => ("PUBLISH", ""),
-        Announce::Sharded | Announce::Both => ("SPUBLISH", "SHARDNUMSUB"),
-    };
+    let (publish, count) = announce.for_grants();
     command.arg(publish).arg(count);
     command
 }
@@ -210,12 +216,21 @@ fn retain(claim: &Claim, rest_ms: u64, announce: Announce, form: CommandForm) ->
 
 fn renew(holds: &[(Claim, u64)], form: CommandForm) -> Cmd {
     let size = holds.iter().map(|(claim, _)| 2 * claim.key.len() + claim.token.len() + 64).sum();
-    let keys = holds.len() + holds.iter().filter(|(claim, _)| claim.kind == Kind::Semaphore).count();
+    let beside = |claim: &Claim| match claim.kind.row().layout {
+        HoldLayout::Text | HoldLayout::Hash => 0,
+        HoldLayout::Permits => 1,
+        HoldLayout::Shared => 2,
+    };
+    let keys = holds.iter().map(|(claim, _)| 1 + beside(claim)).sum();
     let mut command = begin(&SCRIPTS.renew, form, keys, keys + 3 * holds.len(), size);
     for (claim, _) in holds {
         command.arg(&*claim.key);
-        if claim.kind == Kind::Semaphore {
-            command.arg(naming::permits_key(&claim.key));
+        match claim.kind.row().layout {
+            HoldLayout::Text | HoldLayout::Hash => {}
+            HoldLayout::Permits => drop(command.arg(naming::permits_key(&claim.key))),
+            HoldLayout::Shared => {
+                command.arg(naming::readers_key(&claim.key)).arg(naming::timeout_key(&claim.key, &claim.token));
+            }
         }
     }
     for (claim, ttl_ms) in holds {
@@ -229,9 +244,9 @@ fn renew(holds: &[(Claim, u64)], form: CommandForm) -> Cmd {
 }
 
 fn force_release(key: &Key, foreign: bool, form: CommandForm, announce: Announce) -> Cmd {
-    let mut command = begin(&SCRIPTS.force_release, form, 1, 4, 3 * key.len() + 96);
+    let mut command = begin(&SCRIPTS.force_release, form, 1, 5, 4 * key.len() + 120);
     command.arg(&**key).arg(naming::channel(Kind::Mutex, key)).arg(naming::channel(Kind::Reentrant, key));
-    command.arg(u8::from(foreign));
+    command.arg(naming::channel(Kind::Read, key)).arg(u8::from(foreign));
     announce.add_to(&mut command);
     command
 }
@@ -328,7 +343,10 @@ mod tests {
         );
         let undo = Op::Undo { claim: claim(Kind::Mutex), nodes: crate::machine::NodeSet::ALL, quiet: true };
         assert_eq!(words(&undo), ["1", "k", "m", "tok", ""]);
-        assert_eq!(words(&Op::Inspect { key: b"k"[..].into() }), ["2", "k", "onelock_fence:{k}"]);
+        assert_eq!(
+            words(&Op::Inspect { key: b"k"[..].into() }),
+            ["3", "k", "onelock_fence:{k}", "onelock_readers:{k}"]
+        );
         assert_eq!(
             words(&Op::ForceRelease { key: b"k"[..].into(), foreign: false }),
             ["1", "k", "onelock_channel:{k}", "redisson_lock__channel:{k}", "0"]

@@ -30,10 +30,11 @@ pub(crate) struct Scripts {
     pub(crate) force_release: Script,
     pub(crate) write_back: Script,
     pub(crate) semaphore: Script,
+    pub(crate) rw_lock: Script,
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 12] {
+    pub(crate) fn all(&self) -> [&Script; 13] {
         [
             &self.acquire_lock,
             &self.acquire_reentrant,
@@ -47,6 +48,7 @@ impl Scripts {
             &self.force_release,
             &self.write_back,
             &self.semaphore,
+            &self.rw_lock,
         ]
     }
 }
@@ -79,6 +81,7 @@ fn scripts() -> Scripts {
         force_release: Script::new(include_str!("scripts/force_release.lua")),
         write_back: Script::new(include_str!("scripts/write_back.lua")),
         semaphore: Script::new(include_str!("scripts/semaphore/permits.lua")),
+        rw_lock: Script::new(include_str!("scripts/rw_lock/rw.lua")),
     }
 }
 
@@ -105,8 +108,12 @@ mod tests {
         let retain = SCRIPTS.retain.text;
         assert!(retain.contains(&format!("'{}'", naming::RELEASED_VALUE)));
         assert!(retain.contains(&format!("'{}'", naming::INFO_FIELD)));
-        for script in [&SCRIPTS.release, &SCRIPTS.retain, &SCRIPTS.force_release] {
+        for script in [&SCRIPTS.release, &SCRIPTS.retain] {
             assert!(script.text.contains(&format!("'{}')", naming::RELEASE_MESSAGE)));
         }
+        for message in [naming::RELEASE_MESSAGE, naming::RW_MESSAGE] {
+            assert!(SCRIPTS.force_release.text.contains(&format!("'{message}'\n")));
+        }
+        assert!(SCRIPTS.rw_lock.text.contains(&format!("'{}')", naming::RW_MESSAGE)));
     }
 }

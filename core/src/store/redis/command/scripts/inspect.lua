@@ -2,6 +2,7 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the fencing counter of a mutex, or the mark of a semaphore
+-- KEYS[3]  the readers of a read/write lock
 --
 -- Reply, us being the server's clock and pttl -1 for a key without time to live:
 --   {us, 'none'}                                  nothing stands there
@@ -9,6 +10,8 @@
 --                                                 a foreign client's; a long value is cut
 --   {us, 'hash', pttl, owner, count, fence, info} a reentrant lock; fence and info '' if there are none
 --   {us, 'fair', pttl, token, count, fence, info} a fair lock
+--   {us, 'read', pttl, owner, count, fence, info} a read/write lock that readers hold: how many, and the last of them to end
+--   {us, 'write', pttl, owner, count, fence, info} the same held by a writer
 --   {us, 'semaphore', pttl}                       a semaphore; its own script tells more
 --   {us, type, pttl}                              no lock (a hash with any other field than a lock has says 'hash')
 --
@@ -61,6 +64,41 @@ local function fair_fields()
   return found[1] == '0' and #found[2] <= 8 and found[2] or nil
 end
 
+-- The reply for a read/write lock, or nil for any other hash. It has any number of owners; so many are looked at.
+local function shared()
+  local mode = redis.call('HMGET', KEYS[1], 'mode', 'onelock_fence', 'onelock_info')
+  local stored, info = mode[2], mode[3] or ''
+  mode = mode[1]
+  if mode ~= 'read' and mode ~= 'write' then return nil end
+  local fields, owner = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)[2], nil
+  for i = 1, #fields, 2 do
+    local field = fields[i]
+    if field ~= 'mode' and field ~= 'onelock_fence' and field ~= 'onelock_info' then
+      local name = string.gsub(field, ':write$', '')
+      if not is_owner(name) then return nil end
+      owner = owner or mode == 'write' and name or field
+    end
+  end
+  local fence = string.match(stored or '', '^t(%d+)$') or ''
+  local notes = 1 + (stored and 1 or 0) + (info ~= '' and 1 or 0)
+  local count = redis.call('HLEN', KEYS[1]) - notes
+  if mode == 'write' then return {now, mode, pttl, owner or '', count > 0 and '1' or '0', fence, info} end
+  if fence ~= '' then
+    local ended = redis.pcall('ZCOUNT', KEYS[3], '-inf', string.format('%.0f', math.floor(now / 1000)))
+    if type(ended) ~= 'table' then
+      count = count - ended
+      owner = redis.call('ZRANGE', KEYS[3], -1, -1)[1] or owner
+    end
+  end
+  local tagged = string.find(KEYS[1], '{', 1, true)
+  local timeout = (tagged and KEYS[1] or '{' .. KEYS[1] .. '}') .. ':' .. (owner or '') .. ':rwlock_timeout:1'
+  info = redis.pcall('GET', timeout)
+  if type(info) ~= 'string' or info == '1' then info = '' end
+  return {now, mode, pttl, owner or '', string.format('%.0f', count), fence, info}
+end
+
+local reply = kind == 'hash' and shared()
+if reply then return reply end
 local fields = kind == 'hash' and lock_fields()
 if kind == 'hash' and not fields then
   fields = fair_fields()

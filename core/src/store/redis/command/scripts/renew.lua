@@ -1,8 +1,10 @@
 -- Refresh the time to live of holds that are still there. A missing key is never created again.
 --
--- KEYS         of each hold the lock; of permits the semaphore, and behind it the permits that are held
--- ARGV[3i-2]   'm' for a mutex, 'r' for a reentrant lock, 'p' and a number for so many permits
--- ARGV[3i-1]   token (the string value, the hash field, or the first 14 bytes of the permits' ids)
+-- KEYS         of each hold the lock; of permits the semaphore, and behind it the permits that are held; of a read/write lock
+--              the lock, its readers, and the timeout key of the owner
+-- ARGV[3i-2]   'm' for a mutex, 'r' for a reentrant lock, 's' for a side of a read/write lock, 'p' and a number for so many
+--              permits
+-- ARGV[3i-1]   token (the string value, the hash field, the owner, or the first 14 bytes of the permits' ids)
 -- ARGV[3i]     time to live, ms; what is left is never shortened
 --
 -- Reply: {us, verdict 1, verdict 2, ...}, where us is the server's clock and a verdict is
@@ -80,6 +82,41 @@ local function renew_permits(key, permits, n, prefix, ttl)
   return 1
 end
 
+-- A hold of a read/write lock is a writer's, or a reader's with a field, an end and a timeout key.
+local function renew_shared(key, readers, timeout, owner, ttl)
+  local now, stop = math.floor(reply[1] / 1000), math.ceil(reply[1] / 1000) + ttl
+  local found = redis.pcall('HMGET', key, 'mode', owner, owner .. ':write')
+  if found.err then
+    if string.find(found.err, 'WRONGTYPE', 1, true) then return 0 end
+    return found.err
+  end
+  local live = {key}
+  if found[1] == 'read' and found[2] then
+    local score = redis.pcall('ZSCORE', readers, owner)
+    if type(score) == 'table' then
+      if string.find(score.err, 'WRONGTYPE', 1, true) then return 0 end
+      return score.err
+    end
+    local left = redis.pcall('PTTL', timeout)
+    if type(left) == 'table' then return left.err end
+    if not score or tonumber(score) <= now or left < 0 then return 0 end
+    live = {key, readers, timeout}
+  elseif found[1] ~= 'write' or not found[3] then
+    return 0
+  end
+  for _, one in ipairs(live) do
+    local left = redis.pcall('PTTL', one)
+    if type(left) == 'table' then return left.err end
+    local done = redis.pcall('PEXPIRE', one, string.format('%.0f', math.max(left, ttl)))
+    if type(done) == 'table' then return done.err end
+  end
+  if #live == 3 then
+    local done = redis.pcall('ZADD', readers, 'XX', 'GT', string.format('%.0f', stop), owner)
+    if type(done) == 'table' then return done.err end
+  end
+  return 1
+end
+
 local at = 0
 for i = 1, #ARGV / 3 do
   at = at + 1
@@ -87,6 +124,9 @@ for i = 1, #ARGV / 3 do
   if string.sub(kind, 1, 1) == 'p' then
     reply[i + 1] = renew_permits(KEYS[at], KEYS[at + 1], tonumber(string.sub(kind, 2)), token, ttl)
     at = at + 1
+  elseif kind == 's' then
+    reply[i + 1] = renew_shared(KEYS[at], KEYS[at + 1], KEYS[at + 2], token, ttl)
+    at = at + 2
   else
     reply[i + 1] = renew(KEYS[at], kind, token, ttl)
   end

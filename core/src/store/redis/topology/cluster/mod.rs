@@ -141,6 +141,7 @@ fn key(op: &Op) -> Option<&Key> {
         Op::Acquire { claim, .. }
         | Op::AcquirePermits { claim, .. }
         | Op::Enter { claim, .. }
+        | Op::Downgrade { claim, .. }
         | Op::Attach { claim, .. }
         | Op::SetCount { claim, .. }
         | Op::Release { claim }
@@ -185,7 +186,8 @@ fn split_by_hold(op: &Op) -> Option<SplitOp> {
 /// finds it free.
 fn alone(op: &Op) -> Option<Op> {
     let Op::Release { claim } = op else { return None };
-    let quiet = claim.kind.row().queues;
+    // a side of a read/write lock has more keys than that one
+    let quiet = claim.kind.row().queues && !claim.kind.is_shared();
     quiet.then(|| Op::Undo { claim: claim.clone(), nodes: NodeSet::ALL, quiet })
 }
 

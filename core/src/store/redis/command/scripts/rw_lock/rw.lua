@@ -1,0 +1,455 @@
+-- A read/write lock: many readers at a time, or one writer. The holds are those of Redisson's RReadWriteLock. Waiting writers
+-- have places in a queue and keep new readers out; after a writer, readers that were refused have a door open for a moment.
+--
+-- KEYS[1]  the lock: a hash {mode: read, owner: 1, ...} or {mode: write, owner:write: 1}, with our notes onelock_fence (t and a
+--          number, since Redisson takes every number for a hold count) and, of a writer, onelock_info
+-- KEYS[2]  our readers: a sorted set, owner -> end in ms of the server's clock
+-- KEYS[3]  the queue of the writers: a sorted set, owner -> number of its place; the lowest is the head
+-- KEYS[4]  a hash with the records of the places, owner -> '<alive until, ms> <fence ttl, ms> <client> <listens>[ <info>]', and
+--          beside them ':want' (until when a refused reader is waiting) and ':door' (until when readers go first)
+-- KEYS[5]  the fencing counter
+-- KEYS[6]  the timeout key of this owner: it lives as long as its read hold
+-- KEYS[7]  attach: the timeout key of the new owner
+-- ARGV[1]  what to do: read, tryread, enter, try, keep, downgrade, leave, retain, attach
+-- ARGV[2]  owner
+-- ARGV[3]  the channel of grants without the client: that of a client is <this>:<client>
+-- ARGV[4]  command to publish with there: PUBLISH, or SPUBLISH for the sharded channels of a cluster
+-- ARGV[5]  NUMSUB or SHARDNUMSUB, to see who listens; '' where the server cannot tell
+-- ARGV[6]  the channel for all who wait, Redisson's
+-- ARGV[7]  command to publish with there
+-- ARGV[8]  a second such command, '' for none
+-- ARGV[9]  time to live of the hold, ms; retain: for how long it stays
+-- ARGV[10] time to live of the fencing counter, ms; attach: the new owner
+-- ARGV[11] text for inspection, '' for none;  attach: the same
+-- ARGV[12] enter, try: for how long the place is kept, ms, at most 3000;  attach: 'read' or 'write'
+-- ARGV[13] enter, try: the number of a place that it had before, '0' for none
+-- ARGV[14] enter, try: the client, 16 hex digits
+-- ARGV[15] enter, try: '1' if the client's subscription is confirmed, else '0'
+--
+-- Reply, always an array that begins with the server's clock in us:
+--   read, tryread, enter, try
+--               {us, 0, fence}  granted;  {us, 1, fence}  held by this owner already; time to live never shortened
+--               {us, 2, pttl, 1}  not now: it is held, or others go before (enter answers 4 instead)
+--               {us, 3, type}   no read/write lock stands there; left untouched
+--   enter       {us, 4, place, ahead, look, unheard}  it has a place, as in a fair lock
+--   keep        {us, 1} held, time to live refreshed; {us, 0} not held
+--   downgrade   {us, 0, fence} a read hold from now on; {us, 1, fence} it was one already; {us, 2} not held
+--   attach      {us, 0, fence} exchanged, {us, 1, fence} held by the new owner already, {us, 2} neither holds it
+--   leave       {us, 1} was a holder; {us, 2} had a place; {us, 0} neither
+--   retain      {us, 1} stays for so long, nobody's; {us, 0} not held
+--
+-- Messages: to the client of a writer that holds it now '<owner> <fence> <us>', with 0 for the fence when only the door is in
+-- its way any more; to all who wait '1'.
+--
+-- Idempotent. A reader is one as long as its field, its end and its timeout key say so: each reader ends by itself.
+
+local clock = redis.call('TIME')
+local us = clock[1] * 1000000 + clock[2]
+-- ends are rounded up, the present down
+local now, later = math.floor(us / 1000), math.ceil(us / 1000)
+local verb, token = ARGV[1], ARGV[2]
+-- as in a fair lock: how long a grant to somebody who is told lasts, how many places are looked at, when a queue ends, ms
+local SHORTEST, LONGEST, MOST, IDLE = 200, 3000, 256, 10000
+-- how long the door is open, and how long a refused reader counts as waiting, ms
+local DOOR, WANT = 50, 600
+-- so many foreign readers are looked at
+local FOREIGN = 1024
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function number_of(stored)
+  local number = stored and string.find(stored, '^%d+$') and tonumber(stored)
+  if number and number >= 1 and number < 9007199254740991 then return number end
+  return nil
+end
+
+local found = redis.pcall('HMGET', KEYS[1], 'mode', token, token .. ':write', 'onelock_fence')
+if found.err then
+  if not string.find(found.err, 'WRONGTYPE', 1, true) then return found end
+  found = {false, false, false, false, redis.call('TYPE', KEYS[1]).ok}
+end
+local mode, stored, foreign = found[1], found[4], found[5]
+local free = not mode and not foreign and redis.call('EXISTS', KEYS[1]) == 0
+if not free and mode ~= 'read' and mode ~= 'write' then
+  mode, foreign = false, foreign or 'hash'
+end
+local fence_here = number_of(string.match(stored or '', '^t(%d+)$')) or 0
+
+-- Whether an owner has a live read hold; its end.
+local function reads(owner, field, timeout)
+  if mode ~= 'read' or not field then return nil end
+  local stop = tonumber(redis.call('ZSCORE', KEYS[2], owner) or 0)
+  if stop <= now or redis.call('PTTL', timeout) < 0 then return nil end
+  return stop
+end
+
+local reading = reads(token, found[2], KEYS[6])
+local writing = mode == 'write' and found[3]
+
+-- Makes a key live so long at least.
+local function outlive(key, ttl)
+  redis.call('PEXPIRE', key, text(math.max(redis.call('PTTL', key), ttl)))
+end
+
+local function raise(ttl, owner, timeout)
+  outlive(KEYS[1], ttl)
+  if timeout then
+    outlive(timeout, ttl)
+    outlive(KEYS[2], ttl)
+    redis.call('ZADD', KEYS[2], 'XX', 'GT', text(later + ttl), owner)
+  end
+end
+
+-- The next fencing token, or nil and the refusal.
+local function draw(ttl)
+  local counter = redis.pcall('GET', KEYS[5])
+  if type(counter) == 'table' then
+    if not string.find(counter.err, 'WRONGTYPE', 1, true) then return nil, counter end
+    counter = nil
+  end
+  local fence = math.max((number_of(counter) or 0) + 1, us)
+  redis.call('SET', KEYS[5], text(fence), 'PX', ttl)
+  return fence
+end
+
+-- A note in the hash of the records.
+local function note(field, value)
+  redis.call('HSET', KEYS[4], field, value)
+  redis.call('PEXPIRE', KEYS[4], IDLE)
+end
+
+-- Until when a note counts, if it does: one that is further ahead than it can be (the clock was set back) does not.
+local function noted(field, most)
+  local stop = tonumber(redis.call('HGET', KEYS[4], field) or 0)
+  return stop > now and stop <= now + most + 1 and stop or nil
+end
+
+local function tell_all()
+  redis.pcall(ARGV[7], ARGV[6], '1')
+  if ARGV[8] ~= '' then redis.pcall(ARGV[8], ARGV[6], '1') end
+end
+
+local function tell(client, head, fence)
+  redis.pcall(ARGV[4], ARGV[3] .. ':' .. client, head .. ' ' .. text(fence) .. ' ' .. text(us))
+end
+
+local function forget(place)
+  redis.call('HDEL', KEYS[4], place)
+  return redis.call('ZREM', KEYS[3], place)
+end
+
+local function is_heard(client)
+  if ARGV[5] == '' then return true end
+  local heard = redis.pcall('PUBSUB', ARGV[5], ARGV[3] .. ':' .. client)
+  return heard.err ~= nil or heard[2] ~= 0
+end
+
+-- The first place that is alive and heard, and its record; dead ones are forgotten on the way. Or nil, and whether it came to
+-- the end of the queue.
+local function next_writer(asker)
+  local at = 0
+  for _ = 1, MOST do
+    local head = redis.call('ZRANGE', KEYS[3], at, at)[1]
+    if not head then return nil, true end
+    local record = redis.call('HGET', KEYS[4], head)
+    local alive, fence_ttl, client, listens, info = string.match(record or '', '^(%d+) (%d+) (%x+) ([012]) ?(.*)$')
+    alive = tonumber(alive)
+    if not alive or alive <= now or alive > now + LONGEST + 1 then
+      forget(head)
+    elseif listens ~= '0' and head ~= asker and not is_heard(client) then
+      if listens == '1' then
+        local marked = text(alive) .. ' ' .. fence_ttl .. ' ' .. client .. ' 2' .. (info ~= '' and ' ' .. info or '')
+        redis.call('HSET', KEYS[4], head, marked)
+      end
+      at = at + 1
+    else
+      return head, alive, fence_ttl, client, info
+    end
+  end
+  return nil, false
+end
+
+-- Writes the hash and bounds it. Returns the refusal of the server, if there is one: then nobody holds it.
+local function bound(ttl, undo)
+  local bounded = redis.pcall('PEXPIRE', KEYS[1], text(math.max(redis.call('PTTL', KEYS[1]), ttl)))
+  if type(bounded) == 'table' then
+    -- a user who may not PEXPIRE must not leave a lock that lasts for ever
+    redis.call(unpack(undo))
+    return bounded
+  end
+end
+
+local function hold_write(owner, ttl, fence, info)
+  local fields = {'mode', 'write', owner .. ':write', '1', 'onelock_fence', 't' .. text(fence)}
+  if info ~= '' then
+    fields[7], fields[8] = 'onelock_info', info
+  end
+  redis.call('HSET', KEYS[1], unpack(fields))
+  return bound(ttl, {'DEL', KEYS[1]})
+end
+
+-- Enters a reader whose timeout key is KEYS[6]. A phase without a token of ours begins with this one: an index that is there
+-- is of an earlier one.
+local function hold_read(ttl, fence_ttl, info)
+  local fence = fence_here
+  if fence == 0 then
+    local drawn, refused = draw(fence_ttl)
+    if not drawn then return nil, refused end
+    fence = drawn
+    redis.call('DEL', KEYS[2])
+  end
+  redis.call('SET', KEYS[6], info ~= '' and info or '1', 'PX', text(ttl))
+  redis.call('ZADD', KEYS[2], text(later + ttl), token)
+  outlive(KEYS[2], ttl)
+  redis.call('HSET', KEYS[1], 'mode', 'read', token, '1', 'onelock_fence', 't' .. text(fence))
+  local refused = bound(ttl, free and {'DEL', KEYS[1]} or {'HDEL', KEYS[1], token})
+  if refused then return nil, refused end
+  return fence
+end
+
+local function grant_write(head, alive, fence_ttl, info)
+  local fence, refused = draw(fence_ttl)
+  if not fence then return nil, refused end
+  forget(head)
+  refused = hold_write(head, math.min(math.max(alive - now, SHORTEST), LONGEST), fence, info)
+  if refused then return nil, refused end
+  return fence
+end
+
+-- Somebody left the free lock: who is next. Readers that were refused go before the next writer, but after a reader.
+local function pass_on(after_writer)
+  local door = noted(':door', DOOR)
+  local head, alive, fence_ttl, client, info = next_writer()
+  if door then
+    if head then tell(client, head, 0) end
+    return
+  end
+  if after_writer and noted(':want', WANT) then
+    redis.call('HDEL', KEYS[4], ':want')
+    note(':door', text(now + DOOR))
+    tell_all()
+  elseif head then
+    local fence = grant_write(head, alive, fence_ttl, info)
+    if fence then tell(client, head, fence) end
+  else
+    tell_all()
+  end
+end
+
+-- Our readers that have ended are gone, and the lock lives as long as the last of the others; without any it is deleted.
+-- Says whether it is still held.
+local function settle()
+  local ended = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 256)
+  if #ended > 0 then
+    redis.call('HDEL', KEYS[1], unpack(ended))
+    redis.call('ZREM', KEYS[2], unpack(ended))
+  end
+  local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+  local left = last and tonumber(last) - now or 0
+  local others = redis.call('HLEN', KEYS[1]) - redis.call('ZCARD', KEYS[2]) - (stored and 2 or 1)
+  if others > FOREIGN then return true end
+  if others > 0 then
+    local before = string.sub(KEYS[6], 1, #KEYS[6] - #token - 17)
+    local fields = redis.call('HGETALL', KEYS[1])
+    for i = 1, #fields, 2 do
+      local count = tonumber(fields[i + 1])
+      if count and not redis.call('ZSCORE', KEYS[2], fields[i]) then
+        for n = 1, math.min(count, FOREIGN) do
+          left = math.max(left, redis.call('PTTL', before .. fields[i] .. ':rwlock_timeout:' .. n))
+        end
+      end
+    end
+  end
+  if left > 0 then
+    redis.call('PEXPIRE', KEYS[1], text(left))
+    return true
+  end
+  redis.call('DEL', KEYS[1], KEYS[2])
+  return false
+end
+
+if verb == 'keep' then
+  if not reading and not writing then return {us, 0} end
+  raise(tonumber(ARGV[9]), token, reading and KEYS[6])
+  return {us, 1}
+end
+
+if verb == 'leave' then
+  if writing then
+    redis.call('DEL', KEYS[1])
+    pass_on(true)
+    return {us, 1}
+  end
+  if mode == 'read' and found[2] then
+    redis.call('HDEL', KEYS[1], token)
+    redis.call('ZREM', KEYS[2], token)
+    redis.call('DEL', KEYS[6])
+    if not settle() then pass_on(false) end
+    return {us, reading and 1 or 0}
+  end
+  local was = forget(token)
+  -- a writer that waited was all that kept readers out
+  if was == 1 and mode ~= 'write' and noted(':want', WANT) and not next_writer() then tell_all() end
+  return {us, was == 1 and 2 or 0}
+end
+
+if verb == 'retain' then
+  local rest = tonumber(ARGV[9])
+  if writing then
+    redis.call('PEXPIRE', KEYS[1], text(rest))
+    redis.call('HDEL', KEYS[1], token .. ':write', 'onelock_fence')
+    redis.call('HSET', KEYS[1], 'onelock_info', 'onelock1:released')
+    return {us, 1}
+  end
+  if not reading then return {us, 0} end
+  redis.call('PEXPIRE', KEYS[6], text(rest))
+  redis.call('ZADD', KEYS[2], 'XX', text(later + rest), token)
+  settle()
+  return {us, 1}
+end
+
+if verb == 'attach' then
+  local to, ttl, info = ARGV[10], tonumber(ARGV[9]), ARGV[11]
+  if ARGV[12] == 'write' then
+    local again = mode == 'write' and redis.call('HEXISTS', KEYS[1], to .. ':write') == 1
+    if not again and not writing then return {us, 2} end
+    outlive(KEYS[1], ttl)
+    if again then return {us, 1, fence_here} end
+    redis.call('HSET', KEYS[1], to .. ':write', '1')
+    redis.call('HDEL', KEYS[1], token .. ':write', 'onelock_info')
+    if info ~= '' then redis.call('HSET', KEYS[1], 'onelock_info', info) end
+    return {us, 0, fence_here}
+  end
+  local again = reads(to, mode and redis.call('HGET', KEYS[1], to), KEYS[7])
+  if not again and not reading then return {us, 2} end
+  if again then
+    raise(ttl, to, KEYS[7])
+    return {us, 1, fence_here}
+  end
+  outlive(KEYS[1], ttl)
+  local stop = math.max(reading, later + ttl)
+  redis.call('SET', KEYS[7], info ~= '' and info or '1', 'PX', text(math.max(redis.call('PTTL', KEYS[6]), ttl)))
+  redis.call('ZADD', KEYS[2], text(stop), to)
+  outlive(KEYS[2], ttl)
+  redis.call('HSET', KEYS[1], to, '1')
+  redis.call('HDEL', KEYS[1], token)
+  redis.call('ZREM', KEYS[2], token)
+  redis.call('DEL', KEYS[6])
+  return {us, 0, fence_here}
+end
+
+local ttl, fence_ttl, info = tonumber(ARGV[9]), ARGV[10], ARGV[11]
+
+if verb == 'downgrade' then
+  if reading then
+    raise(ttl, token, KEYS[6])
+    return {us, 1, fence_here}
+  end
+  if not writing then return {us, 2} end
+  -- its late writes are refused once it has read with the new token
+  fence_here = 0
+  local fence, refused = hold_read(ttl, fence_ttl, info)
+  if not fence then return refused end
+  redis.call('HDEL', KEYS[1], token .. ':write', 'onelock_info')
+  if noted(':want', WANT) then
+    redis.call('HDEL', KEYS[4], ':want')
+    note(':door', text(now + DOOR))
+  end
+  tell_all()
+  return {us, 0, fence}
+end
+
+if foreign then return {us, 3, foreign} end
+
+if verb == 'read' or verb == 'tryread' then
+  if reading then
+    raise(ttl, token, KEYS[6])
+    return {us, 1, fence_here}
+  end
+  local barred = mode == 'write'
+  if not barred and redis.call('EXISTS', KEYS[3]) == 1 and not noted(':door', DOOR) then
+    local head, ended = next_writer()
+    barred = head or not ended
+  end
+  if not barred then
+    local fence, refused = hold_read(ttl, fence_ttl, info)
+    if not fence then return refused end
+    return {us, 0, fence}
+  end
+  if verb == 'read' then note(':want', text(later + WANT)) end
+  return {us, 2, redis.call('PTTL', KEYS[1]), 1}
+end
+
+-- enter, try
+if writing then
+  raise(ttl)
+  return {us, 1, fence_here}
+end
+local door = free and noted(':door', DOOR)
+local queued = redis.call('EXISTS', KEYS[3]) == 1
+
+local function grant()
+  local fence, refused = draw(fence_ttl)
+  refused = refused or hold_write(token, ttl, fence, info)
+  return refused or {us, 0, fence}
+end
+
+if verb == 'try' then
+  if not free or door then return {us, 2, redis.call('PTTL', KEYS[1]), 1} end
+  if queued then
+    local head, alive, its_fence_ttl, client, its_info = next_writer()
+    if not head and not alive then return {us, 2, redis.call('PTTL', KEYS[1]), 1} end
+    if head then
+      local fence, refused = grant_write(head, alive, its_fence_ttl, its_info)
+      if refused then return refused end
+      tell(client, head, fence)
+      return {us, 2, redis.call('PTTL', KEYS[1]), 1}
+    end
+  end
+  return grant()
+end
+
+if free and not door and not queued then return grant() end
+
+local window, place = tonumber(ARGV[12]), ARGV[13]
+local number = redis.call('ZSCORE', KEYS[3], token)
+if number then
+  -- first: it is let through when the server is out of memory, and then so is what follows
+  redis.call('PEXPIRE', KEYS[3], IDLE)
+else
+  if place ~= '0' then
+    number = place
+  else
+    local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
+    number = text(math.max(last and tonumber(last) + 1 or 0, us))
+  end
+  redis.call('ZADD', KEYS[3], number, token)
+  redis.call('PEXPIRE', KEYS[3], IDLE)
+end
+local before = redis.call('HGET', KEYS[4], token) or ''
+local alive = tonumber(string.match(before, '^%d+') or 0)
+alive = math.min(math.max(alive, later + window), later + LONGEST)
+local unheard = string.find(before, '^%d+ %d+ %x+ 2') and 1 or 0
+note(token, text(alive) .. ' ' .. fence_ttl .. ' ' .. ARGV[14] .. ' ' .. ARGV[15] .. (info ~= '' and ' ' .. info or ''))
+
+local look = redis.call('PTTL', KEYS[1])
+if door then
+  look = door - now
+elseif free then
+  local head, live, its_fence_ttl, client, its_info = next_writer(token)
+  -- the many that were dead are forgotten by now: ask again at once
+  look = 0
+  if head then
+    local fence, refused = grant_write(head, live, its_fence_ttl, its_info)
+    if refused then return refused end
+    if head == token then
+      outlive(KEYS[1], ttl)
+      return {us, 0, fence}
+    end
+    tell(client, head, fence)
+    look = redis.call('PTTL', KEYS[1])
+  end
+end
+return {us, 4, tonumber(number), redis.call('ZRANK', KEYS[3], token), look, unheard}
