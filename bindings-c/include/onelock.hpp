@@ -35,6 +35,8 @@ enum class kind : std::uint32_t {
     mutex = ONELOCK_KIND_MUTEX,
     reentrant = ONELOCK_KIND_REENTRANT,
     fair = ONELOCK_KIND_FAIR,
+    read = ONELOCK_KIND_READ,
+    write = ONELOCK_KIND_WRITE,
     semaphore = ONELOCK_KIND_SEMAPHORE,
     multi = ONELOCK_KIND_MULTI
 };
@@ -265,6 +267,10 @@ public:
     void extend(milliseconds ttl) {
         detail::check([&](auto error) { return onelock_lease_extend(get(), detail::ms(ttl), error); });
     }
+    /// Makes a write lease a read lease, in place.
+    void downgrade() {
+        detail::check([&](auto error) { return onelock_lease_downgrade(get(), error); });
+    }
     /// The proof for `lock::attach` in another process.
     std::string detach() {
         onelock_proof *proof = nullptr;
@@ -476,6 +482,19 @@ inline lock multi_lock(const std::vector<lock> &locks) {
     return lock(made);
 }
 
+/// Many readers at a time, or one writer; from client::rw_lock.
+class rw_lock {
+public:
+    rw_lock(lock reading, lock writing) : reading(std::move(reading)), writing(std::move(writing)) {}
+    /// Any number of leases at a time, while nobody writes.
+    const lock &read() const { return reading; }
+    /// One lease, and nobody reads meanwhile.
+    const lock &write() const { return writing; }
+
+private:
+    lock reading, writing;
+};
+
 /// What stands under a name.
 class inspection : public detail::handle<onelock_inspection, onelock_inspection_free> {
 public:
@@ -662,6 +681,10 @@ public:
     /// First come, first served among the processes that wait.
     onelock::lock fair_lock(std::string_view name, const lock_options &options = {}) const {
         return make_lock(onelock::kind::fair, name, options);
+    }
+    /// Many readers at a time, or one writer.
+    onelock::rw_lock rw_lock(std::string_view name, const lock_options &options = {}) const {
+        return onelock::rw_lock(make_lock(onelock::kind::read, name, options), make_lock(onelock::kind::write, name, options));
     }
     /// Nothing when nobody holds it.
     std::optional<inspection> inspect(std::string_view name) const {

@@ -15,6 +15,11 @@ pub const ONELOCK_KIND_MUTEX: u32 = 1;
 pub const ONELOCK_KIND_REENTRANT: u32 = 2;
 /// The fair lock: first come, first served among the processes that wait. Not re-entrant, and not on several servers.
 pub const ONELOCK_KIND_FAIR: u32 = 3;
+/// The reading side of a read/write lock: any number hold it at a time while nobody writes, in the layout of Redisson's
+/// `RReadWriteLock`. Give it an owner to re-enter. Not on several servers.
+pub const ONELOCK_KIND_READ: u32 = 4;
+/// The writing side of the same lock: one holds it, and nobody reads meanwhile.
+pub const ONELOCK_KIND_WRITE: u32 = 5;
 /// The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
 /// `RPermitExpirableSemaphore`. How many there are say the options of the lock.
 pub const ONELOCK_KIND_SEMAPHORE: u32 = 6;
@@ -65,10 +70,12 @@ const ORIGINS: [(u32, Origin, &CStr); 3] = [
     (ONELOCK_ORIGIN_REDISSON, Origin::Redisson, c"redisson"),
     (ONELOCK_ORIGIN_OTHER, Origin::Other, c"other"),
 ];
-const KINDS: [(u32, Kind, &CStr); 4] = [
+const KINDS: [(u32, Kind, &CStr); 6] = [
     (ONELOCK_KIND_MUTEX, Kind::Mutex, c"lock"),
     (ONELOCK_KIND_REENTRANT, Kind::Reentrant, c"reentrant_lock"),
     (ONELOCK_KIND_FAIR, Kind::Fair, c"fair_lock"),
+    (ONELOCK_KIND_READ, Kind::Read, c"read_lock"),
+    (ONELOCK_KIND_WRITE, Kind::Write, c"write_lock"),
     (ONELOCK_KIND_SEMAPHORE, Kind::Semaphore, c"semaphore"),
 ];
 const SEVERAL: [(u32, (), &CStr); 1] = [(ONELOCK_KIND_MULTI, (), c"multi_lock")];
@@ -179,7 +186,8 @@ pub(crate) fn ms(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`, `multi_lock`; `NULL` for another number. Static text.
+/// The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock`, `semaphore`, `multi_lock`;
+/// `NULL` for another number. Static text.
 #[unsafe(no_mangle)]
 pub extern "C" fn onelock_kind_name(kind: u32) -> *const c_char {
     let several = name_of(&SEVERAL, kind);

@@ -257,6 +257,23 @@ pub unsafe extern "C" fn onelock_lease_extend(
     })
 }
 
+/// Makes a write lease a read lease, in place: other readers may enter from now on, and at no moment could another writer.
+/// The fencing token is a new one. A read lease stays what it is.
+///
+/// One round trip; returns within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_INVALID_ARGUMENT` for another kind
+/// of lock; `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease is not held; `ONELOCK_ERR_UNAVAILABLE` when no server
+/// answered: it counts as a read lease then, and a further call asks again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_lease_downgrade(
+    lease: *const onelock_lease,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    status(error, "downgrade", || {
+        live::<LeaseObject>(lease, "downgrade")?.lease.downgrade()?;
+        Ok(ONELOCK_OK)
+    })
+}
+
 /// Releases the lock, and reports what the server found. Idempotent; one round trip, within `request_timeout`.
 ///
 /// `outcome` may be `NULL`; it becomes `ONELOCK_RELEASED`, `ONELOCK_ALREADY_EXPIRED`, `ONELOCK_ALREADY_RELEASED` or

@@ -307,6 +307,18 @@ impl Bridge {
         })
     }
 
+    #[napi]
+    pub fn downgrade(&self, env: Env, call: u32, lease: f64) -> napi::Result<()> {
+        let lease = self.lease(lease);
+        self.begin(env, call, async move {
+            let lease = lease.ok_or_else(|| not_held("downgrade"))?;
+            match lease.downgrade().await {
+                Ok(()) => Ok(Outcome::Done),
+                Err(error) => Err(Failure::from(error).because_of_loss(lease.loss())),
+            }
+        })
+    }
+
     /// Returns the code of the loss, if the lease was lost before.
     #[napi]
     pub fn release(&self, env: Env, call: u32, lease: f64) -> napi::Result<u32> {
@@ -343,6 +355,12 @@ impl Bridge {
     pub fn forget(&self, lease: f64) -> bool {
         let lease = self.state.borrow_mut().leases.remove(&(lease as u64));
         lease.is_some_and(|lease| lease.is_held())
+    }
+
+    /// Whether a lease is that of a writer.
+    #[napi]
+    pub fn writes(&self, lease: f64) -> bool {
+        self.lease(lease).is_some_and(|lease| lease.kind() == onelock::Kind::Write)
     }
 
     /// The fencing token of one of the locks that a lease holds; -1 without.

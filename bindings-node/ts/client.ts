@@ -25,6 +25,7 @@ import {
   type SemaphoreOptions,
 } from './options'
 import { bridge, pump, resultOf, warn, watchExit } from './pump'
+import { RwLock } from './rw_lock'
 import { Semaphore } from './semaphore'
 
 /** Where the server is: an address, or several for independent servers. */
@@ -65,7 +66,7 @@ export interface Inspection {
   origin: Origin
   /** The holder, if it is an `inspectable` client of this library. */
   owner: Holder | null
-  /** How often the holder has entered; of a semaphore, how many permits are held. */
+  /** How often the holder has entered; of a semaphore, how many permits are held; of readers, how many there are. */
   holdCount: number
   /** Time to live of the key on the server, in ms; `null` for a foreign key without one. */
   ttlLeft: number | null
@@ -235,6 +236,19 @@ export class Client {
    */
   fairLock(name: LockName, options?: LockOptions): Lock {
     return this.#make('fair_lock', name, options)
+  }
+
+  /**
+   * The read/write lock of this name: many readers at a time, or one writer, from `read()` and `write()`. No I/O.
+   *
+   * A waiting writer keeps new readers out, and after a writer the readers that waited go first: neither side starves. An
+   * owner that writes may read and write again; owners are as in {@link Client.reentrantLock}. On the server it is a hash
+   * that Redisson's `RReadWriteLock` shares. Not on several servers (`redlock://`): acquiring fails with `UnsupportedError`
+   * there.
+   */
+  rwLock(name: LockName, options?: LockOptions): RwLock {
+    const checked = lockName(name, 'describe a lock')
+    return new RwLock(this.#client, checked, options === undefined ? undefined : lockValues(options, printable(checked)))
   }
 
   /**

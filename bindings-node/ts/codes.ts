@@ -24,10 +24,17 @@ export const FOR_EVER = -1
 export const ONE_TRY = -2
 
 /** The kinds of locks. */
-export type Kind = 'lock' | 'reentrant_lock' | 'fair_lock' | 'semaphore'
+export type Kind = 'lock' | 'reentrant_lock' | 'fair_lock' | 'read_lock' | 'write_lock' | 'semaphore'
 
 /** The kinds of locks by their numbers, which are those of the core. */
-export const KINDS: Readonly<Record<Kind, number>> = { lock: 1, reentrant_lock: 2, fair_lock: 3, semaphore: 6 }
+export const KINDS: Readonly<Record<Kind, number>> = {
+  lock: 1,
+  reentrant_lock: 2,
+  fair_lock: 3,
+  read_lock: 4,
+  write_lock: 5,
+  semaphore: 6,
+}
 
 /**
  * Why a lease ended without being released.

@@ -183,6 +183,12 @@ export class UnsupportedError extends OnelockError {
   static override readonly [BRAND] = ['Unsupported']
 }
 
+/** The owner of a read lease asks for the write lock of the same name: it would wait for itself. */
+export class WouldDeadlockError extends OnelockError {
+  /** @internal */
+  static override readonly [BRAND] = ['WouldDeadlock']
+}
+
 /** A semaphore has another number of permits than was said, or none is set. */
 export class PermitsMismatchError extends OnelockError {
   /** @internal */
@@ -230,6 +236,7 @@ const CLASSES: Record<string, Class> = {
   WrongKind: WrongKindError,
   InvalidArgument: InvalidArgumentError,
   Unsupported: UnsupportedError,
+  WouldDeadlock: WouldDeadlockError,
   PermitsMismatch: PermitsMismatchError,
   Closed: ClientClosedError,
   Forked: LeaseForkedError,

@@ -41,6 +41,7 @@ export {
   ServerUnavailableError,
   SystemLimitError,
   UnsupportedError,
+  WouldDeadlockError,
   WrongKindError,
 } from './errors'
 export { FENCE_GUARD_SCRIPT, FenceGate } from './fence'
@@ -67,6 +68,7 @@ export type {
 } from './options'
 export { Owner } from './options'
 export type { PermitOptions, Permits } from './semaphore'
+export { RwLock } from './rw_lock'
 export { Semaphore } from './semaphore'
 export { giveBackOnSignal } from './signals'
 export { VERSION as version } from './version'

@@ -64,7 +64,7 @@ export class Lease extends EventEmitter<LeaseEvents> {
   /** The kind of lock; `multi_lock` for several. */
   readonly kind: LeaseKind
   readonly #id: number
-  readonly #fence: number
+  #fence: number
   readonly #tokens: ReadonlyMap<LockName, number | null> | undefined
   #released = false
   #loss: LossReason | null = null
@@ -166,6 +166,27 @@ export class Lease extends EventEmitter<LeaseEvents> {
     const begin = (call: number) => bridge.extend(call, this.#id, ms)
     // keeps the lease from being collected before the reply
     resultOf(await pump.call(begin, () => void this))
+  }
+
+  /**
+   * Makes a write lease a read lease, in place: other readers may enter from now on, and at no moment could another writer.
+   * `kind` becomes `read_lock`, and `fencingToken` a new one. A read lease stays what it is. One round trip.
+   *
+   * @throws {InvalidArgumentError} for another kind of lock
+   * @throws {LockLostError} when the lease was lost
+   * @throws {LockNotHeldError} when it was released
+   * @throws {ServerUnavailableError} when no server answered: it counts as a read lease then, and a further call asks again
+   */
+  async downgrade(): Promise<void> {
+    const begin = (call: number) => bridge.downgrade(call, this.#id)
+    const pending = pump.call(begin, () => void this)
+    const done = await pending
+    if (this.kind === 'write_lock' && !bridge.writes(this.#id)) {
+      const self: { kind: LeaseKind } = this
+      self.kind = 'read_lock'
+    }
+    resultOf(done)
+    if (this.names.length === 1) this.#fence = bridge.fencingTokenOf(this.#id, this.name)
   }
 
   /**

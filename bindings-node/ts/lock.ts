@@ -32,6 +32,9 @@ interface Entry {
   owner: string | undefined
 }
 
+/** The kinds of lock that an owner may acquire again. */
+const REENTRANT: ReadonlySet<Kind> = new Set<Kind>(['reentrant_lock', 'read_lock', 'write_lock'])
+
 /**
  * A lock by name, from {@link Client.lock}, {@link Client.reentrantLock}, {@link Client.fairLock} or
  * {@link Client.semaphore}. It is a description and holds nothing by itself. It may be kept, shared and used any number of
@@ -52,7 +55,7 @@ export class Lock {
     this.kind = kind
     this.name = name
     this.#values = values
-    this.#reentrant = kind === 'reentrant_lock'
+    this.#reentrant = REENTRANT.has(kind)
   }
 
   /**
@@ -168,7 +171,7 @@ export class Lock {
     }
     const { values } = this.#entry()
     const begin = (call: number) => bridge.attach(call, this.#client, this.#number, this.name, proof, values)
-    return resultOf(await pump.call(begin, (_, id, fence) => new Lease(this.name, this.kind, id, fence)))
+    return resultOf(await pump.call(begin, (_, id, fence) => new Lease(this.name, this.#kindOf(id), id, fence)))
   }
 
   /**
@@ -178,6 +181,11 @@ export class Lock {
   async isLocked(): Promise<boolean> {
     const begin = (call: number) => bridge.isLocked(call, this.#client, this.#number, this.name, this.#values)
     return resultOf(await pump.call(begin, (_, flag) => flag === 1))
+  }
+
+  /** Who reads inside its own write lease holds that one again. */
+  #kindOf(id: number): Kind {
+    return this.kind === 'read_lock' && bridge.writes(id) ? 'write_lock' : this.kind
   }
 
   get #number(): number {
@@ -206,7 +214,7 @@ export class Lock {
   #enter(wait: number, signal: Waiting['signal'], { values }: Entry) {
     return pump.call(
       (call) => bridge.acquire(call, this.#client, this.#number, this.name, wait, values),
-      (code, id, fence) => (code === NOTHING ? null : new Lease(this.name, this.kind, id, fence)),
+      (code, id, fence) => (code === NOTHING ? null : new Lease(this.name, this.#kindOf(id), id, fence)),
       signal,
     )
   }

@@ -62,9 +62,11 @@ export interface Bridge {
   setPermits(call: number, client: NativeClient, kind: number, name: Name, total: number, options?: Values): void
   cancel(call: number): boolean
   extend(call: number, lease: number, ttl: number): void
+  downgrade(call: number, lease: number): void
   release(call: number, lease: number): number
   detach(lease: number): string | null
   forget(lease: number): boolean
+  writes(lease: number): boolean
   fencingTokenOf(lease: number, name: Name): number
   isHeld(lease: number): boolean
   remaining(lease: number): number

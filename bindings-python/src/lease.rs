@@ -132,7 +132,7 @@ impl Lease {
         Ok(tokens)
     }
 
-    /// The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`; `multi_lock` for several that are held
+    /// The kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock` or `semaphore`; `multi_lock` for several that are held
     /// together.
     #[getter]
     fn kind(&self, py: Python<'_>) -> &'static str {
@@ -224,6 +224,11 @@ impl Lease {
         interruptible(py, || lease.extend(ttl))
     }
 
+    fn _downgrade(&self, py: Python<'_>) -> PyResult<()> {
+        let lease = self.blocking()?;
+        interruptible(py, || lease.downgrade())
+    }
+
     /// Calls `weak()._event(number, reason)` at loss, on the thread kept for callbacks.
     fn _on_lost(&self, weak: Py<PyAny>, number: u64) {
         on_either!(self, lease => lease.on_lost(move |reason| notify_thread(&weak, number, reason.as_str())));
@@ -265,6 +270,19 @@ impl Lease {
         Pump::start(pump, future, async move {
             let extended = lease.extend(ttl).await;
             let finish: Finish = Box::new(move |py| match extended {
+                Ok(()) => Ok(py.None()),
+                Err(error) => Err(raise(py, &error)),
+            });
+            finish
+        })
+    }
+
+    /// `downgrade` in the background.
+    fn _start_downgrade(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>) -> PyResult<Started> {
+        let lease = self.shared()?;
+        Pump::start(pump, future, async move {
+            let downgraded = lease.downgrade().await;
+            let finish: Finish = Box::new(move |py| match downgraded {
                 Ok(()) => Ok(py.None()),
                 Err(error) => Err(raise(py, &error)),
             });

@@ -56,7 +56,7 @@ impl OwnerInfo {
 #[pyclass(frozen, eq, get_all, module = "onelock")]
 #[derive(PartialEq)]
 pub(crate) struct Inspection {
-    /// The kind of lock: `lock`, `reentrant_lock` or `semaphore`.
+    /// The kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock` or `semaphore`.
     kind: &'static str,
     /// Which client's it is, as far as can be told: `onelock`, `redisson` or `other`.
     origin: &'static str,

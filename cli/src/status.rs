@@ -79,7 +79,7 @@ impl From<ErrorKind> for Status {
             K::Lost | K::NotHeld => Status::Lost,
             K::Unavailable | K::NoQuorum | K::ReadOnly | K::ServerRefused => Status::Unavailable,
             K::AuthFailed | K::NotPermitted => Status::NotPermitted,
-            K::InvalidArgument | K::Unsupported | K::PermitsMismatch => Status::Usage,
+            K::InvalidArgument | K::Unsupported | K::PermitsMismatch | K::WouldDeadlock => Status::Usage,
             _ => Status::Software,
         }
     }

@@ -204,7 +204,8 @@ proptest! {
                 }
                 Op::SetCount { .. } | Op::Retain { .. } | Op::Attach { .. } => assert!(before.keys().eq(after.keys())),
                 Op::Renew { .. } | Op::Inspect { .. } => assert_eq!(before, after),
-                Op::AcquirePermits { .. }
+                Op::Downgrade { .. }
+                | Op::AcquirePermits { .. }
                 | Op::InspectPermits { .. }
                 | Op::SetPermits { .. }
                 | Op::ForceReleasePermits { .. } => unreachable!("no step of these"),

@@ -53,12 +53,14 @@ from onelock.errors import (
     ServerUnavailable,
     SystemLimit,
     Unsupported,
+    WouldDeadlock,
     WrongKind,
 )
 from onelock.lease import Lease
 from onelock.lock import Lock
 from onelock.multi_lock import MultiLock
 from onelock.outcomes import Grade, LossReason, Release
+from onelock.rw_lock import RwLock
 from onelock.semaphore import Semaphore
 
 TYPE_CHECKING = False
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from onelock.alease import AsyncLease
     from onelock.alock import AsyncLock
     from onelock.amulti_lock import AsyncMultiLock
+    from onelock.arw_lock import AsyncRwLock
     from onelock.asemaphore import AsyncSemaphore
 
 __all__ = [
@@ -76,6 +79,7 @@ __all__ = [
     "AsyncLease",
     "AsyncLock",
     "AsyncMultiLock",
+    "AsyncRwLock",
     "AsyncSemaphore",
     "AuthenticationFailed",
     "Cancel",
@@ -109,6 +113,7 @@ __all__ = [
     "Permits",
     "PermitsMismatch",
     "Release",
+    "RwLock",
     "Semaphore",
     "ServerReadOnly",
     "ServerRefused",
@@ -116,6 +121,7 @@ __all__ = [
     "Stats",
     "SystemLimit",
     "Unsupported",
+    "WouldDeadlock",
     "WrongKind",
     "__version__",
     "give_back_on_signal",
@@ -128,6 +134,7 @@ _LAZY = {
     "AsyncLease": "alease",
     "AsyncLock": "alock",
     "AsyncMultiLock": "amulti_lock",
+    "AsyncRwLock": "arw_lock",
     "AsyncSemaphore": "asemaphore",
     "give_back_on_signal": "_signals",
 }

@@ -49,6 +49,9 @@ class Default:
 
 DEFAULT = Default()
 
+# the kinds of lock that an owner may acquire again
+REENTRANT = ("reentrant_lock", "read_lock", "write_lock")
+
 
 class owner_scope:
     """Acquires of reentrant locks inside it, without an `owner`, have the same owner: for a request, a job, a session.

@@ -9,6 +9,7 @@ from onelock._acredentials import AsyncProvider
 from onelock._credentials import COROUTINE, function_flags
 from onelock.alock import AsyncLock
 from onelock.amulti_lock import AsyncMultiLock
+from onelock.arw_lock import AsyncRwLock
 from onelock.asemaphore import AsyncSemaphore
 
 TYPE_CHECKING = False
@@ -135,6 +136,29 @@ class AsyncClient:
         return AsyncMultiLock(
             *locks, timeout=timeout, on_lost=on_lost, on_jeopardy=on_jeopardy, cancel_on_loss=cancel_on_loss
         )
+
+    def rw_lock(
+        self,
+        name: Name,
+        *,
+        timeout: Seconds | None = None,
+        owner: Owner | None = None,
+        on_lost: AsyncOnLost | None = None,
+        on_jeopardy: AsyncOnJeopardy | None = None,
+        cancel_on_loss: bool = True,
+        **options: Unpack[LockOptions],
+    ) -> AsyncRwLock:
+        """The read/write lock of this name: many readers at a time, or one writer; see `Client.rw_lock`. No I/O.
+
+        The default owner is the task, as in `reentrant_lock`; `cancel_on_loss` as in `lock`.
+        """
+        _logging.refresh()
+        self._here()
+
+        def make(kind: str) -> _onelock.Lock:
+            return self._native.lock(True, kind, name, **options)
+
+        return AsyncRwLock(make, timeout, owner, on_lost, on_jeopardy, cancel_on_loss)
 
     def semaphore(
         self,

@@ -67,6 +67,13 @@ class AsyncLease(_onelock.Lease):
         """
         await _pumps.result(self._start_extend, _pumps.plain(ttl))
 
+    async def downgrade(self) -> None:
+        """Makes a write lease a read lease, in place; see `Lease.downgrade`.
+
+        If it is cancelled, the lease counts as a read lease, and a further call asks again.
+        """
+        await _pumps.result(self._start_downgrade)
+
     async def lost(self) -> LossReason:
         """Waits for the loss of the lease. It never returns if the lease is released instead, so wait for something else
         too:

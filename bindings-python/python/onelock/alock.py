@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from onelock import _pumps
-from onelock._owners import DEFAULT, frame_of_scope, scope_entered, task_owner
+from onelock._owners import DEFAULT, REENTRANT, frame_of_scope, scope_entered, task_owner
 from onelock._scope import Scope
 from onelock.lock import left_elsewhere
 
@@ -62,7 +62,7 @@ class AsyncLock:
         self._native = native
         self._timeout = timeout
         self._owner: Owner | Default | None = owner
-        if owner is None and native.kind == "reentrant_lock":
+        if owner is None and native.kind in REENTRANT:
             self._owner = DEFAULT
         self._on_lost = on_lost
         self._on_jeopardy = on_jeopardy
@@ -76,7 +76,7 @@ class AsyncLock:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`."""
+        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock` or `semaphore`."""
         return self._native.kind
 
     async def acquire(self, timeout: Seconds | Default | None = DEFAULT) -> AsyncLease:
@@ -157,5 +157,5 @@ class AsyncLock:
         await scope.lease._leave(scope, error)
 
     def __repr__(self) -> str:
-        more = {"reentrant_lock": ", reentrant", "fair_lock": ", fair"}.get(self.kind, "")
+        more = {"reentrant_lock": ", reentrant", "fair_lock": ", fair", "read_lock": ", read", "write_lock": ", write"}.get(self.kind, "")
         return f"<{type(self).__name__} {self.name!r}{more}>"

@@ -8,6 +8,7 @@ from onelock import _clients, _logging
 from onelock._credentials import COROUTINE, Provider, function_flags
 from onelock.lock import Lock
 from onelock.multi_lock import MultiLock
+from onelock.rw_lock import RwLock
 from onelock.semaphore import Semaphore
 
 TYPE_CHECKING = False
@@ -207,6 +208,27 @@ class Client:
         """
         locks = [self.lock(name, **options) for name in names]
         return MultiLock(*locks, timeout=timeout, on_lost=on_lost, on_jeopardy=on_jeopardy)
+
+    def rw_lock(
+        self,
+        name: Name,
+        *,
+        timeout: Seconds | None = None,
+        owner: Owner | None = None,
+        on_lost: OnLost | None = None,
+        on_jeopardy: OnJeopardy | None = None,
+        **options: Unpack[LockOptions],
+    ) -> RwLock:
+        """The read/write lock of this name: many readers at a time, or one writer, from `read()` and `write()`. No I/O.
+
+        A waiting writer keeps new readers out, and after a writer the readers that waited go first: neither side starves. An
+        owner that writes may read and write again; owners are as in `reentrant_lock`. On the server it is a hash that
+        Redisson's `RReadWriteLock` shares. Not on several servers (`redlock://`): `Unsupported`. Otherwise as `lock`.
+        """
+        _logging.refresh()
+        return RwLock(
+            lambda kind: self._native.lock(False, kind, name, **options), timeout, owner, on_lost, on_jeopardy
+        )
 
     def semaphore(
         self,

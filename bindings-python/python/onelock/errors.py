@@ -151,6 +151,12 @@ class Unsupported(OnelockError, NotImplementedError):
     kind, number = "Unsupported", 32
 
 
+class WouldDeadlock(OnelockError, RuntimeError):
+    """The owner of a read lease asks for the write lock of the same name: it would wait for itself."""
+
+    kind, number = "WouldDeadlock", 33
+
+
 class PermitsMismatch(OnelockError, ValueError):
     """A semaphore has another number of permits than was said, or none is set."""
 
@@ -198,6 +204,7 @@ _CLASSES: dict[str, type[OnelockError]] = {
         WrongKind,
         InvalidArgument,
         Unsupported,
+        WouldDeadlock,
         PermitsMismatch,
         ClientClosed,
         LeaseForked,

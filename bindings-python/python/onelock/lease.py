@@ -93,6 +93,15 @@ class Lease(_onelock.Lease):
         """
         self._extend(ttl)
 
+    def downgrade(self) -> None:
+        """Makes a write lease a read lease, in place: at no moment could another writer enter. One round trip.
+
+        Other readers may enter from now on, and `fencing_token` is a new one. A read lease stays what it is. Raises
+        `InvalidArgument` for another kind of lock; `LockLost` or `LockNotHeld` when the lease is not held;
+        `ServerUnavailable` when no server answered: it counts as a read lease then, and a further call asks again.
+        """
+        self._downgrade()
+
     @property
     def lost_event(self) -> threading.Event:
         """An event that is set when the lease is lost, and never when it is released. Always the same object.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onelock._owners import DEFAULT, frame_of_scope, here, scope_entered, thread_owner
+from onelock._owners import DEFAULT, REENTRANT, frame_of_scope, here, scope_entered, thread_owner
 from onelock.errors import LockNotHeld
 
 TYPE_CHECKING = False
@@ -56,7 +56,7 @@ class Lock:
         self._native = native
         self._timeout = timeout
         self._owner: Owner | Default | None = owner
-        if owner is None and native.kind == "reentrant_lock":
+        if owner is None and native.kind in REENTRANT:
             self._owner = DEFAULT
         self._on_lost = on_lost
         self._on_jeopardy = on_jeopardy
@@ -69,7 +69,7 @@ class Lock:
 
     @property
     def kind(self) -> str:
-        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock` or `semaphore`."""
+        """The kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock` or `semaphore`."""
         return self._native.kind
 
     def acquire(self, timeout: Seconds | Default | None = DEFAULT, *, cancel: Cancel | None = None) -> Lease:
@@ -161,7 +161,7 @@ class Lock:
         entry.lease._leave(error)
 
     def __repr__(self) -> str:
-        more = {"reentrant_lock": ", reentrant", "fair_lock": ", fair"}.get(self.kind, "")
+        more = {"reentrant_lock": ", reentrant", "fair_lock": ", fair", "read_lock": ", read", "write_lock": ", write"}.get(self.kind, "")
         return f"<{type(self).__name__} {self.name!r}{more}>"
 
 

@@ -183,6 +183,8 @@ static onelock_lock *make_lock(request *r, onelock_client *client) {
     uint32_t kind = strcmp(text(r, "kind"), "reentrant_lock") == 0 ? ONELOCK_KIND_REENTRANT
                     : strcmp(text(r, "kind"), "semaphore") == 0    ? ONELOCK_KIND_SEMAPHORE
                     : strcmp(text(r, "kind"), "fair_lock") == 0    ? ONELOCK_KIND_FAIR
+                    : strcmp(text(r, "kind"), "read_lock") == 0    ? ONELOCK_KIND_READ
+                    : strcmp(text(r, "kind"), "write_lock") == 0   ? ONELOCK_KIND_WRITE
                                                                    : ONELOCK_KIND_MUTEX;
     const json_value *also = json_get(r->args, "also");
     onelock_lock *lock = NULL, *second = NULL, *both = NULL;
@@ -444,6 +446,9 @@ static bool act_on_lease(request *r, const char *op, onelock_lease *lease) {
     if (strcmp(op, "check") == 0) return view(r, lease);
     if (strcmp(op, "extend") == 0) {
         return ok(r, onelock_lease_extend(lease, (int64_t)json_get(r->args, "ttl_ms")->number, &r->error)) && view(r, lease);
+    }
+    if (strcmp(op, "downgrade") == 0) {
+        return ok(r, onelock_lease_downgrade(lease, &r->error)) && view(r, lease);
     }
     if (strcmp(op, "release") == 0) {
         if (!ok(r, onelock_lease_release(lease, &number, &r->error))) return false;

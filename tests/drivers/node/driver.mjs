@@ -79,6 +79,8 @@ function lockOf(args) {
     if (args.kind === 'semaphore') {
       return client.semaphore(described[0], { ...described[1], permits: args.permits ?? undefined })
     }
+    if (args.kind === 'read_lock') return client.rwLock(...described).read()
+    if (args.kind === 'write_lock') return client.rwLock(...described).write()
     if (args.kind === 'fair_lock') return client.fairLock(...described)
     return args.kind === 'reentrant_lock' ? client.reentrantLock(...described) : client.lock(...described)
   }
@@ -229,6 +231,11 @@ const OPERATIONS = {
   async extend({ lease, ttl_ms }) {
     const held = found(leases, 'lease', lease)
     await held.extend(ttl_ms)
+    return view(held)
+  },
+  async downgrade({ lease }) {
+    const held = found(leases, 'lease', lease)
+    await held.downgrade()
     return view(held)
   },
   release: ({ lease }) => found(leases, 'lease', lease).release(),

@@ -103,6 +103,9 @@ class Request:
         options = self.lock_options()
         if self.args["kind"] == "semaphore":
             return [client.semaphore(name, self.args.get("permits"), **options) for name in self.names()]
+        if self.args["kind"] in ("read_lock", "write_lock"):
+            both = [client.rw_lock(name, **options) for name in self.names()]
+            return [one.read() if self.args["kind"] == "read_lock" else one.write() for one in both]
         return [getattr(client, self.args["kind"])(name, **options) for name in self.names()]
 
     def count(self) -> dict[str, int]:

@@ -90,6 +90,10 @@ class Driver:
                 lease = self.leases[args["lease"]]
                 await lease.extend(args["ttl_ms"] / 1000)
                 return view(lease)
+            case "downgrade":
+                lease = self.leases[args["lease"]]
+                await lease.downgrade()
+                return view(lease)
             case "detach":
                 return self.leases[args["lease"]].detach()
             case "wait_lost":

@@ -82,6 +82,10 @@ class Driver:
                 lease = self.leases[args["lease"]]
                 lease.extend(args["ttl_ms"] / 1000)
                 return view(lease)
+            case "downgrade":
+                lease = self.leases[args["lease"]]
+                lease.downgrade()
+                return view(lease)
             case "detach":
                 return self.leases[args["lease"]].detach()
             case "wait_lost":

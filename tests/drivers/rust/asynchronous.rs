@@ -120,6 +120,11 @@ impl Driver {
                 lease.extend(ms(args.ttl_ms.unwrap_or_default())).await?;
                 return Ok(view!(lease));
             }
+            "downgrade" => {
+                let lease = self.leases.get(&args.lease)?;
+                lease.downgrade().await?;
+                return Ok(view!(lease));
+            }
             "detach" => return Ok(json!(self.leases.get(&args.lease)?.detach()?)),
             "wait_lost" => {
                 let lost = self.leases.get(&args.lease)?.lost();

@@ -108,6 +108,11 @@ impl Driver {
                 lease.extend(ms(args.ttl_ms.unwrap_or_default()))?;
                 return Ok(view!(lease));
             }
+            "downgrade" => {
+                let lease = self.leases.get(&args.lease)?;
+                lease.downgrade()?;
+                return Ok(view!(lease));
+            }
             "detach" => return Ok(json!(self.leases.get(&args.lease)?.detach()?)),
             "wait_lost" => {
                 let reason = self.leases.get(&args.lease)?.wait_lost(ms(args.limit_ms))?;

@@ -66,6 +66,8 @@ pub(crate) enum Kind {
     ReentrantLock,
     Semaphore,
     FairLock,
+    ReadLock,
+    WriteLock,
 }
 
 /// What the body of a scope does.
@@ -126,6 +128,8 @@ macro_rules! described {
             $crate::protocol::Kind::ReentrantLock => $client.reentrant_lock($name.bytes()),
             $crate::protocol::Kind::Semaphore => $client.semaphore($name.bytes(), $args.permits),
             $crate::protocol::Kind::FairLock => $client.fair_lock($name.bytes()),
+            $crate::protocol::Kind::ReadLock => $client.rw_lock($name.bytes()).read(),
+            $crate::protocol::Kind::WriteLock => $client.rw_lock($name.bytes()).write(),
         };
         let lock = match &$args.owner {
             Some(name) => lock.owner(&onelock::Owner::named(name)),

@@ -209,7 +209,7 @@ impl Run<'_> {
         let (act, lease) = act.split_once(' ').map_or((act, None), |(act, lease)| (act, Some(lease.to_owned())));
         let (subject, op) = act.split_once('.').ok_or("an action is written subject.operation")?;
         let mut args = self.arguments(step)?;
-        let of_lease = ["release", "extend", "detach", "check", "wait_lost", "drop"].contains(&op);
+        let of_lease = ["release", "extend", "downgrade", "detach", "check", "wait_lost", "drop"].contains(&op);
         let (driver, lease) = if of_lease {
             (*self.leases.get(subject).ok_or("no such lease")?, Some(subject.to_owned()))
         } else if op == "connect" {
@@ -232,10 +232,12 @@ impl Run<'_> {
         for (name, value) in &step.args {
             let value = resolve(value, &self.known)?;
             match name.as_str() {
-                "lock" | "reentrant" | "fair" | "semaphore" => {
+                "lock" | "reentrant" | "fair" | "read" | "write" | "semaphore" => {
                     let kind = match name.as_str() {
                         "reentrant" => "reentrant_lock",
                         "fair" => "fair_lock",
+                        "read" => "read_lock",
+                        "write" => "write_lock",
                         other => other,
                     };
                     args.insert("kind".to_owned(), json!(kind));

@@ -197,6 +197,10 @@ impl Model {
         let all = ids(&claim.token, 0);
         let count = all.len() as u16;
         semaphore.sweep(now);
+        if semaphore.held.is_empty() {
+            // with the last one the key is gone, and its time to live
+            self.keys.remove(now.ms, &permits_key(key));
+        }
         let mismatch = |total: i64, expected| Reply::Mismatch { total: total.max(0) as u64, expected, count };
         if semaphore.free.is_none() {
             let Some(total) = total else {
