@@ -3,10 +3,11 @@
 use crate::proxy::Match;
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 11] = [
+pub const ALL: [&str; 12] = [
     ACQUIRE,
     ACQUIRE_REENTRANT,
     FAIR_LOCK,
+    RW_LOCK,
     ATTACH,
     RENEW,
     SET_COUNT,
@@ -24,6 +25,8 @@ pub const ACQUIRE_REENTRANT: &str =
     include_str!("../../core/src/store/redis/command/scripts/reentrant_lock/acquire.lua");
 /// Enters, keeps, tries and leaves a lock with a queue.
 pub const FAIR_LOCK: &str = include_str!("../../core/src/store/redis/command/scripts/fair_lock/queue.lua");
+/// Everything about a read/write lock but its renewal.
+pub const RW_LOCK: &str = include_str!("../../core/src/store/redis/command/scripts/rw_lock/rw.lua");
 /// Goes on with a hold that was handed over.
 pub const ATTACH: &str = include_str!("../../core/src/store/redis/command/scripts/attach.lua");
 /// Renews a batch of holds; also extends one.

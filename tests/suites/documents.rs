@@ -107,6 +107,9 @@ fn keys_and_channels_are_those_of_the_code() {
         "NAME".to_owned(),
         "NAME".to_owned(),
         "NAME".to_owned(),
+        "NAME".to_owned(),
+        text(naming::timeout_key(b"NAME", "OWNER")),
+        text(naming::readers_key(b"NAME")),
         text(naming::queue_key(b"NAME")),
         text(naming::waiters_key(b"NAME")),
         text(naming::fence_key(b"NAME")),
@@ -115,6 +118,7 @@ fn keys_and_channels_are_those_of_the_code() {
         text(naming::channel(Kind::Mutex, b"NAME")),
         text(naming::channel(Kind::Reentrant, b"NAME")),
         text(naming::channel(Kind::Semaphore, b"NAME")),
+        text(naming::channel(Kind::Read, b"NAME")),
         text(naming::channel(Kind::Fair, b"NAME")) + ":CLIENT",
     ];
     assert_eq!(named, expected);

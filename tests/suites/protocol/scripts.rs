@@ -190,8 +190,8 @@ fn scripts_are_called_and_answer_as_in_the_tables() {
     one_of_several(&mut bench);
     // no script is missing here, and nothing stands in the tables that was not seen
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src/store/redis/command/scripts");
-    // that of semaphores has a section of its own, and the suite `semaphore`
-    assert_eq!(scripts_in(folder.as_ref()), SCRIPTS.len() + 1);
+    // those of semaphores and read/write locks have sections and suites of their own
+    assert_eq!(scripts_in(folder.as_ref()), SCRIPTS.len() + 2);
     for (script, _) in SCRIPTS {
         for row in under(script) {
             let label = (script.to_owned(), row.cells[0].clone());

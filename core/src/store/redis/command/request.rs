@@ -100,8 +100,8 @@ pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
         Op::Release { claim } => release(claim, false, announce, form),
         Op::Undo { claim, quiet, .. } => release(claim, *quiet, announce, form),
         Op::Inspect { key } => {
-            let mut command = begin(&scripts.inspect, form, 3, 3, 3 * key.len() + 48);
-            command.arg(&**key).arg(naming::fence_key(key)).arg(naming::readers_key(key));
+            let mut command = begin(&scripts.inspect, form, 2, 2, 2 * key.len() + 32);
+            command.arg(&**key).arg(naming::fence_key(key));
             command
         }
         Op::ForceRelease { key, foreign } => force_release(key, *foreign, form, announce),
@@ -343,10 +343,7 @@ mod tests {
         );
         let undo = Op::Undo { claim: claim(Kind::Mutex), nodes: crate::machine::NodeSet::ALL, quiet: true };
         assert_eq!(words(&undo), ["1", "k", "m", "tok", ""]);
-        assert_eq!(
-            words(&Op::Inspect { key: b"k"[..].into() }),
-            ["3", "k", "onelock_fence:{k}", "onelock_readers:{k}"]
-        );
+        assert_eq!(words(&Op::Inspect { key: b"k"[..].into() }), ["2", "k", "onelock_fence:{k}"]);
         assert_eq!(
             words(&Op::ForceRelease { key: b"k"[..].into(), foreign: false }),
             ["1", "k", "onelock_channel:{k}", "redisson_lock__channel:{k}", "0"]

@@ -94,7 +94,7 @@ fn keys_and_channels(plan: &DiagnosisPlan, key: &[u8]) -> Vec<Permission> {
             need: Need::Locks,
         },
     ];
-    // what only fair locks need is a sentence of its own in the document
+    // what only fair and read/write locks need is a sentence of its own in the document
     for kind in Kind::ALL.into_iter().filter(|kind| !kind.row().queues) {
         let word = format!("&{}", pattern(&naming::channel(kind, name), name));
         if all.iter().any(|known| known.word == word) {
@@ -112,7 +112,8 @@ fn keys_and_channels(plan: &DiagnosisPlan, key: &[u8]) -> Vec<Permission> {
 /// What the scripts call, in small letters.
 fn script_commands() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for script in SCRIPTS.all().into_iter().filter(|script| script.sha != SCRIPTS.fair_lock.sha) {
+    let others = [&SCRIPTS.fair_lock.sha, &SCRIPTS.rw_lock.sha];
+    for script in SCRIPTS.all().into_iter().filter(|script| !others.contains(&&script.sha)) {
         for (at, call) in script.text.match_indices("call('") {
             let name = script.text[at + call.len()..].split('\'').next().unwrap_or_default();
             names.insert(name.to_ascii_lowercase());

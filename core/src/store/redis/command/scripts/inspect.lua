@@ -2,7 +2,6 @@
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the fencing counter of a mutex, or the mark of a semaphore
--- KEYS[3]  the readers of a read/write lock
 --
 -- Reply, us being the server's clock and pttl -1 for a key without time to live:
 --   {us, 'none'}                                  nothing stands there
@@ -83,15 +82,17 @@ local function shared()
   local notes = 1 + (stored and 1 or 0) + (info ~= '' and 1 or 0)
   local count = redis.call('HLEN', KEYS[1]) - notes
   if mode == 'write' then return {now, mode, pttl, owner or '', count > 0 and '1' or '0', fence, info} end
+  -- not declared: who may not use read/write locks may look at others
+  local tagged = string.find(KEYS[1], '{', 1, true) and KEYS[1] or '{' .. KEYS[1] .. '}'
   if fence ~= '' then
-    local ended = redis.pcall('ZCOUNT', KEYS[3], '-inf', string.format('%.0f', math.floor(now / 1000)))
+    local readers = 'onelock_readers:' .. tagged
+    local ended = redis.pcall('ZCOUNT', readers, '-inf', string.format('%.0f', math.floor(now / 1000)))
     if type(ended) ~= 'table' then
       count = count - ended
-      owner = redis.call('ZRANGE', KEYS[3], -1, -1)[1] or owner
+      owner = redis.call('ZRANGE', readers, -1, -1)[1] or owner
     end
   end
-  local tagged = string.find(KEYS[1], '{', 1, true)
-  local timeout = (tagged and KEYS[1] or '{' .. KEYS[1] .. '}') .. ':' .. (owner or '') .. ':rwlock_timeout:1'
+  local timeout = tagged .. ':' .. (owner or '') .. ':rwlock_timeout:1'
   info = redis.pcall('GET', timeout)
   if type(info) ~= 'string' or info == '1' then info = '' end
   return {now, mode, pttl, owner or '', string.format('%.0f', count), fence, info}
