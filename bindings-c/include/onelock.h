@@ -110,6 +110,17 @@
 #define ONELOCK_KIND_FAIR 3
 
 /**
+ * The reading side of a read/write lock: any number hold it at a time while nobody writes, in the layout of Redisson's
+ * `RReadWriteLock`. Give it an owner to re-enter. Not on several servers.
+ */
+#define ONELOCK_KIND_READ 4
+
+/**
+ * The writing side of the same lock: one holds it, and nobody reads meanwhile.
+ */
+#define ONELOCK_KIND_WRITE 5
+
+/**
  * The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
  * `RPermitExpirableSemaphore`. How many there are say the options of the lock.
  */
@@ -1029,7 +1040,8 @@ int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_reque
 void onelock_credentials_request_free(onelock_credentials_request *request);
 
 /**
- * The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `semaphore`, `multi_lock`; `NULL` for another number. Static text.
+ * The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock`, `semaphore`, `multi_lock`;
+ * `NULL` for another number. Static text.
  */
 const char *onelock_kind_name(uint32_t kind);
 
@@ -1319,6 +1331,17 @@ onelock_status onelock_lease_wait_lost(const onelock_lease *lease,
  * held; `ONELOCK_ERR_UNAVAILABLE` when no server answered (the deadline is unchanged).
  */
 onelock_status onelock_lease_extend(const onelock_lease *lease, int64_t ttl_ms, onelock_error **error);
+
+/**
+ * Makes a write lease a read lease, in place: other readers may enter from now on, and at no moment could another writer.
+ * The fencing token is a new one. A read lease stays what it is.
+ *
+ * One round trip; returns within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_INVALID_ARGUMENT` for another kind
+ * of lock; `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease is not held; `ONELOCK_ERR_UNAVAILABLE` when no server
+ * answered: it counts as a read lease then, and a further call asks again.
+ */
+onelock_status onelock_lease_downgrade(const onelock_lease *lease,
+                                       onelock_error **error);
 
 /**
  * Releases the lock, and reports what the server found. Idempotent; one round trip, within `request_timeout`.

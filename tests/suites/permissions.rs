@@ -240,6 +240,42 @@ fn fair_locks_need_the_words_that_are_said_to_be_needed() {
 }
 
 #[test]
+fn read_write_locks_need_the_words_that_are_said_to_be_needed() {
+    for flavor in Flavor::ALL {
+        let server = Server::start(flavor);
+        server.cmd(&line());
+        let client = client(&server, "/").unwrap();
+        let (lock, other) = (client.rw_lock("app:rw"), client.rw_lock("app:rw"));
+        assert_eq!(lock.read().acquire().unwrap_err().kind(), ErrorKind::NotPermitted);
+        let mut words = vec!["ACL".to_owned(), "SETUSER".to_owned(), "app".to_owned()];
+        words.extend(more("For fair locks add"));
+        words.extend(more("For read/write locks add"));
+        server.cmd(&words);
+        server.cmd(&["ACL", "LOG", "RESET"]);
+        let is_heard = |_: &[u8]| true;
+        let place = at(&server, "/", &is_heard);
+        for side in [lock.read(), lock.write()] {
+            let lease = lock.write().acquire_within(Duration::from_secs(10)).unwrap();
+            hand_over(&place, &side, || lease.release()).unwrap();
+            let proof = side.acquire_within(Duration::from_secs(10)).unwrap().detach().unwrap();
+            side.attach(&proof).unwrap().release().unwrap();
+        }
+        let lease = lock.write().acquire_within(Duration::from_secs(10)).unwrap();
+        lease.downgrade().unwrap();
+        // one of Redisson's beside it, which is looked at when ours leaves
+        server.cmd(&["HSET", "app:rw", "d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:57", "1"]);
+        let beside = other.read().acquire_within(Duration::from_secs(10)).unwrap();
+        assert_eq!(client.inspect("app:rw").unwrap().unwrap().hold_count, 3);
+        beside.release().unwrap();
+        lease.release().unwrap();
+        client.close();
+        let nicety = |text: &str| ["pubsub", "config", "'\"client\"'"].iter().any(|word| text.contains(word));
+        let refused: Vec<_> = refusals(&server, "").into_iter().filter(|text| !nicety(text)).collect();
+        assert_eq!(refused, Vec::<String>::new(), "{flavor:?}");
+    }
+}
+
+#[test]
 fn names_with_a_brace_need_the_words_that_are_said_to_be_needed() {
     let text = include_str!("../../GUARANTEES.md");
     let more = text.lines().find_map(|line| line.strip_prefix("If your names contain a `{`, add `")).unwrap();

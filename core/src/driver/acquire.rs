@@ -20,7 +20,7 @@ use super::undo_guard::UndoGuard;
 use super::wait_queues::{PassedClaim, QueuePosition};
 use crate::Error;
 use crate::machine::{Acquire, AcquireLimits, Answer, Failure, Jitter, Kind, Op, Outcome, Step, Time, Verdict};
-use crate::machine::{Token, naming};
+use crate::machine::{READER_LOOKS, Token, naming};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::sys::clock;
 
@@ -54,12 +54,10 @@ impl Acquiring {
             connect_timeout: engine.options.connect_timeout,
             request_timeout: engine.options.request_timeout,
             unreachable_limit: engine.options.unreachable_limit,
+            look_every: (lock.kind == Kind::Read).then_some(READER_LOOKS),
         };
         let lock = lock.bounded();
         let mut machine = Acquire::new((*lock.terms).clone(), limits, now);
-        if lock.kind == Kind::Read {
-            machine.look_often();
-        }
         let position = (!machine.is_try()).then(|| QueuePosition::join(engine.clone(), lock.kind, &lock.key));
         if position.as_ref().is_some_and(QueuePosition::yields) {
             machine.yield_first(now);
@@ -268,7 +266,6 @@ impl Acquiring {
         if claim.kind == Kind::Semaphore {
             return Ok(Op::AcquirePermits { claim, total: self.lock.permits, ttl_ms });
         }
-        // a reader takes no place, but says whether it waits
         if self.lock.kind.row().queues || self.lock.kind == Kind::Read {
             if let Some(info) = info_now(&self.engine) {
                 self.info = Some(info);

@@ -75,6 +75,7 @@ impl Reentry {
             connect_timeout: options.connect_timeout,
             request_timeout: options.request_timeout,
             unreachable_limit: options.unreachable_limit,
+            look_every: None,
         };
         self.acquire = Acquire::new((**self.hold.terms()).clone(), patience, clock::now());
         self

@@ -14,8 +14,6 @@ use crate::machine::{
 
 const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
 const SAFETY_POLL_MAX: Duration = Duration::from_secs(5);
-/// How often a reader asks that gets no message.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 const FOREIGN_POLL_MIN: Duration = Duration::from_millis(50);
 const FOREIGN_POLL_MAX: Duration = Duration::from_millis(150);
 /// After a tie every client waits for a random time: up to this, or twice the time that the attempt took; each further tie
@@ -55,7 +53,6 @@ pub struct Acquire {
     /// How many ties came in a row: several clients asked at once, and none got a majority.
     ties: u32,
     safety_poll: Duration,
-    safety_poll_max: Duration,
     race: WakeRace,
     /// Its place in a queue on the server, of a kind that has one.
     place: Place,
@@ -76,6 +73,7 @@ impl Acquire {
         let hard_limit = give_up_at + patience.connect_timeout + patience.request_timeout * 2;
         Acquire {
             terms,
+            safety_poll: patience.look_every.unwrap_or(SAFETY_POLL_MIN),
             limits: patience,
             give_up_at,
             hard_limit,
@@ -88,16 +86,9 @@ impl Acquire {
             failures: 0,
             resends: 0,
             ties: 0,
-            safety_poll: SAFETY_POLL_MIN,
-            safety_poll_max: SAFETY_POLL_MAX,
             race: WakeRace::default(),
             place: Place::default(),
         }
-    }
-
-    /// Asks again every [`LOOK_EVERY`] without a message: the server has to know that a reader waits.
-    pub fn look_often(&mut self) {
-        (self.safety_poll, self.safety_poll_max) = (LOOK_EVERY, LOOK_EVERY);
     }
 
     /// Whether this is a single try.
@@ -344,8 +335,9 @@ impl Acquire {
             return;
         }
         let poll = if announces {
+            let most = self.limits.look_every.unwrap_or(SAFETY_POLL_MAX);
             let poll = jitter.between(self.safety_poll.mul_f64(0.8), self.safety_poll);
-            self.safety_poll = (self.safety_poll * 3 / 2).min(self.safety_poll_max);
+            self.safety_poll = (self.safety_poll * 3 / 2).min(most);
             poll
         } else {
             jitter.between(FOREIGN_POLL_MIN, FOREIGN_POLL_MAX)

@@ -13,7 +13,12 @@ pub struct AcquireLimits {
     pub request_timeout: Duration,
     /// How long an acquire without a bound puts up with a server that does not answer.
     pub unreachable_limit: Duration,
+    /// How often it asks without a message where the server has to know that it waits; `None`: as seldom as is safe.
+    pub look_every: Option<Duration>,
 }
+
+/// How often a reader asks that waits.
+pub(crate) const READER_LOOKS: Duration = Duration::from_millis(200);
 
 impl Default for AcquireLimits {
     fn default() -> AcquireLimits {
@@ -22,6 +27,7 @@ impl Default for AcquireLimits {
             connect_timeout: Duration::from_secs(2),
             request_timeout: Duration::from_secs(1),
             unreachable_limit: Duration::from_secs(30),
+            look_every: None,
         }
     }
 }

@@ -40,6 +40,7 @@ impl World {
             connect_timeout: self.plan.connect_timeout,
             request_timeout: self.plan.request_timeout,
             unreachable_limit: self.plan.unreachable_limit,
+            look_every: None,
         };
         let mut machine = Acquire::new((*self.tasks[task].terms).clone(), patience, now);
         machine.set_herd_backoff(self.clients[client].rivalries[self.tasks[task].plan.name]);

@@ -18,6 +18,7 @@ mod keyspace;
 mod queue;
 mod raw;
 mod rw;
+mod rw_keys;
 mod semaphore;
 
 use std::collections::BTreeSet;
@@ -29,7 +30,7 @@ use keyspace::{KeyEntry, Keyspace};
 pub use queue::DirectGrant;
 use queue::{fair_count, fair_holder, is_fair};
 pub use raw::Live;
-use rw::is_shared;
+use rw_keys::is_shared;
 
 use crate::machine::kind::{HoldLayout, Kind};
 use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, fence_key};

@@ -1,18 +1,15 @@
 //! Read/write locks, as `rw_lock/rw.lua` has them.
 
-use super::queue::{DirectGrant, LONGEST_MS, Next, SHORTEST_MS};
+use super::queue::{DirectGrant, LONGEST_MS, Next, SHORTEST_MS, Waiter};
+use super::rw_keys::{Mode, READ, WRITE, end, fence_text, is_note, write_field};
 use super::{Model, ModelReply, Moment, Value, decimal, number};
 use crate::machine::kind::Kind;
 use crate::machine::naming::{
     FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, queue_key, readers_key, timeout_key, waiters_key,
 };
-use crate::machine::op::{Claim, InspectedKey, Key, Op, QueueEntry, Renewal, Reply};
+use crate::machine::op::{Claim, Key, Op, QueueEntry, Renewal, Reply};
 use crate::machine::outcome::Outcome;
-use crate::machine::stored_token;
-use crate::machine::token;
 
-const READ: &[u8] = b"read";
-const WRITE: &[u8] = b"write";
 /// How long readers go first after a writer, and how long a refused reader counts as waiting, in milliseconds.
 const DOOR_MS: u64 = 50;
 const WANT_MS: u64 = 600;
@@ -20,73 +17,6 @@ const DOOR: &[u8] = b":door";
 const WANT: &[u8] = b":want";
 /// So many foreign readers, and so many holds of one, are looked at.
 const FOREIGN: u64 = 1024;
-
-/// Whom a hash lets in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Read,
-    Write,
-}
-
-/// What stands under the key of a claim.
-struct Standing {
-    mode: Option<Mode>,
-    /// The type of what is no read/write lock.
-    foreign: Option<&'static str>,
-    fence: Option<u64>,
-    /// Whether the claim has a reader's field, however dead.
-    has_field: bool,
-    /// The end of its read hold.
-    reading: Option<u64>,
-    writing: bool,
-}
-
-impl Standing {
-    fn is_free(&self) -> bool {
-        self.mode.is_none() && self.foreign.is_none()
-    }
-
-    fn is_mine(&self) -> bool {
-        self.reading.is_some() || self.writing
-    }
-}
-
-/// Whether a hash is a read/write lock; which side holds it.
-fn mode_of(value: &Value) -> Option<Mode> {
-    match &**value.field(MODE_FIELD.as_bytes())? {
-        READ => Some(Mode::Read),
-        WRITE => Some(Mode::Write),
-        _ => None,
-    }
-}
-
-fn fence_of(value: &Value) -> Option<u64> {
-    stored_token(value.field(FENCE_FIELD.as_bytes())?.strip_prefix(b"t")?)
-}
-
-fn fence_text(fence: u64) -> Key {
-    [b"t", &*decimal(fence)].concat().into()
-}
-
-fn write_field(owner: &str) -> Vec<u8> {
-    [owner.as_bytes(), b":write"].concat()
-}
-
-fn is_note(field: &[u8]) -> bool {
-    field == MODE_FIELD.as_bytes() || !super::is_owner(field)
-}
-
-/// Whether a hash is recognisably a read/write lock, ours or Redisson's.
-pub(super) fn is_shared(fields: &[(Key, Key)]) -> bool {
-    let owner = |field: &[u8]| token::is_owner(field.strip_suffix(b":write").unwrap_or(field));
-    fields.iter().any(|(field, mode)| field[..] == *MODE_FIELD.as_bytes() && (**mode == *READ || **mode == *WRITE))
-        && fields.iter().all(|(field, _)| is_note(field) || owner(field))
-}
-
-/// The end of what begins now: rounded up, while the present is rounded down.
-fn end(now: Moment, ttl_ms: u64) -> u64 {
-    now.us.div_ceil(1000) + ttl_ms
-}
 
 impl Model {
     /// Carries out an operation on a read/write lock; `None` if it is one on another kind of lock.
@@ -113,111 +43,6 @@ impl Model {
             }
             _ => return None,
         })
-    }
-
-    fn standing(&self, now: Moment, claim: &Claim) -> Standing {
-        let nothing =
-            Standing { mode: None, foreign: None, fence: None, has_field: false, reading: None, writing: false };
-        let Some(entry) = self.keys.peek(now.ms, &claim.key) else { return nothing };
-        let Some(mode) = mode_of(&entry.value) else {
-            return Standing { foreign: Some(entry.value.type_name()), ..nothing };
-        };
-        let has_field = mode == Mode::Read && entry.value.field(claim.token.as_bytes()).is_some();
-        Standing {
-            mode: Some(mode),
-            fence: fence_of(&entry.value),
-            has_field,
-            reading: if has_field { self.reading(now, &claim.key, &claim.token) } else { None },
-            writing: mode == Mode::Write && entry.value.field(&write_field(&claim.token)).is_some(),
-            ..nothing
-        }
-    }
-
-    /// The end of the read hold of an owner who has a field.
-    fn reading(&self, now: Moment, key: &Key, owner: &str) -> Option<u64> {
-        let stop = self.reader_end(now, key, owner.as_bytes()).filter(|stop| *stop > now.ms)?;
-        self.keys.peek(now.ms, &timeout_key(key, owner))?.last_ms.map(|_| stop)
-    }
-
-    fn reader_end(&self, now: Moment, key: &Key, owner: &[u8]) -> Option<u64> {
-        match &self.keys.peek(now.ms, &readers_key(key))?.value {
-            Value::Sorted(readers) => readers.get(owner).copied(),
-            _ => None,
-        }
-    }
-
-    fn readers(&mut self, now: Moment, key: &Key, change: impl FnOnce(&mut std::collections::BTreeMap<Key, u64>)) {
-        let name: Key = readers_key(key).into();
-        if self.keys.peek(now.ms, &name).is_none() {
-            self.keys.put(now.ms, name.clone(), Value::Sorted(std::collections::BTreeMap::new()), None);
-        }
-        let mut empty = false;
-        if let Some(entry) = self.keys.get(now.ms, &name)
-            && let Value::Sorted(readers) = &mut entry.value
-        {
-            change(readers);
-            empty = readers.is_empty();
-        }
-        if empty {
-            self.keys.remove(now.ms, &name);
-        }
-    }
-
-    fn lengthen(&mut self, now: Moment, key: &[u8], ttl_ms: u64) {
-        if let Some(entry) = self.keys.get(now.ms, key) {
-            let wanted = now.ms + ttl_ms;
-            entry.last_ms = Some(entry.last_ms.map_or(wanted, |last| last.max(wanted)));
-        }
-    }
-
-    fn raise(&mut self, now: Moment, key: &Key, reader: Option<&str>, ttl_ms: u64) {
-        self.lengthen(now, key, ttl_ms);
-        if let Some(owner) = reader {
-            self.lengthen(now, &timeout_key(key, owner), ttl_ms);
-            self.lengthen(now, &readers_key(key), ttl_ms);
-            self.readers(now, key, |readers| {
-                if let Some(stop) = readers.get_mut(owner.as_bytes()) {
-                    *stop = (*stop).max(end(now, ttl_ms));
-                }
-            });
-        }
-    }
-
-    fn set_fields(&mut self, now: Moment, key: &Key, fields: &[(&[u8], Key)]) {
-        if self.keys.peek(now.ms, key).is_none() {
-            self.keys.put(now.ms, key.clone(), Value::Hash(Vec::new()), None);
-        }
-        if let Some(entry) = self.keys.get(now.ms, key) {
-            for (field, value) in fields {
-                entry.value.set_field(field, value.clone());
-            }
-        }
-    }
-
-    fn drop_fields(&mut self, now: Moment, key: &[u8], gone: &[&[u8]]) {
-        let mut empty = false;
-        if let Some(entry) = self.keys.get(now.ms, key)
-            && let Value::Hash(fields) = &mut entry.value
-        {
-            fields.retain(|(field, _)| !gone.contains(&&**field));
-            empty = fields.is_empty();
-        }
-        if empty {
-            self.keys.remove(now.ms, key);
-        }
-    }
-
-    fn note(&mut self, now: Moment, key: &Key, field: &[u8], until_ms: u64) {
-        let records: Key = waiters_key(key).into();
-        self.set_fields(now, &records, &[(field, decimal(until_ms))]);
-        if let Some(entry) = self.keys.get(now.ms, &records) {
-            entry.last_ms = Some(now.ms + super::queue::IDLE_MS);
-        }
-    }
-
-    fn noted(&self, now: Moment, key: &Key, field: &[u8], most_ms: u64) -> Option<u64> {
-        let until = number(self.keys.peek(now.ms, &waiters_key(key))?.value.field(field)?)?;
-        (until > now.ms && until <= now.ms + most_ms + 1).then_some(until)
     }
 
     fn open_door(&mut self, now: Moment, key: &Key) {
@@ -261,20 +86,13 @@ impl Model {
         fence
     }
 
-    fn grant_write(
-        &mut self,
-        now: Moment,
-        key: &Key,
-        (head, waiter): (Key, super::queue::Waiter),
-        asks: bool,
-    ) -> DirectGrant {
+    fn grant_write(&mut self, now: Moment, key: &Key, (head, waiter): (Key, Waiter)) -> DirectGrant {
         let token = String::from_utf8_lossy(&head).into_owned();
         let claim = Claim { kind: Kind::Write, key: key.clone(), token: token.into() };
         let fence = self.draw(now, key, waiter.fence_ttl_ms);
         self.forget(now, key, &head);
         let ttl_ms = (waiter.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS);
         self.hold_write(now, &claim, ttl_ms, fence, &waiter.info);
-        debug_assert!(!asks || !claim.token.is_empty());
         DirectGrant { client: waiter.client, claim, fence }
     }
 
@@ -336,7 +154,7 @@ impl Model {
             match if queued { self.next_place(now, key, None) } else { Next::End } {
                 Next::UsedUp => return self.denied(now, key).into(),
                 Next::Place(head, waiter) => {
-                    let granted = Some(self.grant_write(now, key, (head, waiter), false));
+                    let granted = Some(self.grant_write(now, key, (head, waiter)));
                     return ModelReply { granted, ..self.denied(now, key).into() };
                 }
                 Next::End => {}
@@ -356,7 +174,7 @@ impl Model {
             look_in_ms = Some(0);
             if let Next::Place(head, waiter) = self.next_place(now, key, Some(claim.token.as_bytes())) {
                 let asks = *head == *claim.token.as_bytes();
-                let grant = self.grant_write(now, key, (head, waiter), asks);
+                let grant = self.grant_write(now, key, (head, waiter));
                 if asks {
                     self.lengthen(now, key, terms.0);
                     return Reply::Granted { fence: Some(grant.fence), again: false }.into();
@@ -404,7 +222,7 @@ impl Model {
                 told_all(reply, key)
             }
             (None, Next::Place(head, waiter)) => {
-                let granted = Some(self.grant_write(now, key, (head, waiter), false));
+                let granted = Some(self.grant_write(now, key, (head, waiter)));
                 ModelReply { granted, ..reply.into() }
             }
             (None, _) => told_all(reply, key),
@@ -549,40 +367,6 @@ impl Model {
         }
         self.raise(now, &claim.key, standing.reading.map(|_| &*claim.token), ttl_ms);
         Renewal::Renewed
-    }
-
-    /// What a look at a read/write lock finds.
-    pub(super) fn inspect_shared(&self, now: Moment, key: &Key, value: &Value) -> Option<InspectedKey> {
-        let (Value::Hash(fields), Some(mode)) = (value, mode_of(value)) else { return None };
-        let ttl_left_ms = self.keys.peek(now.ms, key).and_then(|entry| entry.ttl_left_ms(now.ms));
-        let owners: Vec<&Key> = fields.iter().map(|(field, _)| field).filter(|field| !is_note(field)).collect();
-        let fence = fence_of(value);
-        if mode == Mode::Write {
-            let owner = owners.first().map_or(&b""[..], |owner| owner.strip_suffix(b":write").unwrap_or(owner));
-            return Some(InspectedKey {
-                kind: Ok(Kind::Write),
-                holder: owner.to_vec(),
-                count: u64::from(!owners.is_empty()),
-                ttl_left_ms,
-                fence,
-                info: value.field(INFO_FIELD.as_bytes()).map(|info| info.to_vec()),
-            });
-        }
-        let dead = |owner: &Key| self.reader_end(now, key, owner).is_some_and(|stop| stop <= now.ms);
-        let live = owners.iter().filter(|owner| !dead(owner)).count() as u64;
-        let last = match self.keys.peek(now.ms, &readers_key(key)).map(|entry| &entry.value) {
-            Some(Value::Sorted(readers)) if fence.is_some() => {
-                readers.iter().max_by_key(|(owner, stop)| (**stop, (*owner).clone())).map(|(owner, _)| owner)
-            }
-            _ => None,
-        };
-        let holder = last.or(owners.first().copied()).map_or_else(Vec::new, |owner| owner.to_vec());
-        let timeout = timeout_key(key, &String::from_utf8_lossy(&holder));
-        let info = match self.keys.peek(now.ms, &timeout).map(|entry| &entry.value) {
-            Some(Value::Text(text)) if **text != *b"1" => Some(text.to_vec()),
-            _ => None,
-        };
-        Some(InspectedKey { kind: Ok(Kind::Read), holder, count: live, ttl_left_ms, fence, info })
     }
 }
 

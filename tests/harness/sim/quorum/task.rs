@@ -76,6 +76,7 @@ impl World {
             connect_timeout: self.plan.node_timeout,
             request_timeout: self.plan.node_timeout * 2,
             unreachable_limit: Duration::from_secs(3600),
+            look_every: None,
         };
         let deed = self.claim(client, Arc::new(terms.clone()));
         let task_now = &mut self.tasks[task];
