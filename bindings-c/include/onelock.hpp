@@ -125,6 +125,7 @@ public:
     ROW(ONELOCK_ERR_WRONG_KIND, wrong_kind_error, error) \
     ROW(ONELOCK_ERR_INVALID_ARGUMENT, invalid_argument_error, error) \
     ROW(ONELOCK_ERR_UNSUPPORTED, unsupported_error, error) \
+    ROW(ONELOCK_ERR_WOULD_DEADLOCK, would_deadlock_error, error) \
     ROW(ONELOCK_ERR_PERMITS_MISMATCH, permits_mismatch_error, error) \
     ROW(ONELOCK_ERR_CLOSED, closed_error, error) \
     ROW(ONELOCK_ERR_FORKED, forked_error, error) \

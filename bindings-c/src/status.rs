@@ -55,6 +55,8 @@ pub const ONELOCK_ERR_WRONG_KIND: onelock_status = 30;
 pub const ONELOCK_ERR_INVALID_ARGUMENT: onelock_status = 31;
 /// The store, or this place in the program, cannot do what was asked.
 pub const ONELOCK_ERR_UNSUPPORTED: onelock_status = 32;
+/// The owner of a read lease asks for the write lock of the same name: it would wait for itself.
+pub const ONELOCK_ERR_WOULD_DEADLOCK: onelock_status = 33;
 /// A semaphore has another number of permits than was said, or none is set.
 pub const ONELOCK_ERR_PERMITS_MISMATCH: onelock_status = 34;
 
@@ -147,6 +149,7 @@ mod tests {
             ("ONELOCK_ERR_WRONG_KIND", ONELOCK_ERR_WRONG_KIND),
             ("ONELOCK_ERR_INVALID_ARGUMENT", ONELOCK_ERR_INVALID_ARGUMENT),
             ("ONELOCK_ERR_UNSUPPORTED", ONELOCK_ERR_UNSUPPORTED),
+            ("ONELOCK_ERR_WOULD_DEADLOCK", ONELOCK_ERR_WOULD_DEADLOCK),
             ("ONELOCK_ERR_PERMITS_MISMATCH", ONELOCK_ERR_PERMITS_MISMATCH),
             ("ONELOCK_ERR_CLOSED", ONELOCK_ERR_CLOSED),
             ("ONELOCK_ERR_FORKED", ONELOCK_ERR_FORKED),

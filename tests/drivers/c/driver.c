@@ -506,7 +506,7 @@ static bool act(request *r) {
         onelock_client *client = get(clients, text(r, "client"));
         return client != NULL ? act_on_client(r, op, client) : fail(r, "Driver", "there is no such client");
     }
-    if (is_one_of(op, "check extend release detach wait_lost")) {
+    if (is_one_of(op, "check extend downgrade release detach wait_lost")) {
         onelock_lease *lease = get(leases, text(r, "lease"));
         return lease != NULL ? act_on_lease(r, op, lease) : fail(r, "Driver", "there is no such lease");
     }

@@ -5,7 +5,7 @@ use super::rw_keys::{Mode, READ, WRITE, end, fence_text, is_note, write_field};
 use super::{Model, ModelReply, Moment, Value, decimal, number};
 use crate::machine::kind::Kind;
 use crate::machine::naming::{
-    FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, queue_key, readers_key, timeout_key, waiters_key,
+    FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, readers_key, timeout_key, waiters_key,
 };
 use crate::machine::op::{Claim, Key, Op, QueueEntry, Renewal, Reply};
 use crate::machine::outcome::Outcome;
@@ -91,13 +91,18 @@ impl Model {
         let claim = Claim { kind: Kind::Write, key: key.clone(), token: token.into() };
         let fence = self.draw(now, key, waiter.fence_ttl_ms);
         self.forget(now, key, &head);
+        self.rest(now, key);
         let ttl_ms = (waiter.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS);
         self.hold_write(now, &claim, ttl_ms, fence, &waiter.info);
         DirectGrant { client: waiter.client, claim, fence }
     }
 
-    fn is_queued(&self, now: Moment, key: &[u8]) -> bool {
-        self.keys.peek(now.ms, &queue_key(key)).is_some()
+    fn next_writer(&mut self, now: Moment, key: &Key, asker: Option<&[u8]>) -> Next {
+        let next = self.next_place(now, key, asker);
+        if matches!(next, Next::End) {
+            self.rest(now, key);
+        }
+        next
     }
 
     fn read(&mut self, now: Moment, claim: &Claim, terms: (u64, u64), info: Option<&str>, is_try: bool) -> Reply {
@@ -111,7 +116,7 @@ impl Model {
         }
         let mut barred = standing.mode == Some(Mode::Write);
         if !barred && self.is_queued(now, key) && self.noted(now, key, DOOR, DOOR_MS).is_none() {
-            barred = !matches!(self.next_place(now, key, None), Next::End);
+            barred = !matches!(self.next_writer(now, key, None), Next::End);
         }
         if !barred {
             let fence = self.hold_read(now, claim, terms, info.unwrap_or_default(), standing.fence);
@@ -151,7 +156,7 @@ impl Model {
             if !free || door.is_some() {
                 return self.denied(now, key).into();
             }
-            match if queued { self.next_place(now, key, None) } else { Next::End } {
+            match if queued { self.next_writer(now, key, None) } else { Next::End } {
                 Next::UsedUp => return self.denied(now, key).into(),
                 Next::Place(head, waiter) => {
                     let granted = Some(self.grant_write(now, key, (head, waiter)));
@@ -172,7 +177,7 @@ impl Model {
             look_in_ms = Some(door - now.ms);
         } else if free {
             look_in_ms = Some(0);
-            if let Next::Place(head, waiter) = self.next_place(now, key, Some(claim.token.as_bytes())) {
+            if let Next::Place(head, waiter) = self.next_writer(now, key, Some(claim.token.as_bytes())) {
                 let asks = *head == *claim.token.as_bytes();
                 let grant = self.grant_write(now, key, (head, waiter));
                 if asks {
@@ -207,7 +212,7 @@ impl Model {
     /// Somebody left the free lock: who is next.
     fn pass_on(&mut self, now: Moment, key: &Key, after_writer: bool) -> ModelReply {
         let door = self.noted(now, key, DOOR, DOOR_MS);
-        let next = self.next_place(now, key, None);
+        let next = self.next_writer(now, key, None);
         let reply = Reply::Released(true);
         match (door, next) {
             (Some(_), Next::Place(head, waiter)) => {
@@ -292,8 +297,9 @@ impl Model {
             return ModelReply { outcome: found, ..self.pass_on(now, key, false) };
         }
         let was = self.forget(now, key, claim.token.as_bytes());
+        self.rest(now, key);
         let waited = was && standing.mode != Some(Mode::Write) && self.noted(now, key, WANT, WANT_MS).is_some();
-        if waited && !matches!(self.next_place(now, key, None), Next::Place(..)) {
+        if waited && !matches!(self.next_writer(now, key, None), Next::Place(..)) {
             return told_all(Reply::Released(false), key);
         }
         Reply::Released(false).into()

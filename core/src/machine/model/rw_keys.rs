@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use super::queue::IDLE_MS;
 use super::{Model, Moment, Value, decimal, number};
 use crate::machine::kind::Kind;
-use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, MODE_FIELD, readers_key, timeout_key, waiters_key};
+use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, MODE_FIELD, queue_key, readers_key, timeout_key, waiters_key};
 use crate::machine::op::{Claim, InspectedKey, Key};
 use crate::machine::stored_token;
 use crate::machine::token;
 
+/// How long the notes are kept when nobody has a place, in milliseconds.
+const NOTES_MS: u64 = 2_000;
 pub(super) const READ: &[u8] = b"read";
 pub(super) const WRITE: &[u8] = b"write";
 
@@ -175,9 +177,23 @@ impl Model {
 
     pub(super) fn note(&mut self, now: Moment, key: &Key, field: &[u8], until_ms: u64) {
         let records: Key = waiters_key(key).into();
+        let queued = self.is_queued(now, key);
         self.set_fields(now, &records, &[(field, decimal(until_ms))]);
         if let Some(entry) = self.keys.get(now.ms, &records) {
-            entry.last_ms = Some(now.ms + IDLE_MS);
+            entry.last_ms = Some(now.ms + if queued { IDLE_MS } else { NOTES_MS });
+        }
+    }
+
+    pub(super) fn is_queued(&self, now: Moment, key: &[u8]) -> bool {
+        self.keys.peek(now.ms, &queue_key(key)).is_some()
+    }
+
+    /// The notes do not stay for long once nobody has a place.
+    pub(super) fn rest(&mut self, now: Moment, key: &[u8]) {
+        if !self.is_queued(now, key)
+            && let Some(entry) = self.keys.get(now.ms, &waiters_key(key))
+        {
+            entry.last_ms = Some(now.ms + NOTES_MS);
         }
     }
 

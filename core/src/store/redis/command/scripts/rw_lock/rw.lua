@@ -52,6 +52,8 @@ local verb, token = ARGV[1], ARGV[2]
 local SHORTEST, LONGEST, MOST, IDLE = 200, 3000, 256, 10000
 -- how long the door is open, and how long a refused reader counts as waiting, ms
 local DOOR, WANT = 50, 600
+-- how long these two are kept when nobody has a place, ms
+local NOTES = 2000
 -- so many foreign readers are looked at
 local FOREIGN = 1024
 
@@ -114,10 +116,15 @@ local function draw(ttl)
   return fence
 end
 
+-- The notes in the hash of the records do not stay for long once nobody has a place.
+local function rest()
+  if redis.call('EXISTS', KEYS[3]) == 0 then redis.call('PEXPIRE', KEYS[4], NOTES) end
+end
+
 -- A note in the hash of the records.
 local function note(field, value)
   redis.call('HSET', KEYS[4], field, value)
-  redis.call('PEXPIRE', KEYS[4], IDLE)
+  redis.call('PEXPIRE', KEYS[4], redis.call('EXISTS', KEYS[3]) == 1 and IDLE or NOTES)
 end
 
 -- Until when a note counts, if it does: one that is further ahead than it can be (the clock was set back) does not.
@@ -152,7 +159,10 @@ local function next_writer(asker)
   local at = 0
   for _ = 1, MOST do
     local head = redis.call('ZRANGE', KEYS[3], at, at)[1]
-    if not head then return nil, true end
+    if not head then
+      rest()
+      return nil, true
+    end
     local record = redis.call('HGET', KEYS[4], head)
     local alive, fence_ttl, client, listens, info = string.match(record or '', '^(%d+) (%d+) (%x+) ([012]) ?(.*)$')
     alive = tonumber(alive)
@@ -213,6 +223,7 @@ local function grant_write(head, alive, fence_ttl, info)
   local fence, refused = draw(fence_ttl)
   if not fence then return nil, refused end
   forget(head)
+  rest()
   refused = hold_write(head, math.min(math.max(alive - now, SHORTEST), LONGEST), fence, info)
   if refused then return nil, refused end
   return fence
@@ -290,6 +301,7 @@ if verb == 'leave' then
     return {us, reading and 1 or 0}
   end
   local was = forget(token)
+  rest()
   -- a writer that waited was all that kept readers out
   if was == 1 and mode ~= 'write' and noted(':want', WANT) and not next_writer() then tell_all() end
   return {us, was == 1 and 2 or 0}
