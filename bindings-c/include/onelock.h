@@ -547,6 +547,11 @@ typedef void (*onelock_log_fn)(uint32_t level, const char *message, void *user_d
 #define ONELOCK_ERR_UNSUPPORTED 32
 
 /**
+ * The owner of a read lease asks for the write lock of the same name: it would wait for itself.
+ */
+#define ONELOCK_ERR_WOULD_DEADLOCK 33
+
+/**
  * A semaphore has another number of permits than was said, or none is set.
  */
 #define ONELOCK_ERR_PERMITS_MISMATCH 34

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from onelock import _onelock
     from onelock._onelock import Facts, Inspection, LockEntry, LockPage, Owner, Stats
     from onelock._types import AsyncClientOptions, AsyncOnJeopardy, AsyncOnLost, LockOptions, Name, Seconds, Url
 

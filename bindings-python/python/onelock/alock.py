@@ -157,5 +157,10 @@ class AsyncLock:
         await scope.lease._leave(scope, error)
 
     def __repr__(self) -> str:
-        more = {"reentrant_lock": ", reentrant", "fair_lock": ", fair", "read_lock": ", read", "write_lock": ", write"}.get(self.kind, "")
+        more = {
+            "reentrant_lock": ", reentrant",
+            "fair_lock": ", fair",
+            "read_lock": ", read",
+            "write_lock": ", write",
+        }.get(self.kind, "")
         return f"<{type(self).__name__} {self.name!r}{more}>"

@@ -20,7 +20,7 @@ use super::undo_guard::UndoGuard;
 use super::wait_queues::{PassedClaim, QueuePosition};
 use crate::Error;
 use crate::machine::{Acquire, AcquireLimits, Answer, Failure, Jitter, Kind, Op, Outcome, Step, Time, Verdict};
-use crate::machine::{READER_LOOKS, Token, naming};
+use crate::machine::{Token, naming};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::sys::clock;
 
@@ -54,7 +54,7 @@ impl Acquiring {
             connect_timeout: engine.options.connect_timeout,
             request_timeout: engine.options.request_timeout,
             unreachable_limit: engine.options.unreachable_limit,
-            look_every: (lock.kind == Kind::Read).then_some(READER_LOOKS),
+            look_every: lock.look_every(),
         };
         let lock = lock.bounded();
         let mut machine = Acquire::new((*lock.terms).clone(), limits, now);

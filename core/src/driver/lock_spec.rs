@@ -13,6 +13,9 @@ use crate::store::Capabilities;
 
 pub(crate) type LossCallback = Arc<dyn Fn(LossReason) + Send + Sync>;
 
+/// A reader that waits asks so often.
+const READER_LOOKS: Duration = Duration::from_millis(200);
+
 /// Everything about a lock but the client.
 #[derive(Clone)]
 pub(crate) struct LockSpec {
@@ -88,6 +91,11 @@ impl LockSpec {
             .map_err(|detail| invalid(tried, detail))
             .and_then(|()| self.capabilities.check_lock(self.kind, &self.terms, tried))
             .map_err(|error| error.on(&self.name))
+    }
+
+    /// How often an acquire asks that waits without a message, where the server has to know that it does.
+    pub(crate) fn look_every(&self) -> Option<Duration> {
+        (self.kind == Kind::Read).then_some(READER_LOOKS)
     }
 
     /// Whether the store has an option or method, as [`Capabilities::require`] names it.

@@ -17,9 +17,6 @@ pub struct AcquireLimits {
     pub look_every: Option<Duration>,
 }
 
-/// How often a reader asks that waits.
-pub(crate) const READER_LOOKS: Duration = Duration::from_millis(200);
-
 impl Default for AcquireLimits {
     fn default() -> AcquireLimits {
         AcquireLimits {

@@ -72,8 +72,6 @@ pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use kind::{HoldLayout, Kind, KindRow, Reacquire, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
-#[cfg(feature = "client")]
-pub(crate) use limits::READER_LOOKS;
 pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, QueueEntry, Renewal, Reply};
 pub use outcome::{Answer, Failure, Outcome};
 pub use place::{FAR_FROM, PLACE_MAX, Place};
