@@ -248,7 +248,11 @@ export class Client {
    */
   rwLock(name: LockName, options?: LockOptions): RwLock {
     const checked = lockName(name, 'describe a lock')
-    return new RwLock(this.#client, checked, options === undefined ? undefined : lockValues(options, printable(checked)))
+    return new RwLock(
+      this.#client,
+      checked,
+      options === undefined ? undefined : lockValues(options, printable(checked)),
+    )
   }
 
   /**

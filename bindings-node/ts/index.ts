@@ -67,8 +67,8 @@ export type {
   SemaphoreOptions,
 } from './options'
 export { Owner } from './options'
-export type { PermitOptions, Permits } from './semaphore'
 export { RwLock } from './rw_lock'
+export type { PermitOptions, Permits } from './semaphore'
 export { Semaphore } from './semaphore'
 export { giveBackOnSignal } from './signals'
 export { VERSION as version } from './version'

@@ -61,8 +61,7 @@ export class Lease extends EventEmitter<LeaseEvents> {
   readonly name: LockName
   /** The names of the locks that are held together, in the order in which they were named; one for a lease of one lock. */
   readonly names: readonly LockName[]
-  /** The kind of lock; `multi_lock` for several. */
-  readonly kind: LeaseKind
+  #kind: LeaseKind
   readonly #id: number
   #fence: number
   readonly #tokens: ReadonlyMap<LockName, number | null> | undefined
@@ -81,10 +80,15 @@ export class Lease extends EventEmitter<LeaseEvents> {
     if (several !== undefined) {
       this.#tokens = new Map(several.map((one) => [one, tokenOf(bridge.fencingTokenOf(id, one))]))
     }
-    this.kind = kind
+    this.#kind = kind
     this.#id = id
     this.#fence = fence
     leaks.register(this, { id, name }, this)
+  }
+
+  /** The kind of lock; `multi_lock` for several. */
+  get kind(): LeaseKind {
+    return this.#kind
   }
 
   /**
@@ -179,12 +183,8 @@ export class Lease extends EventEmitter<LeaseEvents> {
    */
   async downgrade(): Promise<void> {
     const begin = (call: number) => bridge.downgrade(call, this.#id)
-    const pending = pump.call(begin, () => void this)
-    const done = await pending
-    if (this.kind === 'write_lock' && !bridge.writes(this.#id)) {
-      const self: { kind: LeaseKind } = this
-      self.kind = 'read_lock'
-    }
+    const done = await pump.call(begin, () => void this)
+    if (this.#kind === 'write_lock' && !bridge.writes(this.#id)) this.#kind = 'read_lock'
     resultOf(done)
     if (this.names.length === 1) this.#fence = bridge.fencingTokenOf(this.#id, this.name)
   }

@@ -98,13 +98,13 @@ impl Draw {
 
     fn op(&mut self) -> Op {
         match self.0.below(100) {
-            0..=4 => Op::Acquire {
+            0..=3 => Op::Acquire {
                 claim: self.free_for_all(),
                 ttl_ms: self.ttl(),
                 fence_ttl_ms: if self.one_in(6) { None } else { Some(self.ttl()) },
                 info: if self.one_in(3) { Some("onelock1:00:label%2C,7,host,12".into()) } else { None },
             },
-            5..=6 => {
+            4..=6 => {
                 let count = 1 + self.0.below(4);
                 Op::Renew { holds: (0..count).map(|_| (self.any_claim(), self.ttl())).collect() }
             }
@@ -141,11 +141,12 @@ impl Draw {
             45..=54 => Op::Release { claim: self.fair() },
             62..=80 => self.share(),
             81..=90 => Op::Release { claim: self.shared() },
-            91..=93 => {
+            91..=92 => {
                 let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,12".into());
                 let claim = Claim { kind: Kind::Write, ..self.shared() };
                 Op::Downgrade { claim, ttl_ms: self.ttl(), fence_ttl_ms: self.ttl(), info }
             }
+            93 => Op::Renew { holds: vec![(self.any_claim(), self.ttl())] },
             94 => Op::Renew { holds: vec![(self.shared(), self.ttl()), (self.shared(), self.ttl())] },
             95 => Op::SetCount { claim: self.shared(), count: 2, ttl_ms: self.ttl() },
             96 => Op::Retain { claim: self.shared(), nodes: NodeSet::ALL, rest_ms: self.ttl() },
