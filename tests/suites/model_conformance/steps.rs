@@ -110,7 +110,7 @@ impl Draw {
             }
             7..=8 => Op::SetCount { claim: self.free_for_all(), count: 1 + self.0.below(5), ttl_ms: self.ttl() },
             9..=10 => Op::Release { claim: self.any_claim() },
-            11 => Op::Inspect { key: self.key() },
+            11 | 98 => Op::Inspect { key: self.key() },
             12..=14 => {
                 // what is proposed comes from another clock, or from none
                 let base = self.pick(&[1, 7, 1_500_000_000_000_000]);
@@ -155,7 +155,7 @@ impl Draw {
                 let from = token(claim.kind, self.0.below(3));
                 Op::Attach { from, claim, ttl_ms: self.ttl(), info: self.one_in(3).then(|| "onelock1:x".into()) }
             }
-            98 => Op::Inspect { key: self.key() },
+
             _ => Op::ForceRelease { key: self.key(), foreign: self.one_in(2) },
         }
     }
