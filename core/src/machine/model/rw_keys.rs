@@ -75,6 +75,7 @@ pub(super) fn is_shared(fields: &[(Key, Key)]) -> bool {
     let owner = |field: &[u8]| token::is_owner(field.strip_suffix(b":write").unwrap_or(field));
     fields.iter().any(|(field, mode)| field[..] == *MODE_FIELD.as_bytes() && (**mode == *READ || **mode == *WRITE))
         && fields.iter().all(|(field, _)| is_note(field) || owner(field))
+        && fields.iter().any(|(field, _)| !is_note(field) || field[..] == *INFO_FIELD.as_bytes())
 }
 
 /// The end of what begins now: rounded up, while the present is rounded down.

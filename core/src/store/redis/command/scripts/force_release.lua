@@ -57,13 +57,14 @@ end
 local function is_shared()
   local mode = redis.call('HMGET', KEYS[1], 'mode')[1]
   if mode ~= 'read' and mode ~= 'write' then return false end
-  local fields = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)[2]
+  local fields, holds = redis.call('HSCAN', KEYS[1], 0, 'COUNT', 16)[2], false
   for i = 1, #fields, 2 do
     local field = fields[i]
     local note = field == 'mode' or field == 'onelock_fence' or field == 'onelock_info'
     if not note and not is_owner((string.gsub(field, ':write$', ''))) then return false end
+    holds = holds or not note or field == 'onelock_info'
   end
-  return true
+  return holds
 end
 
 local channel, message = nil, '0'

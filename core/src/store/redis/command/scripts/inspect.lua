@@ -78,6 +78,7 @@ local function shared()
       owner = owner or mode == 'write' and name or field
     end
   end
+  if not owner and info == '' then return nil end
   local fence = string.match(stored or '', '^t(%d+)$') or ''
   local notes = 1 + (stored and 1 or 0) + (info ~= '' and 1 or 0)
   local count = redis.call('HLEN', KEYS[1]) - notes
