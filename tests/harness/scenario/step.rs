@@ -64,7 +64,7 @@ impl Step {
             ["attach", "detach"].contains(&operation) || operation.ends_with("permits")
         };
         let kind = self.args.get("kind").and_then(Value::as_str);
-        ["fair", "semaphore"].iter().any(|kind| self.args.contains_key(*kind))
+        ["fair", "read", "write", "semaphore"].iter().any(|kind| self.args.contains_key(*kind))
             || kind.is_some_and(|kind| ["fair_lock", "semaphore"].contains(&kind))
             || self.act.iter().chain(&self.start).any(operation)
     }
