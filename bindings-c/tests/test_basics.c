@@ -158,6 +158,28 @@ static void looking_and_forcing(void) {
     onelock_inspection_free(seen);
     FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_list(client, "*", 1, 0, NULL, &page, &error));
 
+    onelock_diagnosis *found = NULL;
+    OK(onelock_client_diagnose(client, name, strlen(name), &found, &error));
+    size_t steps = onelock_diagnosis_count(found), round_trip = 0;
+    CHECK(onelock_diagnosis_severity(found) != ONELOCK_SEVERITY_FAILED && steps > 5);
+    CHECK(onelock_diagnosis_grade(found) != ONELOCK_GRADE_NONE);
+    for (size_t i = 0; i < steps; i++) {
+        CHECK(onelock_diagnosis_step(found, i)[0] != 0 && onelock_diagnosis_detail(found, i)[0] != 0);
+        CHECK(onelock_diagnosis_error(found, i) == ONELOCK_OK && onelock_diagnosis_todo(found, i) != NULL);
+        CHECK(onelock_severity_name(onelock_diagnosis_step_severity(found, i)) != NULL);
+        if (strcmp(onelock_diagnosis_step(found, i), "round trip") == 0) round_trip = i;
+    }
+    CHECK(round_trip > 0 && onelock_diagnosis_server(found, round_trip)[0] != 0);
+    size_t values = onelock_diagnosis_measured_count(found, round_trip);
+    CHECK(values > 0 && onelock_diagnosis_measured_name(found, round_trip, 0)[0] != 0);
+    CHECK(onelock_diagnosis_measured(found, round_trip, 0) > 0);
+    CHECK(onelock_diagnosis_measured_name(found, round_trip, values) == NULL);
+    CHECK(onelock_diagnosis_measured(found, steps, 0) == 0 && onelock_diagnosis_step(found, steps) == NULL);
+    CHECK(onelock_diagnosis_step_severity(found, steps) == 0 && onelock_severity_name(0) == NULL);
+    onelock_diagnosis_free(found);
+    FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_diagnose(client, NULL, 1, &found, &error));
+    FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_diagnose(client, NULL, 0, NULL, &error));
+
     bool was_held = false;
     uint32_t outcome = 0;
     OK(onelock_client_force_release(client, name, strlen(name), &was_held, &error));

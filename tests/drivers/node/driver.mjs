@@ -189,6 +189,14 @@ async function list({ client, pattern, limit, cursor }) {
   return entries(all)
 }
 
+/** What a look at the servers found, with the last finding of each step. */
+async function diagnose({ client, name }) {
+  const { severity, grade, findings } = await found(clients, 'client', client).diagnose(bytes(name))
+  const kind = (code) => code && code.replace('ERR_ONELOCK_', '').toLowerCase().replace(/(?:^|_)([a-z])/g, (_, c) => c.toUpperCase())
+  const steps = findings.map(({ step, error, ...finding }) => [step, { ...finding, error: kind(error) }])
+  return { severity, grade, steps: Object.fromEntries(steps) }
+}
+
 function stats({ client }) {
   const { held, waiting, cleaning, lost } = found(clients, 'client', client).stats()
   return { held, waiting, cleaning, lost }
@@ -224,6 +232,7 @@ const OPERATIONS = {
   is_locked: (args) => lockOf(args).isLocked(),
   inspect: async ({ client, name }) => inspection(await found(clients, 'client', client).inspect(bytes(name))),
   list,
+  diagnose,
   force_release: ({ client, name, foreign }) => found(clients, 'client', client).forceRelease(bytes(name), { foreign }),
   check: ({ lease }) => view(found(leases, 'lease', lease)),
   async extend({ lease, ttl_ms }) {

@@ -216,6 +216,22 @@ def page(found: onelock.LockPage) -> dict[str, Any]:
     return {"entries": entries(found.entries), "next": found.next}
 
 
+def diagnosis(found: onelock.Diagnosis) -> dict[str, Any]:
+    """What a look at the servers found, with the last finding of each step."""
+    steps = {
+        finding.step: {
+            "server": finding.server,
+            "severity": finding.severity,
+            "detail": finding.detail,
+            "todo": finding.todo,
+            "error": finding.error,
+            "measured": finding.measured,
+        }
+        for finding in found.findings
+    }
+    return {"severity": found.severity, "grade": found.grade, "steps": steps}
+
+
 def stats(client: Any) -> dict[str, int]:
     seen = client.stats()
     return {"held": seen.held, "waiting": seen.waiting, "cleaning": seen.cleaning, "lost": seen.lost}
