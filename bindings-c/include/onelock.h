@@ -1290,6 +1290,12 @@ uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
 uint32_t onelock_inspection_origin(const onelock_inspection *inspection);
 
 /**
+ * Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no proof or
+ * secret. `NULL` where nothing of it can be shown. Belongs to the inspection.
+ */
+const char *onelock_inspection_foreign_holder(const onelock_inspection *inspection);
+
+/**
  * The hold count of the holder; of a semaphore, how many permits are held.
  */
 uint64_t onelock_inspection_hold_count(const onelock_inspection *inspection);

@@ -495,6 +495,8 @@ public:
     /// Negative for a foreign key without a time to live.
     milliseconds ttl_left() const noexcept { return milliseconds(onelock_inspection_ttl_left_ms(get())); }
     std::uint64_t fencing_token() const noexcept { return onelock_inspection_fencing_token(get()); }
+    /// What tells who a holder is that is no client of this library; empty where nothing of it can be shown.
+    std::string foreign_holder() const { return detail::copy(onelock_inspection_foreign_holder(get())); }
     bool has_owner() const noexcept { return onelock_inspection_has_owner(get()); }
     std::string owner_label() const { return detail::copy(onelock_inspection_owner_label(get())); }
     std::string owner_host() const { return detail::copy(onelock_inspection_owner_host(get())); }

@@ -66,6 +66,11 @@ export interface Inspection {
   origin: Origin
   /** The holder, if it is an `inspectable` client of this library. */
   owner: Holder | null
+  /**
+   * Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no proof or
+   * secret. `null` where nothing of it can be shown.
+   */
+  foreignHolder: string | null
   /** How often the holder has entered; of a semaphore, how many permits are held. */
   holdCount: number
   /** Time to live of the key on the server, in ms; `null` for a foreign key without one. */
@@ -426,6 +431,7 @@ function inspectionOf(seen: NativeInspection): Inspection {
     kind: seen.kind as Kind,
     origin: seen.origin as Origin,
     owner: owner === undefined ? null : { ...owner, since: new Date(owner.since) },
+    foreignHolder: seen.foreignHolder ?? null,
     holdCount: seen.holdCount,
     ttlLeft: seen.ttlLeft ?? null,
     fencingToken: fencingToken ?? null,

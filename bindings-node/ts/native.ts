@@ -25,6 +25,7 @@ export interface NativeInspection {
   kind: string
   origin: string
   owner?: { label: string; pid: number; host: string; since: number }
+  foreignHolder?: string
   holdCount: number
   ttlLeft?: number
   fencingToken?: number

@@ -334,6 +334,12 @@ class Inspection:
         """The holder, if it is an `inspectable` client of this library."""
 
     @property
+    def foreign_holder(self) -> str | None:
+        """Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no
+        proof or secret. `None` where nothing of it can be shown.
+        """
+
+    @property
     def hold_count(self) -> int:
         """The hold count of the holder; of a semaphore, how many permits are held."""
 

@@ -293,6 +293,8 @@ static void put_inspection(request *r, onelock_inspection *seen) {
     } else {
         fputs(",\"owner\":null", r->out);
     }
+    fputs(",\"foreign_holder\":", r->out);
+    put_text(r, onelock_inspection_foreign_holder(seen));
     onelock_inspection_free(seen);
 }
 

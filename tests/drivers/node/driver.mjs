@@ -157,13 +157,14 @@ async function waitLost({ lease, limit_ms }) {
 
 function inspection(seen) {
   if (seen === null) return null
-  const { kind, origin, owner, holdCount, ttlLeft, fencingToken } = seen
+  const { kind, origin, owner, foreignHolder, holdCount, ttlLeft, fencingToken } = seen
   return {
     kind,
     origin,
     count: holdCount,
     token: fencingToken,
     ttl_left_ms: ttlLeft,
+    foreign_holder: foreignHolder,
     owner: owner && { label: owner.label, pid: owner.pid, host: owner.host, since_ms: owner.since.getTime() },
   }
 }

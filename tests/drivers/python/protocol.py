@@ -195,6 +195,7 @@ def inspection(found: onelock.Inspection | None) -> dict[str, Any] | None:
         "token": found.fencing_token,
         "ttl_left_ms": ttl_left_ms,
         "owner": owner,
+        "foreign_holder": found.foreign_holder,
     }
 
 

@@ -229,6 +229,7 @@ pub(crate) fn inspection(found: Option<Inspection>) -> Value {
     json!({
         "kind": found.kind.as_str(), "origin": found.origin.as_str(), "count": found.hold_count, "token": found.fencing_token,
         "ttl_left_ms": found.ttl_left.map(|left| left.as_secs_f64() * 1000.0), "owner": owner,
+        "foreign_holder": found.foreign_holder,
     })
 }
 
