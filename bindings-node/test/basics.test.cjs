@@ -116,7 +116,15 @@ test('a foreign key without an end, and one that is no lock', async () => {
   const name = fresh()
   await at.server.send('SET', name, 'somebody')
   const seen = await client.inspect(name)
-  const expected = { kind: 'lock', origin: 'other', owner: null, holdCount: 1, ttlLeft: null, fencingToken: null }
+  const expected = {
+    kind: 'lock',
+    origin: 'other',
+    owner: null,
+    foreignHolder: null,
+    holdCount: 1,
+    ttlLeft: null,
+    fencingToken: null,
+  }
   assert.deepEqual({ ...seen }, expected)
   await at.server.send('DEL', name)
   await at.server.send('RPUSH', name, 'x')
