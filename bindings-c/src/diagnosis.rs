@@ -42,7 +42,7 @@ impl DiagnosisObject {
             severity: severity_number(finding.severity),
             detail: c_text(&finding.detail),
             todo: c_text(&finding.todo),
-            error: finding.error.map_or(ONELOCK_OK, |kind| kind.number()),
+            error: finding.error.map_or(ONELOCK_OK, onelock::ErrorKind::number),
             measured: finding.measured.iter().map(|(name, number)| (c_text(name), *number)).collect(),
         };
         DiagnosisObject {

@@ -254,7 +254,7 @@ pub(crate) fn diagnosis(found: &Diagnosis) -> Value {
             let measured: HashMap<&str, f64> = finding.measured.iter().copied().collect();
             let shown = json!({
                 "server": finding.server, "severity": finding.severity.as_str(), "detail": finding.detail,
-                "todo": finding.todo, "error": finding.error.map(|kind| kind.name()), "measured": measured,
+                "todo": finding.todo, "error": finding.error.map(onelock::ErrorKind::name), "measured": measured,
             });
             (finding.step.to_owned(), shown)
         })
