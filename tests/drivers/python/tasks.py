@@ -7,7 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, diagnosis, entries, hello, inspection, listen, page, permits, stats, view
+from protocol import (
+    Body,
+    DriverError,
+    Named,
+    Request,
+    diagnosis,
+    entries,
+    hello,
+    inspection,
+    listen,
+    page,
+    permits,
+    stats,
+    view,
+)
 
 import onelock
 

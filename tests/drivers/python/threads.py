@@ -6,7 +6,21 @@ import threading
 import time
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, diagnosis, entries, hello, inspection, listen, page, permits, stats, view
+from protocol import (
+    Body,
+    DriverError,
+    Named,
+    Request,
+    diagnosis,
+    entries,
+    hello,
+    inspection,
+    listen,
+    page,
+    permits,
+    stats,
+    view,
+)
 
 import onelock
 
