@@ -11,11 +11,11 @@ use super::super::lock_spec::LockSpec;
 use crate::Error;
 use crate::machine::{LossReason, Release};
 
-pub(crate) struct AcquireSpan;
+pub(crate) struct NoAcquireSpan;
 
-impl AcquireSpan {
-    pub(crate) fn begin(_: &LockSpec, _: Option<Duration>) -> AcquireSpan {
-        AcquireSpan
+impl NoAcquireSpan {
+    pub(crate) fn begin(_: &LockSpec, _: Option<Duration>) -> NoAcquireSpan {
+        NoAcquireSpan
     }
 
     pub(crate) fn inside<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -30,9 +30,9 @@ impl AcquireSpan {
 }
 
 #[derive(Default)]
-pub(crate) struct HoldSpan;
+pub(crate) struct NoHoldSpan;
 
-impl HoldSpan {
+impl NoHoldSpan {
     pub(crate) fn begin(&self, _: &Hold, _: &Arc<[u8]>) {}
 
     pub(crate) fn stop(&self, _: Duration) {}
@@ -40,11 +40,11 @@ impl HoldSpan {
     pub(crate) fn end(&self, _: &'static str, _: Option<LossReason>) {}
 }
 
-pub(crate) struct ReleaseSpan;
+pub(crate) struct NoReleaseSpan;
 
-impl ReleaseSpan {
-    pub(crate) fn begin(_: &Hold) -> ReleaseSpan {
-        ReleaseSpan
+impl NoReleaseSpan {
+    pub(crate) fn begin(_: &Hold) -> NoReleaseSpan {
+        NoReleaseSpan
     }
 
     pub(crate) fn end(self, outcome: Release) -> Release {

@@ -7,6 +7,6 @@ mod absent;
 mod present;
 
 #[cfg(not(feature = "spans"))]
-pub(crate) use self::absent::{AcquireSpan, HoldSpan, ReleaseSpan};
+pub(crate) use self::absent::{NoAcquireSpan as AcquireSpan, NoHoldSpan as HoldSpan, NoReleaseSpan as ReleaseSpan};
 #[cfg(feature = "spans")]
 pub(crate) use self::present::{AcquireSpan, HoldSpan, ReleaseSpan};
