@@ -57,8 +57,18 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 10] =
-    ["server-cpu", "throughput", "handover", "leases", "command", "sequential", "c", "redlock", "redlock-peers", "files"];
+const PARTS: [&str; 10] = [
+    "server-cpu",
+    "throughput",
+    "handover",
+    "leases",
+    "command",
+    "sequential",
+    "c",
+    "redlock",
+    "redlock-peers",
+    "files",
+];
 
 fn main() {
     let mut words = std::env::args().skip(1);
