@@ -1,11 +1,11 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
-//! `onelock-bench [--quick] [--server NAME] [sequential] [server-cpu] [throughput] [handover] [leases] [c] [redlock]
-//! [redlock-peers] [files]`; see `bench/README.md`.
+//! `onelock-bench [--quick] [--server NAME] [sequential] [server-cpu] [throughput] [handover] [leases] [c] [command]
+//! [redlock] [redlock-peers] [files]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `redlock`, `redlock_peers`, `files` | one measurement each |
+//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `command`, `redlock`, `redlock_peers`, `files` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -17,6 +17,7 @@
 )]
 
 mod c_library;
+mod command;
 mod files;
 mod floor;
 mod handover;
@@ -56,8 +57,18 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 9] =
-    ["server-cpu", "throughput", "handover", "leases", "sequential", "c", "redlock", "redlock-peers", "files"];
+const PARTS: [&str; 10] = [
+    "server-cpu",
+    "throughput",
+    "handover",
+    "leases",
+    "command",
+    "sequential",
+    "c",
+    "redlock",
+    "redlock-peers",
+    "files",
+];
 
 fn main() {
     let mut words = std::env::args().skip(1);
@@ -107,6 +118,9 @@ fn main() {
     }
     if wanted("leases") {
         rows.extend(leases::measure(&server, effort));
+    }
+    if wanted("command") {
+        rows.extend(command::measure(&server, effort));
     }
     if wanted("c") {
         rows.extend(c_library::threads(&server, effort));

@@ -29,7 +29,7 @@
  * they point at must be there during the call.
  *
  * Ownership. What a *_new, *_connect, *_acquire, *_start, *_finish, *_attach, *_inspect, *_inspection, *_list, *_stats,
- * *_check, *_detach or *_named function gives is yours: free it with the *_free of its type. *_free(NULL) and a second
+ * *_check, *_diagnose, *_detach or *_named function gives is yours: free it with the *_free of its type. *_free(NULL) and a second
  * *_free do nothing. Inputs are copied. Returned text belongs to the object of the call and is freed with it; "static
  * text" stays. The order of freeing does not matter: a client stays until its last lock and lease are freed.
  *
@@ -200,6 +200,31 @@
  * The store keeps every acknowledged write.
  */
 #define ONELOCK_GRADE_STRICT 3
+
+/**
+ * It could not be tried.
+ */
+#define ONELOCK_SEVERITY_SKIPPED 1
+
+/**
+ * It is as it should be.
+ */
+#define ONELOCK_SEVERITY_PASSED 2
+
+/**
+ * It is worth knowing; locks are safe while the server runs.
+ */
+#define ONELOCK_SEVERITY_REMARK 3
+
+/**
+ * Locks can be taken, but something endangers or delays them.
+ */
+#define ONELOCK_SEVERITY_WARNING 4
+
+/**
+ * Locks cannot be taken.
+ */
+#define ONELOCK_SEVERITY_FAILED 5
 
 /**
  * A client of this library.
@@ -375,6 +400,11 @@ typedef struct onelock_client_options onelock_client_options;
  * A connection that waits for credentials.
  */
 typedef struct onelock_credentials_request onelock_credentials_request;
+
+/**
+ * What `onelock_client_diagnose` found: findings, numbered from 0, in the order in which the steps were tried.
+ */
+typedef struct onelock_diagnosis onelock_diagnosis;
 
 /**
  * An error. It belongs to the caller that passed the `error` pointer; free it with `onelock_error_free`.
@@ -677,6 +707,24 @@ onelock_status onelock_client_connect(const char *url,
  * `facts` may be `NULL` to check only that it answers; otherwise free the result with `onelock_facts_free`.
  */
 onelock_status onelock_client_check(const onelock_client *client, onelock_facts **facts, onelock_error **error);
+
+/**
+ * Looks at the servers of this client step by step, and tells which step fails and what to do. Free the result with
+ * `onelock_diagnosis_free`.
+ *
+ * The steps: name, TCP, TLS, user, database, role; version, persistence, eviction, replicas; the clock against ours, the
+ * round trip, a proxy in between; each permission, one by one; the members of a majority, Sentinels, the slots of a
+ * cluster; the grade of fencing tokens, and why.
+ *
+ * `name`: what the names of locks begin with that this user may lock (`app:`), since permissions are tried on such a name;
+ * may be empty. Nothing is changed on the server. It takes some seconds at most where everything answers. What fails is a
+ * finding, not an error; an error is only what concerns the client, such as `ONELOCK_ERR_CLOSED`.
+ */
+onelock_status onelock_client_diagnose(const onelock_client *client,
+                                       const char *name,
+                                       size_t name_length,
+                                       onelock_diagnosis **diagnosis,
+                                       onelock_error **error);
 
 /**
  * The state of the lock of this name, of any kind. One round trip.
@@ -1045,6 +1093,79 @@ int64_t onelock_credentials_request_time_left_ms(const onelock_credentials_reque
 void onelock_credentials_request_free(onelock_credentials_request *request);
 
 /**
+ * The gravest severity among the findings: an `ONELOCK_SEVERITY_`; 0 for a dead handle.
+ */
+uint32_t onelock_diagnosis_severity(const onelock_diagnosis *diagnosis);
+
+/**
+ * The grade of fencing tokens there: an `ONELOCK_GRADE_`. `ONELOCK_GRADE_NONE` if that could not be found out, and
+ * without fencing.
+ */
+uint32_t onelock_diagnosis_grade(const onelock_diagnosis *diagnosis);
+
+/**
+ * How many findings there are.
+ */
+size_t onelock_diagnosis_count(const onelock_diagnosis *diagnosis);
+
+/**
+ * The server that one of them is about, without secrets; empty for what concerns all of them. `NULL` when `index` is too
+ * high. Belongs to the diagnosis.
+ */
+const char *onelock_diagnosis_server(const onelock_diagnosis *diagnosis,
+                                     size_t index);
+
+/**
+ * What was tried: `name`, `tcp`, `tls`, `user`, `role`, `permission` ... `NULL` when `index` is too high. Belongs to the
+ * diagnosis.
+ */
+const char *onelock_diagnosis_step(const onelock_diagnosis *diagnosis,
+                                   size_t index);
+
+/**
+ * How it ended: an `ONELOCK_SEVERITY_`; 0 when `index` is too high.
+ */
+uint32_t onelock_diagnosis_step_severity(const onelock_diagnosis *diagnosis, size_t index);
+
+/**
+ * What was found, a sentence for people. `NULL` when `index` is too high. Belongs to the diagnosis.
+ */
+const char *onelock_diagnosis_detail(const onelock_diagnosis *diagnosis, size_t index);
+
+/**
+ * What to do about it; empty where nothing is to be done. `NULL` when `index` is too high. Belongs to the diagnosis.
+ */
+const char *onelock_diagnosis_todo(const onelock_diagnosis *diagnosis, size_t index);
+
+/**
+ * The status that a call would end with because of it, if the step failed; otherwise `ONELOCK_OK`.
+ */
+onelock_status onelock_diagnosis_error(const onelock_diagnosis *diagnosis, size_t index);
+
+/**
+ * How many values were measured at that step.
+ */
+size_t onelock_diagnosis_measured_count(const onelock_diagnosis *diagnosis, size_t index);
+
+/**
+ * The name of one of these values, which ends with its unit: `median_us`. `NULL` when an index is too high. Belongs to the
+ * diagnosis.
+ */
+const char *onelock_diagnosis_measured_name(const onelock_diagnosis *diagnosis,
+                                            size_t index,
+                                            size_t number);
+
+/**
+ * One of these values; 0 when an index is too high.
+ */
+double onelock_diagnosis_measured(const onelock_diagnosis *diagnosis, size_t index, size_t number);
+
+/**
+ * Frees the diagnosis and its texts. Does nothing for NULL and dead handles.
+ */
+void onelock_diagnosis_free(onelock_diagnosis *diagnosis);
+
+/**
  * The name of a kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock`, `semaphore`, `multi_lock`;
  * `NULL` for another number. Static text.
  */
@@ -1071,6 +1192,11 @@ const char *onelock_loss_name(uint32_t reason);
  * another number. Static text.
  */
 const char *onelock_release_name(uint32_t outcome);
+
+/**
+ * The name of a severity: `skipped`, `passed`, `remark`, `warning`, `failed`; `NULL` for another number. Static text.
+ */
+const char *onelock_severity_name(uint32_t severity);
 
 /**
  * The status that the call returned; `ONELOCK_OK` for NULL or a dead handle.
@@ -1179,6 +1305,12 @@ uint32_t onelock_inspection_kind(const onelock_inspection *inspection);
  * Which client's lock it is, as far as can be told: an `ONELOCK_ORIGIN_`; 0 for a dead handle.
  */
 uint32_t onelock_inspection_origin(const onelock_inspection *inspection);
+
+/**
+ * Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no proof or
+ * secret. `NULL` where nothing of it can be shown. Belongs to the inspection.
+ */
+const char *onelock_inspection_foreign_holder(const onelock_inspection *inspection);
 
 /**
  * The hold count of the holder; of a semaphore, how many permits are held.

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -70,6 +71,14 @@ enum class grade : std::uint32_t {
     best_effort = ONELOCK_GRADE_BEST_EFFORT,
     clock_bounded = ONELOCK_GRADE_CLOCK_BOUNDED,
     strict = ONELOCK_GRADE_STRICT
+};
+
+enum class severity : std::uint32_t {
+    skipped = ONELOCK_SEVERITY_SKIPPED,
+    passed = ONELOCK_SEVERITY_PASSED,
+    remark = ONELOCK_SEVERITY_REMARK,
+    warning = ONELOCK_SEVERITY_WARNING,
+    failed = ONELOCK_SEVERITY_FAILED
 };
 
 /// Why a call failed. `what()` is the whole message.
@@ -506,6 +515,8 @@ public:
     /// Negative for a foreign key without a time to live.
     milliseconds ttl_left() const noexcept { return milliseconds(onelock_inspection_ttl_left_ms(get())); }
     std::uint64_t fencing_token() const noexcept { return onelock_inspection_fencing_token(get()); }
+    /// What tells who a holder is that is no client of this library; empty where nothing of it can be shown.
+    std::string foreign_holder() const { return detail::copy(onelock_inspection_foreign_holder(get())); }
     bool has_owner() const noexcept { return onelock_inspection_has_owner(get()); }
     std::string owner_label() const { return detail::copy(onelock_inspection_owner_label(get())); }
     std::string owner_host() const { return detail::copy(onelock_inspection_owner_host(get())); }
@@ -526,6 +537,32 @@ struct lock_page {
     std::vector<lock_entry> entries;
     /// What to give as `cursor` for the next page; nothing on the last one.
     std::optional<std::string> next;
+};
+
+/// One step of a diagnosis.
+struct finding {
+    /// The server, without secrets; empty for what concerns all of them.
+    std::string server;
+    /// What was tried: `name`, `tcp`, `tls`, `user`, `role`, `permission` ...
+    std::string step;
+    onelock::severity severity;
+    /// What was found, a sentence for people.
+    std::string detail;
+    /// What to do about it; empty where nothing is to be done.
+    std::string todo;
+    /// The status that a call would end with because of it; ONELOCK_OK unless the step failed.
+    onelock_status error;
+    /// What was measured, by names that end with the unit: `median_us`.
+    std::map<std::string, double> measured;
+};
+
+/// What a look at the servers found.
+struct diagnosis {
+    /// The gravest among the findings.
+    onelock::severity severity;
+    onelock::grade grade;
+    /// In the order in which the steps were tried.
+    std::vector<finding> findings;
 };
 
 /// What a client has done so far.
@@ -727,6 +764,32 @@ public:
             for (const lock_entry &entry : page.entries) visit(entry);
             cursor = std::move(page.next);
         } while (cursor);
+    }
+    /// Looks at the servers step by step, and tells which step fails and what to do. `name`: what the names of locks begin
+    /// with that this user may lock; permissions are tried on such a name. Nothing is changed on the server.
+    onelock::diagnosis diagnose(std::string_view name = "") const {
+        onelock_diagnosis *found = nullptr;
+        detail::check([&](auto error) {
+            return onelock_client_diagnose(get(), name.data(), name.size(), &found, error);
+        });
+        detail::handle<onelock_diagnosis, onelock_diagnosis_free> owned(found);
+        onelock::diagnosis result{onelock::severity(onelock_diagnosis_severity(found)),
+                                  onelock::grade(onelock_diagnosis_grade(found)),
+                                  {}};
+        for (std::size_t i = 0; i < onelock_diagnosis_count(found); i++) {
+            finding one{detail::copy(onelock_diagnosis_server(found, i)),
+                        detail::copy(onelock_diagnosis_step(found, i)),
+                        onelock::severity(onelock_diagnosis_step_severity(found, i)),
+                        detail::copy(onelock_diagnosis_detail(found, i)),
+                        detail::copy(onelock_diagnosis_todo(found, i)),
+                        onelock_diagnosis_error(found, i),
+                        {}};
+            for (std::size_t j = 0; j < onelock_diagnosis_measured_count(found, i); j++) {
+                one.measured[onelock_diagnosis_measured_name(found, i, j)] = onelock_diagnosis_measured(found, i, j);
+            }
+            result.findings.push_back(std::move(one));
+        }
+        return result;
     }
     bool force_release(std::string_view name) const {
         bool was_held = false;

@@ -7,6 +7,7 @@ use onelock::blocking::Client;
 
 use crate::boundary::{expose, free, live, output, put_if_wanted, status};
 use crate::client_options::{ClientOptions, onelock_client_options};
+use crate::diagnosis::{DiagnosisObject, onelock_diagnosis};
 use crate::error::{Failure, onelock_error};
 use crate::facts::{FactsObject, onelock_facts};
 use crate::inspection::{InspectionObject, onelock_inspection};
@@ -92,6 +93,33 @@ pub unsafe extern "C" fn onelock_client_check(
             return Ok(ONELOCK_OK);
         }
         output(facts, "facts", TRIED)?.put(expose(FactsObject::new(&found), TRIED)?)
+    })
+}
+
+/// Looks at the servers of this client step by step, and tells which step fails and what to do. Free the result with
+/// `onelock_diagnosis_free`.
+///
+/// The steps: name, TCP, TLS, user, database, role; version, persistence, eviction, replicas; the clock against ours, the
+/// round trip, a proxy in between; each permission, one by one; the members of a majority, Sentinels, the slots of a
+/// cluster; the grade of fencing tokens, and why.
+///
+/// `name`: what the names of locks begin with that this user may lock (`app:`), since permissions are tried on such a name;
+/// may be empty. Nothing is changed on the server. It takes some seconds at most where everything answers. What fails is a
+/// finding, not an error; an error is only what concerns the client, such as `ONELOCK_ERR_CLOSED`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_client_diagnose(
+    client: *const onelock_client,
+    name: *const c_char,
+    name_length: usize,
+    diagnosis: *mut *mut onelock_diagnosis,
+    error: *mut *mut onelock_error,
+) -> onelock_status {
+    const TRIED: &str = "diagnose";
+    status(error, TRIED, || {
+        let client = live::<ClientObject>(client, TRIED)?;
+        let diagnosis = output(diagnosis, "diagnosis", TRIED)?;
+        let found = client.0.client.diagnose(bytes(name, name_length, "name", TRIED)?)?;
+        diagnosis.put(expose(DiagnosisObject::new(&found), TRIED)?)
     })
 }
 

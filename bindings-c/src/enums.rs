@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr::null;
 use std::time::Duration;
 
-use onelock::{ErrorKind, Grade, Kind, LossReason, Notify, Origin, Release};
+use onelock::{ErrorKind, Grade, Kind, LossReason, Notify, Origin, Release, Severity};
 
 use crate::boundary::value;
 use crate::error::Failure;
@@ -57,6 +57,17 @@ pub const ONELOCK_GRADE_BEST_EFFORT: u32 = 1;
 pub const ONELOCK_GRADE_CLOCK_BOUNDED: u32 = 2;
 /// The store keeps every acknowledged write.
 pub const ONELOCK_GRADE_STRICT: u32 = 3;
+
+/// It could not be tried.
+pub const ONELOCK_SEVERITY_SKIPPED: u32 = 1;
+/// It is as it should be.
+pub const ONELOCK_SEVERITY_PASSED: u32 = 2;
+/// It is worth knowing; locks are safe while the server runs.
+pub const ONELOCK_SEVERITY_REMARK: u32 = 3;
+/// Locks can be taken, but something endangers or delays them.
+pub const ONELOCK_SEVERITY_WARNING: u32 = 4;
+/// Locks cannot be taken.
+pub const ONELOCK_SEVERITY_FAILED: u32 = 5;
 
 /// A client of this library.
 pub const ONELOCK_ORIGIN_ONELOCK: u32 = 1;
@@ -115,6 +126,14 @@ const RELEASES: [(u32, Release, &CStr); 4] = [
     (ONELOCK_UNCONFIRMED, Release::Unconfirmed, c"unconfirmed"),
 ];
 
+const SEVERITIES: [(u32, Severity, &CStr); 5] = [
+    (ONELOCK_SEVERITY_SKIPPED, Severity::Skipped, c"skipped"),
+    (ONELOCK_SEVERITY_PASSED, Severity::Passed, c"passed"),
+    (ONELOCK_SEVERITY_REMARK, Severity::Remark, c"remark"),
+    (ONELOCK_SEVERITY_WARNING, Severity::Warning, c"warning"),
+    (ONELOCK_SEVERITY_FAILED, Severity::Failed, c"failed"),
+];
+
 fn number_of<T: PartialEq + Copy>(rows: &[(u32, T, &CStr)], value: T) -> u32 {
     // a value that a later core adds has no number yet; no set uses this one
     rows.iter().find(|row| row.1 == value).map_or(u32::MAX, |row| row.0)
@@ -134,6 +153,10 @@ pub(crate) fn origin_number(origin: Origin) -> u32 {
 
 pub(crate) fn grade_number(grade: Grade) -> u32 {
     number_of(&GRADES, grade)
+}
+
+pub(crate) fn severity_number(severity: Severity) -> u32 {
+    number_of(&SEVERITIES, severity)
 }
 
 pub(crate) fn loss_number(loss: Option<LossReason>) -> u32 {
@@ -220,6 +243,12 @@ pub extern "C" fn onelock_release_name(outcome: u32) -> *const c_char {
     name_of(&RELEASES, outcome)
 }
 
+/// The name of a severity: `skipped`, `passed`, `remark`, `warning`, `failed`; `NULL` for another number. Static text.
+#[unsafe(no_mangle)]
+pub extern "C" fn onelock_severity_name(severity: u32) -> *const c_char {
+    name_of(&SEVERITIES, severity)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -236,6 +265,9 @@ mod tests {
             same(row.2, row.1.as_str());
         }
         for row in &LOSSES {
+            same(row.2, row.1.as_str());
+        }
+        for row in &SEVERITIES {
             same(row.2, row.1.as_str());
         }
         for row in &RELEASES {

@@ -23,6 +23,7 @@ struct OwnerTexts {
 pub(crate) struct InspectionObject {
     found: Inspection,
     texts: Option<OwnerTexts>,
+    foreign_holder: Option<CString>,
 }
 
 exposed!(InspectionObject, Inspection, onelock_inspection, "inspection");
@@ -31,7 +32,8 @@ impl InspectionObject {
     pub(crate) fn new(found: Inspection) -> InspectionObject {
         let texts =
             found.owner.as_ref().map(|owner| OwnerTexts { label: c_text(&owner.label), host: c_text(&owner.host) });
-        InspectionObject { found, texts }
+        let foreign_holder = found.foreign_holder.as_deref().map(c_text);
+        InspectionObject { found, texts, foreign_holder }
     }
 }
 
@@ -49,6 +51,13 @@ pub unsafe extern "C" fn onelock_inspection_kind(inspection: *const onelock_insp
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_origin(inspection: *const onelock_inspection) -> u32 {
     get(inspection, 0, |found| Some(origin_number(found.found.origin)))
+}
+
+/// Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no proof or
+/// secret. `NULL` where nothing of it can be shown. Belongs to the inspection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_foreign_holder(inspection: *const onelock_inspection) -> *const c_char {
+    get(inspection, null(), |found| found.foreign_holder.as_ref().map(|text| text.as_ptr()))
 }
 
 /// The hold count of the holder; of a semaphore, how many permits are held.

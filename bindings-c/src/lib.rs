@@ -22,6 +22,7 @@ mod client;
 mod client_options;
 mod client_setters;
 mod credentials;
+mod diagnosis;
 mod enums;
 mod error;
 mod facts;

@@ -4,6 +4,7 @@ use crate::acquisition::Acquisition;
 use crate::client::ClientObject;
 use crate::client_options::ClientOptions;
 use crate::credentials::RequestObject;
+use crate::diagnosis::DiagnosisObject;
 use crate::error::Failure;
 use crate::facts::FactsObject;
 use crate::inspection::InspectionObject;
@@ -22,6 +23,7 @@ pub(crate) enum Object {
     Client(ClientObject),
     ClientOptions(ClientOptions),
     CredentialsRequest(RequestObject),
+    Diagnosis(DiagnosisObject),
     Error(Failure),
     Facts(FactsObject),
     Gate(onelock::FenceGate),

@@ -116,6 +116,33 @@ static void re_entry(onelock_client *client) {
     onelock_lock_free(second);
 }
 
+/* Step by step; not in memory, where there are no steps. */
+static void diagnosing(void) {
+    onelock_client *client = client_at(url, NULL);
+    onelock_diagnosis *found = NULL;
+    OK(onelock_client_diagnose(client, "x", 1, &found, &error));
+    size_t steps = onelock_diagnosis_count(found), round_trip = 0;
+    CHECK(onelock_diagnosis_severity(found) != ONELOCK_SEVERITY_FAILED && steps > 5);
+    CHECK(onelock_diagnosis_grade(found) != ONELOCK_GRADE_NONE);
+    for (size_t i = 0; i < steps; i++) {
+        CHECK(onelock_diagnosis_step(found, i)[0] != 0 && onelock_diagnosis_detail(found, i)[0] != 0);
+        CHECK(onelock_diagnosis_error(found, i) == ONELOCK_OK && onelock_diagnosis_todo(found, i) != NULL);
+        CHECK(onelock_severity_name(onelock_diagnosis_step_severity(found, i)) != NULL);
+        if (strcmp(onelock_diagnosis_step(found, i), "round trip") == 0) round_trip = i;
+    }
+    CHECK(round_trip > 0 && onelock_diagnosis_server(found, round_trip)[0] != 0);
+    size_t values = onelock_diagnosis_measured_count(found, round_trip);
+    CHECK(values > 0 && onelock_diagnosis_measured_name(found, round_trip, 0)[0] != 0);
+    CHECK(onelock_diagnosis_measured(found, round_trip, 0) > 0);
+    CHECK(onelock_diagnosis_measured_name(found, round_trip, values) == NULL);
+    CHECK(onelock_diagnosis_measured(found, steps, 0) == 0 && onelock_diagnosis_step(found, steps) == NULL);
+    CHECK(onelock_diagnosis_step_severity(found, steps) == 0 && onelock_severity_name(0) == NULL);
+    onelock_diagnosis_free(found);
+    FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_diagnose(client, NULL, 1, &found, &error));
+    FAILS(ONELOCK_ERR_INVALID_ARGUMENT, onelock_client_diagnose(client, NULL, 0, NULL, &error));
+    onelock_client_free(client);
+}
+
 static void looking_and_forcing(void) {
     onelock_client_options *options = onelock_client_options_new();
     OK(onelock_client_options_set_prefix(options, "c\0p:", 4, &error));
@@ -344,6 +371,7 @@ static void closing(void) {
 int main(void) {
     url = getenv("ONELOCK_URL");
     versions();
+    diagnosing();
     for (int round = 0; round < 2; round++) {
         onelock_client *client = client_at(url, NULL);
         a_lock_from_beginning_to_end(client);

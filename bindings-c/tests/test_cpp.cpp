@@ -74,6 +74,16 @@ int main() {
         client.for_each_lock("*", [&](const onelock::lock_entry &entry) { visited += entry.name == "a"; });
         CHECK(visited == 1);
         CHECK(status_of([&] { client.list(""); }) == ONELOCK_ERR_INVALID_ARGUMENT);
+        auto diagnosis = client.diagnose("a");
+        CHECK(diagnosis.severity != onelock::severity::failed && diagnosis.grade != onelock::grade::none);
+        bool measured = false;
+        for (const onelock::finding &found : diagnosis.findings) {
+            CHECK(!found.step.empty() && found.error == ONELOCK_OK);
+            if (found.step == "round trip") measured = found.measured.at("median_us") > 0;
+        }
+        CHECK(measured);
+        auto away = onelock::client::lazy("redis://127.0.0.1:1").diagnose();
+        CHECK(away.severity == onelock::severity::failed && away.findings.back().error == ONELOCK_ERR_UNAVAILABLE);
         lease.extend(20s);
         CHECK(lease.remaining() > 15s);
         auto moved = std::move(lease);

@@ -20,7 +20,7 @@ use onelock::{Credentials, ErrorKind, Lease, MultiLock, Release, event_loop};
 
 use crate::client::{Name, NativeClient, bytes};
 use crate::credentials::Provider;
-use crate::data::{Failure, Inspected, Page, ServerFacts, loss_code};
+use crate::data::{Diagnosed, Failure, Inspected, Page, ServerFacts, loss_code};
 use crate::log;
 use crate::options::{ClientOptions, LockOptions, span};
 use crate::pump::{Message, Outcome, Pump, WakeupFunction};
@@ -114,6 +114,12 @@ impl Bridge {
     pub fn check(&self, env: Env, call: u32, client: &NativeClient) -> napi::Result<()> {
         let client = client.client.clone();
         self.begin(env, call, async move { Ok(Outcome::Checked(client.check().await?)) })
+    }
+
+    #[napi]
+    pub fn diagnose(&self, env: Env, call: u32, client: &NativeClient, name: Name<'_>) -> napi::Result<()> {
+        let (client, name) = (client.client.clone(), bytes(&name).to_vec());
+        self.begin(env, call, async move { Ok(Outcome::Diagnosed(client.diagnose(name).await?)) })
     }
 
     #[napi]
@@ -470,6 +476,14 @@ impl Bridge {
     pub fn take_facts(&self, payload: u32) -> Option<ServerFacts> {
         match self.state.borrow_mut().payloads.remove(&payload)? {
             Payload::Facts(facts) => Some(facts),
+            _ => None,
+        }
+    }
+
+    #[napi]
+    pub fn take_diagnosis(&self, payload: u32) -> Option<Diagnosed> {
+        match self.state.borrow_mut().payloads.remove(&payload)? {
+            Payload::Diagnosed(found) => Some(found),
             _ => None,
         }
     }

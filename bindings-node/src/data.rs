@@ -1,9 +1,13 @@
 //! Objects that cross the boundary: errors, inspections, facts and statistics.
 
+use std::collections::HashMap;
+
 use napi::Either;
 use napi::bindgen_prelude::Uint8Array;
 use napi_derive::napi;
-use onelock::{Error, ErrorKind, Facts, Histogram, Inspection, LockEntry, LockPage, LossReason, Release, Stats};
+use onelock::{
+    Diagnosis, Error, ErrorKind, Facts, Finding, Histogram, Inspection, LockEntry, LockPage, LossReason, Release, Stats,
+};
 
 use crate::client::{Name, bytes};
 
@@ -114,6 +118,7 @@ pub struct Inspected {
     pub kind: String,
     pub origin: String,
     pub owner: Option<Holder>,
+    pub foreign_holder: Option<String>,
     pub hold_count: f64,
     pub ttl_left: Option<f64>,
     pub fencing_token: Option<f64>,
@@ -130,6 +135,7 @@ impl From<Inspection> for Inspected {
                 host: owner.host,
                 since: owner.since_ms as f64,
             }),
+            foreign_holder: seen.foreign_holder,
             hold_count: seen.hold_count as f64,
             ttl_left: seen.ttl_left.map(|left| left.as_secs_f64() * 1e3),
             fencing_token: seen.fencing_token.map(|token| token as f64),
@@ -179,6 +185,46 @@ impl From<Facts> for ServerFacts {
     fn from(facts: Facts) -> ServerFacts {
         let Facts { grade, warnings, dangers, server } = facts;
         ServerFacts { grade: grade.as_str().to_owned(), warnings, dangers, server }
+    }
+}
+
+#[napi(object)]
+pub struct Found {
+    pub server: String,
+    pub step: String,
+    pub severity: String,
+    pub detail: String,
+    pub todo: String,
+    pub error: Option<String>,
+    pub measured: HashMap<String, f64>,
+}
+
+impl From<Finding> for Found {
+    fn from(finding: Finding) -> Found {
+        Found {
+            server: finding.server,
+            step: finding.step.to_owned(),
+            severity: finding.severity.as_str().to_owned(),
+            detail: finding.detail,
+            todo: finding.todo,
+            error: finding.error.map(|kind| kind.name().to_owned()),
+            measured: finding.measured.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+        }
+    }
+}
+
+#[napi(object)]
+pub struct Diagnosed {
+    pub severity: String,
+    pub grade: String,
+    pub findings: Vec<Found>,
+}
+
+impl From<Diagnosis> for Diagnosed {
+    fn from(diagnosis: Diagnosis) -> Diagnosed {
+        let severity = diagnosis.severity().as_str().to_owned();
+        let findings = diagnosis.findings.into_iter().map(Found::from).collect();
+        Diagnosed { severity, grade: diagnosis.grade.as_str().to_owned(), findings }
     }
 }
 

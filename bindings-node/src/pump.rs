@@ -8,7 +8,7 @@ use napi::bindgen_prelude::Function;
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi::{Env, Status, sys};
 use onelock::event_loop::is_cancelled;
-use onelock::{CredentialsRequest, Facts, Inspection, Lease, LockPage, LossReason, Permits, Release};
+use onelock::{CredentialsRequest, Diagnosis, Facts, Inspection, Lease, LockPage, LossReason, Permits, Release};
 
 use crate::data::Failure;
 
@@ -33,6 +33,7 @@ pub(crate) enum Outcome {
     Inspected(Box<Inspection>),
     Listed(LockPage),
     Checked(Facts),
+    Diagnosed(Diagnosis),
     Failed(Box<Failure>),
 }
 

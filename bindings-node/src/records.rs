@@ -6,7 +6,7 @@ use std::sync::Arc;
 use onelock::event_loop::Task;
 use onelock::{CredentialsRequest, Lease};
 
-use crate::data::{Failure, Inspected, Page, ServerFacts, loss_code, release_code};
+use crate::data::{Diagnosed, Failure, Inspected, Page, ServerFacts, loss_code, release_code};
 use crate::pump::{Message, Outcome};
 
 /// How many numbers a record has: subject, code, two values. `ts/codes.ts` reads them.
@@ -29,6 +29,7 @@ mod code {
     pub(super) const PROVIDER_DROPPED: u32 = 12;
     pub(super) const LISTED: u32 = 13;
     pub(super) const PERMITS: u32 = 14;
+    pub(super) const DIAGNOSED: u32 = 15;
 }
 
 /// An object that JavaScript takes by the number of its call.
@@ -37,6 +38,7 @@ pub(crate) enum Payload {
     Inspected(Inspected),
     Page(Page),
     Facts(ServerFacts),
+    Diagnosed(Diagnosed),
 }
 
 pub(crate) struct Call {
@@ -101,6 +103,7 @@ impl State {
             Outcome::Inspected(seen) => self.payload(call, Payload::Inspected((*seen).into()), code::INSPECTED),
             Outcome::Listed(page) => self.payload(call, Payload::Page(page.into()), code::LISTED),
             Outcome::Checked(facts) => self.payload(call, Payload::Facts(facts.into()), code::CHECKED),
+            Outcome::Diagnosed(found) => self.payload(call, Payload::Diagnosed(found.into()), code::DIAGNOSED),
             Outcome::Failed(failure) => self.payload(call, Payload::Failure(failure), code::FAILED),
         };
         Some([f64::from(call), f64::from(code), first, second])

@@ -94,12 +94,37 @@ test('inspection, force and statistics', async () => {
   assert.ok(stats.wait.p50 > 0)
 })
 
+test('a look at the server, step by step', async () => {
+  const client = await connect()
+  const { severity, grade, findings } = await client.diagnose('x')
+  assert.ok(['remark', 'warning'].includes(severity), JSON.stringify(findings))
+  assert.notEqual(grade, 'None')
+  const steps = new Map(findings.map((finding) => [finding.step, finding]))
+  assert.deepEqual([steps.get('tcp').severity, steps.get('tcp').error], ['passed', null])
+  assert.ok(steps.get('round trip').measured.median_us > 0)
+  assert.match(steps.get('persistence').todo, /appendonly/)
+  const away = await new Client('redis://127.0.0.1:1').diagnose()
+  assert.equal(away.severity, 'failed')
+  assert.equal(away.findings.at(-1).error, 'ERR_ONELOCK_UNAVAILABLE')
+  await assert.rejects(client.diagnose(7), onelock.InvalidArgumentError)
+  await client.close()
+  await assert.rejects(client.diagnose(), onelock.ClientClosedError)
+})
+
 test('a foreign key without an end, and one that is no lock', async () => {
   const client = await connect()
   const name = fresh()
   await at.server.send('SET', name, 'somebody')
   const seen = await client.inspect(name)
-  const expected = { kind: 'lock', origin: 'other', owner: null, holdCount: 1, ttlLeft: null, fencingToken: null }
+  const expected = {
+    kind: 'lock',
+    origin: 'other',
+    owner: null,
+    foreignHolder: null,
+    holdCount: 1,
+    ttlLeft: null,
+    fencingToken: null,
+  }
   assert.deepEqual({ ...seen }, expected)
   await at.server.send('DEL', name)
   await at.server.send('RPUSH', name, 'x')

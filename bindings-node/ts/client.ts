@@ -3,6 +3,7 @@
 import './polyfill'
 
 import type { Kind } from './codes'
+import { type Diagnosis, diagnosisOf } from './diagnosis'
 import { invalid, toError } from './errors'
 import { Lock } from './lock'
 import { MultiLock } from './multi_lock'
@@ -66,6 +67,11 @@ export interface Inspection {
   origin: Origin
   /** The holder, if it is an `inspectable` client of this library. */
   owner: Holder | null
+  /**
+   * Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no proof or
+   * secret. `null` where nothing of it can be shown.
+   */
+  foreignHolder: string | null
   /** How often the holder has entered; of a semaphore, how many permits are held; of readers, how many there are. */
   holdCount: number
   /** Time to live of the key on the server, in ms; `null` for a foreign key without one. */
@@ -383,6 +389,35 @@ export class Client {
     return facts as Facts
   }
 
+  /**
+   * Looks at the servers of this client step by step, and tells which step fails and what to do: name, TCP, TLS, user,
+   * database, role; version, persistence, eviction, replicas; the clock against ours, the round trip, a proxy in between;
+   * each permission, one by one; the members of a majority, Sentinels, the slots of a cluster; the grade of fencing tokens,
+   * and why.
+   *
+   * `name` is what the names of locks begin with that this user may lock (`app:`), since permissions are tried on such a
+   * name; the client's prefix comes before it. Nothing is changed on the server. It takes some seconds at most where
+   * everything answers.
+   *
+   * ```ts
+   * const { findings } = await client.diagnose('app:')
+   * for (const { severity, step, detail, todo } of findings) console.log(severity, step, detail, todo)
+   * ```
+   *
+   * What fails is a finding, not an error; it rejects only for what concerns the client, such as
+   * {@link ClientClosedError}.
+   */
+  async diagnose(name: LockName = ''): Promise<Diagnosis> {
+    const checked = lockName(name, 'diagnose')
+    const found = resultOf(
+      await pump.call(
+        (call) => bridge.diagnose(call, this.#client, checked),
+        (_code, _first, _second, call) => bridge.takeDiagnosis(call),
+      ),
+    )
+    return diagnosisOf(found)
+  }
+
   /** Counters and histograms of this client. No I/O. */
   stats(): Stats {
     return this.#client.stats() as unknown as Stats
@@ -414,6 +449,7 @@ function inspectionOf(seen: NativeInspection): Inspection {
     kind: seen.kind as Kind,
     origin: seen.origin as Origin,
     owner: owner === undefined ? null : { ...owner, since: new Date(owner.since) },
+    foreignHolder: seen.foreignHolder ?? null,
     holdCount: seen.holdCount,
     ttlLeft: seen.ttlLeft ?? null,
     fencingToken: fencingToken ?? null,

@@ -18,6 +18,7 @@ export const CREDENTIALS_WANTED = 11
 export const PROVIDER_DROPPED = 12
 export const LISTED = 13
 export const PERMITS = 14
+export const DIAGNOSED = 15
 
 /** `wait` of an acquire. */
 export const FOR_EVER = -1

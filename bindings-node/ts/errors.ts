@@ -246,7 +246,8 @@ const CLASSES: Record<string, Class> = {
 
 const TABLE = new Map(native.kinds().map((row) => [row.kind, row]))
 
-function codeOf(kind: string): ErrorCode {
+/** The code of a kind of error. */
+export function codeOf(kind: string): ErrorCode {
   const words = kind.replace(/([a-z])([A-Z])/g, '$1_$2').toUpperCase()
   return `ERR_ONELOCK_${words}` as ErrorCode
 }

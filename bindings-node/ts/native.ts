@@ -25,6 +25,7 @@ export interface NativeInspection {
   kind: string
   origin: string
   owner?: { label: string; pid: number; host: string; since: number }
+  foreignHolder?: string
   holdCount: number
   ttlLeft?: number
   fencingToken?: number
@@ -35,6 +36,20 @@ export interface NativePage {
   next?: string
 }
 
+export interface NativeDiagnosis {
+  severity: string
+  grade: string
+  findings: {
+    server: string
+    step: string
+    severity: string
+    detail: string
+    todo: string
+    error?: string
+    measured: Record<string, number>
+  }[]
+}
+
 export type Name = string | Uint8Array
 export type Values = Record<string, unknown>
 
@@ -43,6 +58,7 @@ export interface Bridge {
   fetch(records: Float64Array): number
   open(url: string, options: Values): NativeClient | null
   check(call: number, client: NativeClient): void
+  diagnose(call: number, client: NativeClient, name: Name): void
   closeClient(call: number, client: NativeClient): void
   inspect(call: number, client: NativeClient, name: Name): void
   list(call: number, client: NativeClient, pattern: Name, limit: number, cursor?: string): void
@@ -82,6 +98,7 @@ export interface Bridge {
   takeFailure(payload: number): Failure | null
   takeInspected(payload: number): NativeInspection | null
   takePage(payload: number): NativePage | null
+  takeDiagnosis(payload: number): NativeDiagnosis | null
   takeFacts(payload: number): { grade: string; warnings: string[]; dangers: string[]; server: string } | null
 }
 

@@ -6,6 +6,7 @@ use pyo3::types::PyDict;
 
 use crate::argument::bytes;
 use crate::client_options::{async_lock, blocking_lock, builder};
+use crate::diagnosis::Diagnosis;
 use crate::error::raise;
 use crate::lock::{self, Api, Lock};
 use crate::pump::{Pump, Started};
@@ -39,6 +40,13 @@ fn page_limit(limit: i64) -> u32 {
 fn listed(result: Result<onelock::LockPage, onelock::Error>) -> Finish {
     Box::new(move |py| match result {
         Ok(page) => Ok(Py::new(py, LockPage::new(py, page)?)?.into_any()),
+        Err(error) => Err(raise(py, &error)),
+    })
+}
+
+fn diagnosed(result: Result<onelock::Diagnosis, onelock::Error>) -> Finish {
+    Box::new(move |py| match result {
+        Ok(found) => Ok(Py::new(py, Diagnosis::new(py, found)?)?.into_any()),
         Err(error) => Err(raise(py, &error)),
     })
 }
@@ -81,6 +89,12 @@ impl Client {
         Ok(interruptible(py, || self.client().check())?.into())
     }
 
+    fn diagnose(&self, name: &Bound<'_, PyAny>) -> PyResult<Diagnosis> {
+        let py = name.py();
+        let name = bytes(name, "name", "diagnose")?;
+        Diagnosis::new(py, interruptible(py, || self.client().diagnose(name))?)
+    }
+
     fn inspect(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Inspection>> {
         let py = name.py();
         let name = bytes(name, "name", "inspect")?;
@@ -117,6 +131,12 @@ impl Client {
             });
             finish
         })
+    }
+
+    fn start_diagnose(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>, name: &Bound<'_, PyAny>) -> PyResult<Started> {
+        let client = self.client().to_async();
+        let name = bytes(name, "name", "diagnose")?;
+        Pump::start(pump, future, async move { diagnosed(client.diagnose(name).await) })
     }
 
     fn start_inspect(&self, pump: &Bound<'_, Pump>, future: Py<PyAny>, name: &Bound<'_, PyAny>) -> PyResult<Started> {

@@ -8,7 +8,7 @@
 //! | `waiting`, `cancel` | calls that wait without the interpreter lock, until Ctrl-C or another thread ends them |
 //! | `listener` | events of loss and jeopardy |
 //! | `credentials` | credentials from a Python function |
-//! | `argument`, `error`, `report` | conversion of values, errors and records |
+//! | `argument`, `error`, `report`, `diagnosis` | conversion of values, errors and records |
 //! | `log` | log lines for `logging` |
 //! | `exit`, `interpreter` | the end of the interpreter, and the check for the main one |
 //!
@@ -27,6 +27,7 @@ mod client;
 mod client_options;
 mod connection;
 mod credentials;
+mod diagnosis;
 mod error;
 mod exit;
 mod gate;
@@ -66,6 +67,8 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<credentials::CredentialsRequest>()?;
     module.add_class::<pump::Pump>()?;
     module.add_class::<pump::Reader>()?;
+    module.add_class::<diagnosis::Diagnosis>()?;
+    module.add_class::<diagnosis::Finding>()?;
     module.add_class::<report::Facts>()?;
     module.add_class::<report::Inspection>()?;
     module.add_class::<report::LockEntry>()?;

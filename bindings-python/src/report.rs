@@ -62,6 +62,8 @@ pub(crate) struct Inspection {
     origin: &'static str,
     /// The holder, if it is an `inspectable` client of this library; else `None`.
     owner: Option<OwnerInfo>,
+    /// Of a holder that is no client of this library: what tells who it is, and is no proof or secret.
+    foreign_holder: Option<String>,
     /// The hold count of the holder; of a semaphore, how many permits are held.
     hold_count: u64,
     /// Time to live of the key on the server, in seconds; `None` for a foreign key without one.
@@ -81,6 +83,7 @@ impl From<onelock::Inspection> for Inspection {
                 host: owner.host,
                 since: owner.since_ms as f64 / 1e3,
             }),
+            foreign_holder: found.foreign_holder,
             hold_count: found.hold_count,
             ttl_left: found.ttl_left.map(|left| left.as_secs_f64()),
             fencing_token: found.fencing_token,
@@ -94,10 +97,11 @@ impl Inspection {
         let owner = self.owner.clone().map(|owner| Py::new(py, owner)).transpose()?;
         let shown = |value: &Bound<'_, PyAny>| value.repr().map(|text| text.to_string());
         Ok(format!(
-            "Inspection(kind={:?}, origin={:?}, owner={}, hold_count={}, ttl_left={}, fencing_token={})",
+            "Inspection(kind={:?}, origin={:?}, owner={}, foreign_holder={}, hold_count={}, ttl_left={}, fencing_token={})",
             self.kind,
             self.origin,
             shown(owner.into_pyobject(py)?.as_any())?,
+            shown(self.foreign_holder.clone().into_pyobject(py)?.as_any())?,
             self.hold_count,
             shown(self.ttl_left.into_pyobject(py)?.as_any())?,
             shown(self.fencing_token.into_pyobject(py)?.as_any())?,

@@ -77,6 +77,8 @@ def test_acquire_and_release(run: Run, url: str, name: str) -> None:
             assert await lease.release() is Release.ALREADY_RELEASED
             assert "not held" in repr(lease)
             assert (await client.check()).server
+            steps = {finding.step for finding in (await client.diagnose(name)).findings}
+            assert steps >= {"tcp", "role", "round trip", "permission", "fencing"}
             assert client.stats().released == 1
             assert not await client.force_release(name)
 

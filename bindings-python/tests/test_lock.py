@@ -29,6 +29,7 @@ from onelock import (
     NotAcquired,
     Owner,
     Release,
+    Severity,
     WrongKind,
 )
 
@@ -586,6 +587,29 @@ def test_facts(client: Client) -> None:
     assert facts.grade in {grade.value for grade in Grade}
     assert any("appendonly" in warning for warning in facts.warnings)
     assert facts.dangers == []
+
+
+def test_diagnosis(client: Client, server: Server) -> None:
+    diagnosis = client.diagnose("x")
+    assert diagnosis.severity in {Severity.REMARK, Severity.WARNING}, diagnosis
+    assert diagnosis.grade in {grade.value for grade in Grade}
+    assert isinstance(diagnosis.findings, tuple)
+    steps = {finding.step: finding for finding in diagnosis.findings}
+    assert steps["tcp"].severity == Severity.PASSED
+    assert steps["tcp"].error is None
+    assert steps["round trip"].measured["median_us"] > 0
+    assert "appendonly" in steps["persistence"].todo
+    assert repr(diagnosis).startswith("Diagnosis(severity='") or repr(diagnosis).startswith('Diagnosis(severity="')
+    with Client("redis://127.0.0.1:1") as away:
+        found = away.diagnose()
+        assert found.severity == Severity.FAILED
+        assert [finding.error for finding in found.findings if finding.severity == "failed"] == ["Unavailable"]
+    with pytest.raises(TypeError):
+        client.diagnose(7)  # type: ignore[arg-type]
+    with Client(server.url) as closed:
+        closed.close()
+        with pytest.raises(onelock.ClientClosed):
+            closed.diagnose()
 
 
 def test_gate() -> None:

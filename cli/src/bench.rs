@@ -43,6 +43,9 @@ struct Times {
 
 pub(crate) fn bench(mut options: Bench) -> Result<Status, Failure> {
     options.server.url = options.address.take().or(options.server.url);
+    if options.time.is_zero() {
+        return Err(Failure::usage("--time is 0; it takes some time to measure"));
+    }
     let stop = Stop(Arc::default());
     let mut signals = Vec::new();
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -215,7 +218,7 @@ fn json(options: &Bench, server: &str, cycle: &Times, throughput: &Times, handov
 }
 
 fn sheet(options: &Bench, server: &str, cycle: &Times, throughput: &Times, handover: &Times) -> String {
-    let titles = format!("{server:32}  {:>12}  {:>12}  {:>12}  {:>12}\n", "median", "p99", "worst", "");
+    let titles = format!("{server:32}  {:>12}  {:>12}  {:>12}\n", "median", "p99", "worst");
     [
         titles,
         cycle.line("take and give back, one thread"),

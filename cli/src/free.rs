@@ -22,7 +22,12 @@ pub(crate) fn wait(options: &WaitFree) -> Result<Status, Failure> {
             let left = limit.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 let status = if limit.is_zero() { Status::Busy } else { Status::Timeout };
-                let text = format!("{}: still held after {}", shown::name(name), show(limit));
+                let name = shown::name(name);
+                let text = if limit.is_zero() {
+                    format!("{name}: held by somebody; see `onelock inspect`")
+                } else {
+                    format!("{name}: still held after {}", show(limit))
+                };
                 return Err(Failure::new(status, text));
             }
             pause = pause.min(left);

@@ -34,6 +34,9 @@ pub(crate) fn sheet(name: &[u8], found: &Inspection) -> String {
         lines.push(("host", show::text(&owner.host)));
         lines.push(("held for", show::optional(show::held_for(Some(owner)))));
     }
+    if let Some(holder) = &found.foreign_holder {
+        lines.push(("holder", show::text(holder)));
+    }
     if found.hold_count == 0 {
         lines.push(("state", "given back; it stays taken for the rest of its min_hold".to_owned()));
     } else {

@@ -77,7 +77,15 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let asked = matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion);
     // nobody is left to tell that nobody listens
     let _ = error.print();
+    if error.kind() == Usage::UnknownArgument && lacks_separator(std::env::args_os().skip(1)) {
+        say("the command stands behind `--`: onelock run NAME -- COMMAND");
+    }
     if asked { Status::Done.into() } else { Status::Usage.into() }
+}
+
+/// Whether it is `run` with a command that follows the name as in `flock FILE COMMAND`.
+fn lacks_separator(mut words: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    words.next().is_some_and(|word| word == "run") && !words.any(|word| word == "--")
 }
 
 /// Tells people something, on standard error.

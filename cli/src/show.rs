@@ -34,6 +34,7 @@ pub(crate) fn json(name: &[u8], seen: &Inspection, waiting: Option<Option<u64>>)
         "kind": seen.kind.as_str(),
         "client": seen.origin.as_str(),
         "owner": owner,
+        "foreign_holder": seen.foreign_holder,
         "hold_count": seen.hold_count,
         "ttl_left_ms": seen.ttl_left.map(|left| left.as_millis() as u64),
         "fencing_token": seen.fencing_token,
@@ -52,7 +53,7 @@ pub(crate) fn holder(seen: &Inspection) -> String {
     match &seen.owner {
         Some(owner) => format!("{} {}@{}", text(&owner.label), owner.pid, text(&owner.host)),
         None if seen.hold_count == 0 => "(given back)".to_owned(),
-        None => "-".to_owned(),
+        None => seen.foreign_holder.as_deref().map_or_else(|| "-".to_owned(), text),
     }
 }
 

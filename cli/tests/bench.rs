@@ -64,4 +64,5 @@ fn what_stops_it_is_told() {
     let output = place.output(&["bench", "--time", "1s"]);
     assert_eq!((output.status.code(), output.stdout.len()), (Some(69), 0), "{output:?}");
     assert_eq!(place.status(&["bench", "--threads", "0"]), 64);
+    assert_eq!(place.status(&["bench", "--time", "0"]), 64);
 }

@@ -22,7 +22,7 @@ fn list_tells_what_is_locked_by_whom() {
     place.wait_held("job:a");
     let _waiter = place.start(&["run", "job:a", "--", "true"]);
     wait_until(SOON, "one waits", || place.waiting("job:a") == 1);
-    place.server.cmd(&["SET", "job:foreign", "8d4e6b51", "PX", "60000"]);
+    place.server.cmd(&["SET", "job:foreign", "8d4e6b518d4e6b518d4e6b518d4e6b51", "PX", "60000"]);
     place.server.cmd(&["HSET", "job:java", "c7f1e2d3-0000-4000-8000-0123456789ab:47", "1"]);
     place.server.cmd(&["PEXPIRE", "job:java", "60000"]);
     place.server.cmd(&[b"SET".as_slice(), b"job:\xff\x1b[2J", b"v", b"PX", b"60000"]);
@@ -35,6 +35,7 @@ fn list_tells_what_is_locked_by_whom() {
     assert_eq!(ours["owner"]["label"], "night shift");
     assert!(ours["fencing_token"].as_u64().unwrap() > 0 && ours["ttl_left_ms"].as_u64().unwrap() > 0);
     assert_eq!((&foreign["client"], &foreign["owner"]), (&"other".into(), &Value::Null));
+    assert_eq!((&foreign["foreign_holder"], &ours["foreign_holder"]), (&"8d4e6b51...".into(), &Value::Null));
     assert_eq!((&java["client"], &java["kind"]), (&"redisson".into(), &"reentrant_lock".into()));
     assert_eq!((&odd["name"], &odd["name_hex"]), (&Value::Null, &"6a6f623aff1b5b324a".into()));
 
@@ -42,6 +43,9 @@ fn list_tells_what_is_locked_by_whom() {
     let rows: Vec<&str> = table.lines().collect();
     assert!(rows[0].starts_with("NAME ") && rows.len() == 5, "{table}");
     assert!(rows[1].contains("night shift") && rows[1].ends_with('1'), "{table}");
+    assert!(rows[2].contains(" 8d4e6b51... ") && rows[3].contains(" c7f1e2d3...:47 "), "{table}");
+    let sheet = text(&place.output(&["inspect", "job:java"]).stdout);
+    assert!(sheet.contains("holder      c7f1e2d3...:47\n"), "{sheet}");
     assert!(table.is_ascii() && !table.contains('\x1b'), "{table}");
     let only = lines(&place.output(&["list", "--json", "--client", "redisson"]).stdout);
     assert_eq!((only.len(), &only[0]["name"]), (1, &"job:java".into()));
@@ -130,7 +134,9 @@ fn wait_ends_when_it_is_free() {
     assert_eq!(place.status(&["wait", "x"]), 0);
     let mut holder = place.start(&["run", "x", "--", "cat"]);
     place.wait_held("x");
-    assert_eq!(place.status(&["wait", "x", "--timeout", "0"]), 75);
+    let output = place.output(&["wait", "x", "--timeout", "0"]);
+    assert_eq!(output.status.code(), Some(75));
+    assert!(text(&output.stderr).contains("x: held by somebody"), "{output:?}");
     let begun = Instant::now();
     assert_eq!(place.status(&["wait", "x", "--timeout", "300ms"]), 79);
     assert!(begun.elapsed() >= Duration::from_millis(300));

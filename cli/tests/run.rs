@@ -167,6 +167,8 @@ fn what_goes_wrong_before_has_a_status_of_its_own() {
         assert_eq!(output.status.code(), Some(64), "{wrong:?} {output:?}");
         assert!(output.stdout.is_empty() && !output.stderr.is_empty(), "{wrong:?}");
     }
+    let output = place.output(&["run", "x", "true"]);
+    assert!(text(&output.stderr).contains("onelock run NAME -- COMMAND"), "as with flock: {output:?}");
     let away =
         onelock(&["run", "x", "--url", "redis://127.0.0.1:1", "--wait", "100ms", "--", "true"]).output().unwrap();
     assert_eq!(away.status.code(), Some(69), "{away:?}");

@@ -23,6 +23,9 @@ pub struct Inspection {
     pub origin: Origin,
     /// Who holds it, when the holder is an `inspectable` client of this library.
     pub owner: Option<OwnerInfo>,
+    /// Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no proof or
+    /// secret. `None` where nothing of it can be shown.
+    pub foreign_holder: Option<String>,
     /// How often the holder has entered; 1 for a lock that is not reentrant; of a semaphore how many permits are held, of a read/write lock
     /// how many readers hold it. 0: it was released, and stands for the rest of
     /// its `min_hold`.
@@ -141,12 +144,14 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
     if holder == released || info.as_deref() == Some(released) {
         let ttl_left = ttl_left_ms.map(Duration::from_millis);
         let (owner, fencing_token) = (None, None);
-        return Ok(Inspection { kind, origin, owner, hold_count: 0, ttl_left, fencing_token });
+        let foreign_holder = None;
+        return Ok(Inspection { kind, origin, owner, foreign_holder, hold_count: 0, ttl_left, fencing_token });
     }
     Ok(Inspection {
         kind,
         origin,
         owner: token::owner_info(info.as_deref().unwrap_or(&holder)),
+        foreign_holder: if origin == Origin::Onelock { None } else { token::foreign_holder(&holder) },
         hold_count: count,
         ttl_left: ttl_left_ms.map(Duration::from_millis),
         fencing_token: fence,
@@ -177,6 +182,9 @@ pub(crate) async fn with_permits(engine: &Engine, key: Key, answer: Answer, unti
     if !is_semaphore(&answer) {
         return answer;
     }
+    if !engine.store.capabilities().kinds.contains(&Kind::Semaphore) {
+        return not_a_lock_here(answer);
+    }
     let counted = engine.store.call(Op::InspectPermits { key }, until).await;
     let outcome = match (answer.outcome, &counted.outcome) {
         (Outcome::Applied(Reply::Inspected(Some(found))), Outcome::Applied(Reply::Permits(Some(count))))
@@ -190,6 +198,18 @@ pub(crate) async fn with_permits(engine: &Engine, key: Key, answer: Answer, unti
         (_, other) => other.clone(),
     };
     Answer { outcome, ..counted }
+}
+
+/// A semaphore where the store has none: another client's, or one of a single server among several.
+fn not_a_lock_here(answer: Answer) -> Answer {
+    let outcome = match answer.outcome {
+        Outcome::Applied(Reply::Inspected(Some(found))) => {
+            let kind = Err(Kind::Semaphore.as_str().to_owned());
+            Outcome::Applied(Reply::Inspected(Some(InspectedKey { kind, ..found })))
+        }
+        other => other,
+    };
+    Answer { outcome, ..answer }
 }
 
 /// The permits of a semaphore.

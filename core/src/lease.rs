@@ -11,6 +11,7 @@ use crate::Error;
 use crate::driver::engine::Engine;
 use crate::driver::extend::Extension;
 use crate::driver::hold::Hold;
+use crate::driver::spans::ReleaseSpan;
 use crate::driver::{extend, failures, release};
 use crate::machine::multi::worst_release;
 use crate::machine::{Grade, LossReason, Phase, Release};
@@ -123,6 +124,11 @@ impl LeaseHandle {
 }
 
 impl LeaseHandle {
+    /// The release of a handle that has begun.
+    pub(crate) fn pending_release(&self) -> release::PendingRelease {
+        release::PendingRelease::new(&self.engine, &self.hold, ReleaseSpan::begin(&self.hold))
+    }
+
     pub(crate) fn on_jeopardy(&self, callback: impl Fn() + Send + Sync + 'static) {
         if self.engine.is_here() {
             self.hold.on_jeopardy(Arc::new(callback));
@@ -141,8 +147,7 @@ impl Drop for LeaseHandle {
 /// Releases handles all at once, and tells the worst result.
 pub(crate) async fn release_together(handles: &[LeaseHandle]) -> Release {
     let begun = handles.iter().filter(|handle| handle.begin_release().unwrap_or(false));
-    let all = begun
-        .map(|handle| Box::pin(release::release_async(release::PendingRelease::new(&handle.engine, &handle.hold))));
+    let all = begun.map(|handle| Box::pin(release::release_async(handle.pending_release())));
     join_all(all).await.into_iter().reduce(worst_release).unwrap_or(Release::AlreadyReleased)
 }
 
@@ -371,7 +376,7 @@ impl Lease {
                 if !handle.begin_release()? {
                     return Ok(Release::AlreadyReleased);
                 }
-                Ok(release::release_async(release::PendingRelease::new(&handle.engine, &handle.hold)).await)
+                Ok(release::release_async(handle.pending_release()).await)
             }
             AnyHandle::Many(handles) => {
                 if !handles.begin_release()? {

@@ -44,8 +44,32 @@
 //! | `redlock` | several independent servers: `redlock://`, [`ClientBuilder::connect_nodes`] |
 //! | `file` | a directory on one machine: `file:///dir`; Unix only |
 //! | `client` | `memory://`; the others imply it |
+//! | `spans` | (none) acquires, holds and releases are `tracing` spans, see below |
 //!
 //! Without any of them only [`machine`] is built, which depends on next to nothing.
+//!
+//! # Spans
+//!
+//! With the feature `spans` every acquire, hold and release is a `tracing` span of level `INFO` and target `onelock...`, for
+//! OpenTelemetry (by `tracing-opentelemetry`) and whatever else subscribes. Each belongs to the span of the caller: a hold
+//! begins there with the grant and ends with the hold, however often it is entered. So a caller's span that a lease outlives
+//! is not closed before the lease has ended. Times are seconds; a name is the lock's, unprintable bytes escaped.
+//!
+//! | span | begins and ends with | fields beside `onelock.lock.name`, `onelock.lock.kind`, `onelock.outcome` |
+//! |---|---|---|
+//! | `onelock.acquire` | the call | `onelock.wait.duration`, `onelock.wait.timeout` (left out: for ever), `onelock.fencing_token`, `error.type` (the name of the [`ErrorKind`]) |
+//! | `onelock.hold` | grant and end of the hold | `onelock.hold.duration`, `onelock.fencing_token`, `onelock.loss.reason` |
+//! | `onelock.release` | the call | `onelock.hold.duration`, from the grant to the call |
+//!
+//! | span | `onelock.outcome` |
+//! |---|---|
+//! | `onelock.acquire` | `acquired`, `busy` (one try), `timeout`, `cancelled` (the future was dropped, or the thread interrupted), `failed` |
+//! | `onelock.hold` | `released`, `lost`, `detached` |
+//! | `onelock.release` | the text of a [`Release`]: `released`, `already_expired`, `already_released`, `unconfirmed` |
+//!
+//! `otel.kind` is `client` or `internal`, and `otel.status_code` is `ERROR` for `timeout`, `failed` and `lost`. A lease that
+//! is dropped, and what closing a client releases, have no span of the release. Of several locks that are acquired as one
+//! each has spans of its own. `tracing` events of the library are the same with and without.
 
 #![deny(unsafe_code)] // but for a few lines in `sys::fork_detect`, `sys::fork_close` and `exit`
 

@@ -10,6 +10,7 @@ use crate::client::{Client, check_once};
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
 use crate::driver::lock_spec::LockSpec;
+use crate::driver::spans::AcquireSpan;
 use crate::driver::{attach, enter};
 use crate::error::{Error, ErrorKind};
 use crate::inspect;
@@ -362,21 +363,19 @@ impl Lock {
     pub(crate) async fn enter(&self, tried: &str, wait: Option<Duration>) -> Result<Lease, Error> {
         self.what.check_use(tried, wait)?;
         let engine = self.client.engine()?;
-        let span = tracing::debug_span!(
-            "acquire",
-            lock = %self.what.name.escape_ascii(),
-            kind = self.what.kind.as_str(),
-            wait_ms = wait.map(|wait| wait.as_millis() as u64),
-        );
+        let acquire = AcquireSpan::begin(&self.what, wait);
+        let span = acquire.inside(|| self.what.acquire_span(wait));
         let entered = async {
             check_once(&engine).await?;
             enter::enter(engine.clone(), &self.what, wait).await
         };
-        let hold = entered.instrument(span).await?;
-        Ok(self.lease(engine, hold))
+        let entered = acquire.follow(entered.instrument(span)).await;
+        acquire.end(entered.as_deref());
+        Ok(self.lease(engine, entered?))
     }
 
     fn lease(&self, engine: Arc<Engine>, hold: Arc<Hold>) -> Lease {
+        hold.span.begin(&hold, &self.what.name);
         Lease::new(engine, hold, self.what.name.clone())
     }
 }

@@ -8,13 +8,14 @@ use std::path::Path;
 use onelock::machine::naming;
 use onelock::{Client, ErrorKind, Grade, Kind, LossReason};
 
-const DOCUMENTS: [&str; 8] = [
+const DOCUMENTS: [&str; 9] = [
     "README.md",
     "GUARANTEES.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "SECURITY.md",
+    "cli/README.md",
     "core/README.md",
     "tests/README.md",
 ];
@@ -80,6 +81,32 @@ fn links_lead_somewhere() {
             let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(folder).join(link);
             assert!(path.exists(), "{document} links to {link}");
         }
+    }
+}
+
+#[test]
+fn every_picture_is_shown_and_is_one_of_a_run() {
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../cli/pictures"));
+    let (readme, cli, script) = (read("README.md"), read("cli/README.md"), read("tools/cli/pictures.py"));
+    let mut names = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = entry.unwrap().file_name().into_string().unwrap();
+        let name = file.strip_suffix(".svg").unwrap_or_else(|| panic!("{file} is no SVG"));
+        let picture = read(&format!("cli/pictures/{file}"));
+        assert!(cli.contains(&format!("](pictures/{file})")), "cli/README.md does not show {file}");
+        assert!(
+            script.contains(&format!("\"{name}\", \"onelock {name}\"")),
+            "tools/cli/pictures.py does not draw {file}"
+        );
+        assert!(picture.starts_with("<svg xmlns=") && picture.trim_end().ends_with("</svg>"), "{file}");
+        assert!(picture.contains(&format!("<title>onelock {name}</title>")), "{file}");
+        // as `<` and `>` are escaped, nothing of a terminal is left
+        assert!(!picture.contains('\u{1b}') && picture.matches("<text").count() > 5, "{file}");
+        names.insert(name.to_owned());
+    }
+    assert_eq!(names, ["doctor", "list", "top"].map(str::to_owned).into());
+    for name in ["list", "top"] {
+        assert!(readme.contains(&format!("](cli/pictures/{name}.svg)")), "README.md does not show {name}.svg");
     }
 }
 

@@ -219,6 +219,15 @@ fn several_servers_are_listed_as_a_majority_sees_them() {
         wait_until(SOON, "all servers", || (0..30).all(|i| several.count(&format!("job:{i}")) == 3));
         let entries = client.listing("job:*").unwrap();
         assert_eq!(names(&entries), expected, "each once");
+        // a semaphore of each server alone is no lock of all together, and hides none
+        let single: Vec<_> =
+            (0..3).map(|at| Client::connect(face, unhurried(), &several.servers[at].url()).unwrap()).collect();
+        let permits: Vec<_> =
+            single.iter().map(|one| one.lock_of(Kind::Semaphore, "job:many").acquire().unwrap()).collect();
+        assert_eq!(names(&client.listing("job:*").unwrap()), expected);
+        let error = fails(client.inspect("job:many"), ErrorKind::WrongKind);
+        assert!(error.detail().contains("semaphore"), "{error}");
+        drop((permits, single));
         let mine = entries.iter().find(|entry| entry.name == b"job:7").unwrap();
         assert_eq!(mine.inspection.fencing_token, leases[7].fencing_token());
         assert_eq!(mine.waiting, Some(0));

@@ -5,19 +5,26 @@ It starts a server (tools/with-server.sh starts this script again with its addre
 and runs what is drawn on a pseudo-terminal of 100 columns.
 """
 
+import fcntl
 import os
 import pathlib
 import pty
 import re
+import socket
+import struct
 import subprocess
 import sys
+import termios
 import time
+from urllib.parse import urlsplit
 from xml.sax.saxutils import escape
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "cli/pictures"
-COLUMNS = 100
+COLUMNS, ROWS = 100, 12
 WIDTH, HEIGHT = 8.4, 19
+# what a terminal is told by these numbers
+STYLES = {"1": "font-weight: bold", "31": "fill: #ff7b72", "33": "fill: #ffa657"}
 COLOURS = {"ok": "#7ee787", "note": "#79c0ff", "!": "#ffa657", "FAIL": "#ff7b72"}
 
 
@@ -40,6 +47,50 @@ def shown(words):
     return text.decode().replace("\r\n", "\n")
 
 
+def whole_screen(words, wanted):
+    """The last drawing of a command that has the whole screen, line by line, once it shows what is wanted; `q` ends it."""
+    child, terminal = pty.fork()
+    if child == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        os.execv(words[0], words)
+    text, until = b"", time.monotonic() + 10
+    while time.monotonic() < until:
+        text += os.read(terminal, 4096)
+        drawn = text.decode(errors="ignore").split("\x1b[H")[-1]
+        if drawn.endswith("\x1b[J") and all(part in drawn for part in wanted):
+            break
+    os.write(terminal, b"q")
+    # it ends when everything that it writes was read
+    try:
+        while os.read(terminal, 4096):
+            pass
+    except OSError:
+        pass
+    os.waitpid(child, 0)
+    assert all(part in drawn for part in wanted), drawn
+    return drawn.replace("\x1b[K", "").replace("\x1b[J", "").split("\r\n")
+
+
+def ask(url, *commands):
+    """Sends commands to the server, as another client would."""
+    with socket.create_connection((urlsplit(url).hostname, urlsplit(url).port)) as server:
+        for command in commands:
+            server.sendall(command.encode() + b"\r\n")
+            assert server.recv(4096)[:1] in b"+:", command
+
+
+def drawn_line(text, number):
+    """One line of a screen: what is inverse, bold or in a colour is so for the whole line."""
+    codes, plain = re.findall(r"\x1b\[(\d+)m", text), re.sub(r"\x1b\[\d+m", "", text)
+    place = f'x="16" y="{44 + HEIGHT * number}"'
+    if "7" in codes:
+        high = 44 + HEIGHT * number - 14
+        bar = f'<rect x="16" y="{high}" width="{round(WIDTH * COLUMNS)}" height="{HEIGHT}" fill="#e6edf3"/>'
+        return f'{bar}<text {place} style="fill: #0d1117">{escape(plain)}</text>'
+    style = "".join(f"{STYLES[code]}; " for code in codes if code in STYLES)
+    return f'<text {place} style="{style.strip()}">{escape(plain)}</text>' if style else f"<text {place}>{escape(plain)}</text>"
+
+
 def line(text, number):
     """One line of the picture; the mark of a finding has a colour."""
     found = re.match(r"^  (ok|note|!|FAIL)(?= )", text)
@@ -54,11 +105,17 @@ def line(text, number):
 
 
 def draw(name, typed, text):
-    """Writes a picture."""
+    """Writes a picture of lines below what was typed."""
     lines = [f"$ {typed}", *text.rstrip("\n").split("\n")]
-    wide = round(32 + WIDTH * max(len(each) for each in lines))
+    width = max(len(each) for each in lines)
+    write(name, typed, width, [line(each, number) for number, each in enumerate(lines)])
+
+
+def write(name, typed, columns, lines):
+    """Writes a picture of these lines."""
+    wide = round(32 + WIDTH * columns)
     high = 36 + HEIGHT * (len(lines) + 1)
-    body = "\n".join(line(each, number) for number, each in enumerate(lines))
+    body = "\n".join(lines)
     picture = f"""<svg xmlns="http://www.w3.org/2000/svg" width="{wide}" height="{high}" viewBox="0 0 {wide} {high}" role="img" xml:space="preserve">
 <title>{escape(typed)}</title>
 <style>text {{ font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #e6edf3; white-space: pre }}
@@ -86,6 +143,14 @@ def main():
         ("import:7", "worker"),
         ("import:8", "worker"),
     ]
+    # two that other clients hold
+    url = os.environ["ONELOCK_URL"]
+    ask(
+        url,
+        "SET report:weekly 8d4e6b51c0a84f2f9d7c0a4b3c2d1e0f PX 45000",
+        "HSET billing c7f1e2d3-0000-4000-8000-0123456789ab:47 1",
+        "PEXPIRE billing 30000",
+    )
     running = []
     for name, label in holders:
         words = [command, "run", name, "--label", label, "--", "cat"]
@@ -102,8 +167,11 @@ def main():
         listed = shown([command, "list"])
         assert "deploy:shop" in listed and host in listed, listed
         # no name of this machine; the columns stay where they are
-        draw("list", "onelock list", listed.replace(host, "build-7".ljust(len(host)) if len(host) > 7 else "build-7"))
-        url = os.environ["ONELOCK_URL"]
+        other = ("build-7" if len(host) >= 7 else "b7").ljust(len(host))
+        draw("list", "onelock list", listed.replace(host, other))
+        screen = whole_screen([command, "top"], [host, " 2 waiting", "round trip"])
+        screen = [each.replace(host, other) for each in screen]
+        write("top", "onelock top", COLUMNS, [drawn_line(each, number) for number, each in enumerate(screen)])
         seen = shown([command, "doctor"]).replace(url.rstrip("/"), "redis://127.0.0.1:6379")
         seen = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:6379", seen)
         draw("doctor", "onelock doctor", seen)

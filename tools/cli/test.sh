@@ -34,6 +34,12 @@ try() {
     (cd "$empty" && "$@" list nothing >list) && [ "$(wc -l <"$empty/list")" -eq 1 ] || fail "$*: list"
 }
 
+# as a person with the sources gets it; the development build, since the release is tried below
+installed=$(mktemp -d "$work/cargo.XXXXXX")
+PATH=$PATH:$HOME/.cargo/bin cargo install --quiet --debug --locked --no-track --path cli --root "$installed" \
+    --target-dir "${CARGO_TARGET_DIR:-$root/target}"
+try "$installed/bin/onelock"
+
 tried=0
 for file in "${files[@]}"; do
     to=$(mktemp -d "$work/to.XXXXXX")

@@ -18,8 +18,10 @@ from __future__ import annotations
 from onelock._onelock import (
     FENCE_GUARD_SCRIPT,
     Cancel,
+    Diagnosis,
     Facts,
     FenceGate,
+    Finding,
     Histogram,
     Inspection,
     LockEntry,
@@ -59,7 +61,7 @@ from onelock.errors import (
 from onelock.lease import Lease
 from onelock.lock import Lock
 from onelock.multi_lock import MultiLock
-from onelock.outcomes import Grade, LossReason, Release
+from onelock.outcomes import Grade, LossReason, Release, Severity
 from onelock.rw_lock import RwLock
 from onelock.semaphore import Semaphore
 
@@ -85,8 +87,10 @@ __all__ = [
     "Cancel",
     "Client",
     "ClientClosed",
+    "Diagnosis",
     "Facts",
     "FenceGate",
+    "Finding",
     "Grade",
     "Histogram",
     "Inspection",
@@ -118,6 +122,7 @@ __all__ = [
     "ServerReadOnly",
     "ServerRefused",
     "ServerUnavailable",
+    "Severity",
     "Stats",
     "SystemLimit",
     "Unsupported",

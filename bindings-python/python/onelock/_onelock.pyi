@@ -17,8 +17,10 @@ __all__ = [
     "Client",
     "Connection",
     "CredentialsRequest",
+    "Diagnosis",
     "Facts",
     "FenceGate",
+    "Finding",
     "Granted",
     "Histogram",
     "Inspection",
@@ -62,11 +64,13 @@ class Client:
     ) -> Lock: ...
     def stats(self) -> Stats: ...
     def check(self) -> Facts: ...
+    def diagnose(self, name: Name) -> Diagnosis: ...
     def inspect(self, name: Name) -> Inspection | None: ...
     def list(self, pattern: Name, limit: int, cursor: str | None) -> LockPage: ...
     def force_release(self, name: Name, foreign: bool) -> bool: ...
     def close(self) -> None: ...
     def start_check(self, pump: Pump, future: Future[Any]) -> _Started: ...
+    def start_diagnose(self, pump: Pump, future: Future[Any], name: Name) -> _Started: ...
     def start_inspect(self, pump: Pump, future: Future[Any], name: Name) -> _Started: ...
     def start_list(
         self, pump: Pump, future: Future[Any], pattern: Name, limit: int, cursor: str | None
@@ -333,6 +337,12 @@ class Inspection:
         """The holder, if it is an `inspectable` client of this library."""
 
     @property
+    def foreign_holder(self) -> str | None:
+        """Of a holder that is no client of this library: as much of what it wrote as tells people who it is, and is no
+        proof or secret. `None` where nothing of it can be shown.
+        """
+
+    @property
     def hold_count(self) -> int:
         """The hold count of the holder; of a semaphore, how many permits are held."""
 
@@ -393,6 +403,61 @@ class LockPage:
     @property
     def next(self) -> str | None:
         """What to give as `cursor` for the next page; `None` on the last one."""
+
+@final
+class Finding:
+    """One step of a `Diagnosis`."""
+
+    @property
+    def server(self) -> str:
+        """The server, without secrets; empty for what concerns all of them."""
+
+    @property
+    def step(self) -> str:
+        """What was tried: `name`, `tcp`, `tls`, `protocol`, `user`, `database`, `role`, `version`, `persistence`,
+        `eviction`, `replicas`, `clock`, `round trip`, `proxy`, `permission`, `sentinel`, `slots`, `notify`,
+        `quarantine`, `quorum`, `clocks`, `fencing`.
+        """
+
+    @property
+    def severity(self) -> str:
+        """How it ended: the text of a `Severity`."""
+
+    @property
+    def detail(self) -> str:
+        """What was found, a sentence for people."""
+
+    @property
+    def todo(self) -> str:
+        """What to do about it; empty where nothing is to be done."""
+
+    @property
+    def error(self) -> str | None:
+        """The `kind` of the exception that a call would end with, for what failed."""
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """What was measured, by names that end with the unit, such as `median_us`."""
+
+@final
+class Diagnosis:
+    """What a look at the servers found, from `Client.diagnose`."""
+
+    @property
+    def severity(self) -> str:
+        """The gravest severity among the findings: the text of a `Severity`."""
+
+    @property
+    def grade(self) -> str:
+        """The grade of fencing tokens there: the text of a `Grade`. `None` if that could not be found out, and without
+        fencing.
+        """
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The steps, server by server, in the order in which they were tried. After one that failed the rest of that
+        server's are missing.
+        """
 
 @final
 class Histogram:

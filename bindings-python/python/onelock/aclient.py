@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from onelock import _onelock
-    from onelock._onelock import Facts, Inspection, LockEntry, LockPage, Owner, Stats
+    from onelock._onelock import Diagnosis, Facts, Inspection, LockEntry, LockPage, Owner, Stats
     from onelock._types import AsyncClientOptions, AsyncOnJeopardy, AsyncOnLost, LockOptions, Name, Seconds, Url
 
     P = ParamSpec("P")
@@ -252,6 +252,13 @@ class AsyncClient:
         self._here()
         facts: Facts = await _pumps.result(self._native.start_check)
         return facts
+
+    async def diagnose(self, name: Name = "") -> Diagnosis:
+        """Looks at the servers step by step, and tells which step fails and what to do; see `Client.diagnose`."""
+        _logging.refresh()
+        self._here()
+        found: Diagnosis = await _pumps.result(self._native.start_diagnose, name)
+        return found
 
     def stats(self) -> Stats:
         """Counters of this client, and histograms of waiting and holding. No I/O."""

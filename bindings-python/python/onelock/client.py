@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from onelock._onelock import Facts, Inspection, LockEntry, LockPage, Owner, Stats
+    from onelock._onelock import Diagnosis, Facts, Inspection, LockEntry, LockPage, Owner, Stats
     from onelock._types import ClientOptions, LockOptions, Name, OnJeopardy, OnLost, Seconds, Url
 
     P = ParamSpec("P")
@@ -340,6 +340,24 @@ class Client:
         """Queries the server: version, fencing grade, and settings that can break locks."""
         _logging.refresh()
         return self._native.check()
+
+    def diagnose(self, name: Name = "") -> Diagnosis:
+        """Looks at the servers of this client step by step, and tells which step fails and what to do.
+
+            for finding in client.diagnose("app:").findings:
+                print(finding.severity, finding.step, finding.detail, finding.todo)
+
+        The steps: name, TCP, TLS, user, database, role; version, persistence, eviction, replicas; the clock against ours,
+        the round trip, a proxy in between; each permission, one by one; the members of a majority, Sentinels, the slots of
+        a cluster; the grade of fencing tokens, and why.
+
+        `name` is what the names of locks begin with that this user may lock (`app:`), since permissions are tried on such
+        a name; the client's prefix comes before it. Nothing is changed on the server. It takes some seconds at most where
+        everything answers. What fails is a finding, not an exception; an exception is only what concerns the client, such
+        as `ClientClosed`.
+        """
+        _logging.refresh()
+        return self._native.diagnose(name)
 
     def stats(self) -> Stats:
         """Counters of this client, and histograms of waiting and holding. No I/O."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Grade", "LossReason", "Release"]
+__all__ = ["Grade", "LossReason", "Release", "Severity"]
 
 
 class _Word(str, Enum):
@@ -55,6 +55,21 @@ class Grade(_Word):
     """Tokens grow even if the counter is lost, as long as the clock of the server does not run back."""
     STRICT = "Strict"
     """The store keeps every acknowledged write."""
+
+
+class Severity(_Word):
+    """How a step of a diagnosis ended, from harmless to grave."""
+
+    SKIPPED = "skipped"
+    """It could not be tried."""
+    PASSED = "passed"
+    """It is as it should be."""
+    REMARK = "remark"
+    """It is worth knowing; locks are safe while the server runs."""
+    WARNING = "warning"
+    """Locks can be taken, but something endangers or delays them."""
+    FAILED = "failed"
+    """Locks cannot be taken."""
 
 
 RELEASES: dict[str, Release] = {member.value: member for member in Release}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Interrupt, Interrupter, check_outside_runtime, is_inside_task, wait_for};
 use crate::driver::extend::{self, Extension};
 use crate::driver::release;
+use crate::driver::spans::ReleaseSpan;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
 use crate::machine::multi::worst_release;
@@ -184,14 +185,15 @@ pub(super) fn extend_together(all: Vec<Extension>, interrupt: &dyn Interrupt) ->
 /// Releases a handle whose release has begun.
 fn release_begun(handle: &LeaseHandle) -> Release {
     let (engine, hold) = (&handle.engine, &handle.hold);
+    let span = ReleaseSpan::begin(hold);
     if is_inside_task() {
-        return release::release_in_background(engine, hold);
+        return span.end(release::release_in_background(engine, hold));
     }
     match release::release(engine, hold) {
-        release::ReleaseStep::Done(release) => release,
-        release::ReleaseStep::Send(sending) => release::send_blocking(engine, sending),
+        release::ReleaseStep::Done(release) => span.end(release),
+        release::ReleaseStep::Send(sending) => span.end(release::send_blocking(engine, sending)),
         release::ReleaseStep::Wait => {
-            let work = release::release_async(release::PendingRelease::new(engine, hold));
+            let work = release::release_async(release::PendingRelease::new(engine, hold, span));
             wait_for(engine, &Uninterrupted, work).unwrap_or(Release::Unconfirmed)
         }
     }
@@ -207,7 +209,7 @@ pub(super) fn release_together(handles: &[LeaseHandle]) -> Release {
     let (sender, results) = sync_channel(others.len());
     for handle in others {
         let sender = sender.clone();
-        let pending = release::PendingRelease::new(&handle.engine, &handle.hold);
+        let pending = handle.pending_release();
         handle.engine.runtime.spawn(async move {
             let _ = sender.send(release::release_async(pending).await);
         });

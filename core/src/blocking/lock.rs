@@ -9,8 +9,8 @@ use crate::driver::attach;
 use crate::driver::engine::Engine;
 use crate::driver::enter::{self, BlockingProgress};
 use crate::driver::failures::{cancelled, failed};
-use crate::driver::hold::Hold;
 use crate::driver::lock_spec::LockSpec;
+use crate::driver::spans::AcquireSpan;
 use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::lease::LeaseHandle;
@@ -159,7 +159,7 @@ impl Lock {
         };
         wait_for(&engine, self.interrupt.get(), work)
             .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
-            .map(|handle| Lease { handle: AnyHandle::One(handle), interrupt: self.interrupt.clone() })
+            .map(|handle| self.lease(handle))
     }
 
     /// Whether anybody holds it; see [`crate::Lock::is_locked`].
@@ -210,15 +210,16 @@ impl Lock {
         if interrupt.interrupted() {
             return Err(failed(&engine, tried, &self.what.name, &cancelled()));
         }
-        let span = tracing::debug_span!(
-            "acquire",
-            lock = %self.what.name.escape_ascii(),
-            kind = self.what.kind.as_str(),
-            wait_ms = wait.map(|wait| wait.as_millis() as u64),
-        );
-        let _inside = span.enter();
-        let waited = match enter::enter_blocking(&engine, &self.what, wait, interrupt)? {
-            BlockingProgress::Held(hold) => return Ok(self.lease(engine, hold)),
+        let acquire = AcquireSpan::begin(&self.what, wait);
+        let entered = acquire.inside(|| self.what.acquire_span(wait).in_scope(|| self.entered(engine, wait)));
+        acquire.end(entered.as_ref().map(|handle| &*handle.hold));
+        entered.map(|handle| self.lease(handle))
+    }
+
+    fn entered(&self, engine: Arc<Engine>, wait: Option<Duration>) -> Result<LeaseHandle, Error> {
+        let interrupt = self.interrupt.get();
+        match enter::enter_blocking(&engine, &self.what, wait, interrupt)? {
+            BlockingProgress::Held(hold) => Ok(LeaseHandle::new(engine, hold, self.what.name.clone())),
             BlockingProgress::Continue(rest) => {
                 let (what, worker) = (self.what.clone(), engine.clone());
                 wait_for(&engine, interrupt, async move {
@@ -226,11 +227,9 @@ impl Lock {
                     // a handle from here on: undelivered, it is released
                     Ok(LeaseHandle::new(worker, hold, what.name))
                 })
+                .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
             }
-        };
-        waited
-            .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
-            .map(|handle| Lease { handle: AnyHandle::One(handle), interrupt: self.interrupt.clone() })
+        }
     }
 
     pub(super) fn stopped(&self, stopped: Stopped) -> Error {
@@ -242,9 +241,9 @@ impl Lock {
         }
     }
 
-    fn lease(&self, engine: Arc<Engine>, hold: Arc<Hold>) -> Lease {
-        let handle = AnyHandle::One(LeaseHandle::new(engine, hold, self.what.name.clone()));
-        Lease { handle, interrupt: self.interrupt.clone() }
+    fn lease(&self, handle: LeaseHandle) -> Lease {
+        handle.hold.span.begin(&handle.hold, &self.what.name);
+        Lease { handle: AnyHandle::One(handle), interrupt: self.interrupt.clone() }
     }
 }
 

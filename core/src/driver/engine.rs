@@ -222,7 +222,7 @@ impl Engine {
         drop(watch);
         self.store.over(&hold.claim);
         if gone.is_some() {
-            self.metrics.hold.record(clock::now().since(hold.granted_at));
+            self.record_hold(hold);
         }
     }
 
@@ -256,13 +256,21 @@ impl Engine {
         };
         let Some(hold) = hold else { return };
         self.store.over(&hold.claim);
-        self.metrics.hold.record(clock::now().since(hold.granted_at));
+        self.record_hold(&hold);
         self.notify_loss_of(&hold, reason);
+    }
+
+    /// It is over: for how long it was held.
+    fn record_hold(&self, hold: &Hold) {
+        let span = clock::now().since(hold.granted_at);
+        self.metrics.hold.record(span);
+        hold.span.stop(span);
     }
 
     /// A lease that is not in the schedule any more turned out to be lost: notifies its holder, once.
     pub(crate) fn notify_loss_of(&self, hold: &Hold, reason: LossReason) {
         count(&self.metrics.lost);
+        hold.span.end("lost", Some(reason));
         tracing::warn!(lock = %hold.key().escape_ascii(), reason = reason.as_str(), "lock lost: {}", reason.explain());
         for callback in hold.take_loss_callbacks(reason, true) {
             self.run_callback(Box::new(move || callback(reason)));
@@ -279,6 +287,7 @@ impl Engine {
         }
         self.disarm(hold);
         count(&self.metrics.lost);
+        hold.span.end("lost", Some(LossReason::Closed));
         tracing::info!(lock = %hold.key().escape_ascii(), "lock given back: {}", LossReason::Closed.explain());
         for callback in hold.take_loss_callbacks(LossReason::Closed, callbacks) {
             if callbacks {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::spans::HoldSpan;
 use crate::machine::{Claim, Key, Kind, LeaseId, LeaseState, LossReason, Owner, Terms, Time, Uncertainty};
 use crate::sys::lock;
 
@@ -47,6 +48,7 @@ pub(crate) struct Hold {
     pub(crate) owner: Option<Owner>,
     /// A task is setting the server's count.
     recounting: AtomicBool,
+    pub(crate) span: HoldSpan,
     lost: Notify,
     listeners: Mutex<Listeners>,
 }
@@ -75,6 +77,7 @@ impl Hold {
             uncertainty,
             owner,
             recounting: AtomicBool::new(false),
+            span: HoldSpan::default(),
             lost: Notify::new(),
             listeners: Mutex::default(),
         }

@@ -55,6 +55,16 @@ impl LockSpec {
         }
     }
 
+    /// What belongs to an acquire in the log.
+    pub(crate) fn acquire_span(&self, wait: Option<Duration>) -> tracing::Span {
+        tracing::debug_span!(
+            "acquire",
+            lock = %self.name.escape_ascii(),
+            kind = self.kind.as_str(),
+            wait_ms = wait.map(|wait| wait.as_millis() as u64),
+        )
+    }
+
     /// The same with a ttl that does not outlive `max_hold` by much.
     pub(crate) fn bounded(&self) -> LockSpec {
         LockSpec { terms: Arc::new((*self.terms).clone().within_max_hold()), ..self.clone() }

@@ -23,6 +23,7 @@
 //! | `background` | the background tasks: renewal and cleanup |
 //! | `callbacks` | the one thread that runs the user's callbacks |
 //! | `metrics` | counters and histograms |
+//! | `spans/` | spans of acquires, holds and releases, for tracing systems |
 
 pub(crate) mod acquire;
 pub(crate) mod attach;
@@ -44,6 +45,7 @@ pub(crate) mod multi;
 pub(crate) mod reentry;
 pub(crate) mod release;
 pub(crate) mod release_retry;
+pub(crate) mod spans;
 pub(crate) mod undo_guard;
 pub(crate) mod wait_queues;
 

@@ -9,6 +9,7 @@ use super::hold::Hold;
 use super::metrics::count;
 use super::release_retry;
 use super::sleep_until;
+use super::spans::ReleaseSpan;
 use super::undo_guard::UndoGuard;
 use crate::Error;
 use crate::error::invalid;
@@ -45,7 +46,10 @@ impl Drop for ReleaseRequest {
     fn drop(&mut self) {
         match &self.kind {
             ReleaseKind::Whole(_) if self.lost => {}
-            ReleaseKind::Whole(_) => count(&self.engine.metrics.released),
+            ReleaseKind::Whole(_) => {
+                count(&self.engine.metrics.released);
+                self.hold.span.end("released", None);
+            }
             ReleaseKind::Inner { owner, answered, .. } if self.engine.is_here() => {
                 lock(&self.engine.registry).left(self.hold.key(), owner, self.hold.id);
                 self.engine.registry_changed.notify_waiters();
@@ -126,6 +130,7 @@ pub(crate) fn release_in_background(engine: &Arc<Engine>, hold: &Arc<Hold>) -> R
         BeginRelease::Held => {
             engine.disarm(hold);
             count(&engine.metrics.released);
+            hold.span.end("released", None);
             // no caller waits for the answer, but its loss callbacks run if it says that the hold was lost
             drop(undo_guard(engine, hold).believed_hold(hold.clone()));
             Release::Unconfirmed
@@ -220,11 +225,12 @@ pub(crate) struct PendingRelease {
     engine: Arc<Engine>,
     hold: Arc<Hold>,
     begun: bool,
+    span: Option<ReleaseSpan>,
 }
 
 impl PendingRelease {
-    pub(crate) fn new(engine: &Arc<Engine>, hold: &Arc<Hold>) -> PendingRelease {
-        PendingRelease { engine: engine.clone(), hold: hold.clone(), begun: false }
+    pub(crate) fn new(engine: &Arc<Engine>, hold: &Arc<Hold>, span: ReleaseSpan) -> PendingRelease {
+        PendingRelease { engine: engine.clone(), hold: hold.clone(), begun: false, span: Some(span) }
     }
 
     fn begin(&mut self) -> ReleaseStep {
@@ -253,6 +259,12 @@ impl Drop for PendingRelease {
 
 /// Releases one handle, from an async caller.
 pub(crate) async fn release_async(mut pending: PendingRelease) -> Release {
+    let span = pending.span.take();
+    let outcome = release_pending(pending).await;
+    span.map_or(outcome, |span| span.end(outcome))
+}
+
+async fn release_pending(mut pending: PendingRelease) -> Release {
     let engine = pending.engine.clone();
     let mut until = None;
     loop {
@@ -317,6 +329,7 @@ pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Res
         return Err(not_held(hold, name));
     }
     engine.disarm(hold);
+    hold.span.end("detached", None);
     if let Some(owner) = &hold.owner {
         lock(&engine.registry).leave_silently(hold.key(), owner, hold.id);
         engine.registry_changed.notify_waiters();

@@ -141,6 +141,38 @@ pub fn owner_info(value: &[u8]) -> Option<OwnerInfo> {
     OwnerInfo::decode(info.strip_prefix(b":")?)
 }
 
+/// What tells people who a foreign holder is, of what it wrote on the server; nothing where that could be a secret.
+///
+/// Such a value is the proof of the hold, and a string with a time to live may be no lock at all. So it is shown only when
+/// it is made of words like names and numbers, and of a word of 16 letters or more only the beginning: a quarter of it, 8
+/// letters at most. A single shorter word is not shown.
+pub fn foreign_holder(value: &[u8]) -> Option<String> {
+    const SEPARATORS: [char; 3] = [':', '@', '/'];
+    let text = str::from_utf8(value).ok()?;
+    let part_of_word = |letter: char| letter.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&letter);
+    if text.is_empty() || !text.chars().all(|letter| part_of_word(letter) || SEPARATORS.contains(&letter)) {
+        return None;
+    }
+    let is_number = |word: &str| (1..=10).contains(&word.len()) && word.bytes().all(|byte| byte.is_ascii_digit());
+    let words: Vec<&str> = text.split(SEPARATORS).collect();
+    let single = words.len() == 1 && text.len() >= LONG_WORD;
+    // a process or thread, and where: the form that people give to such values
+    let process = words.len() > 1 && words.iter().any(|word| is_number(word));
+    if !(single || process) || words.iter().any(|word| word.is_empty()) {
+        return None;
+    }
+    let shown = text.split_inclusive(SEPARATORS).map(|part| {
+        let word = part.trim_end_matches(SEPARATORS);
+        let kept = if word.len() < LONG_WORD { word.len() } else { (word.len() / 4).min(8) };
+        let (begin, rest) = part.split_at(kept);
+        if kept == word.len() { part.to_owned() } else { format!("{begin}...{}", &rest[word.len() - kept..]) }
+    });
+    Some(shown.collect())
+}
+
+/// From this length on a word is taken for a random one.
+const LONG_WORD: usize = 16;
+
 /// A number that tells holders apart, of their text on the server (FNV-1a).
 pub fn digest(holder: &[u8]) -> u64 {
     holder.iter().fold(0xcbf2_9ce4_8422_2325, |digest, byte| (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
@@ -225,6 +257,27 @@ pub fn is_well_formed(kind: Kind, token: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_foreign_holder_no_secret_is_shown() {
+        let shown = |value: &str| foreign_holder(value.as_bytes());
+        for (value, expected) in [
+            ("c7f1e2d3-0000-4000-8000-0123456789ab:47", "c7f1e2d3...:47"),
+            ("8d4e6b518d4e6b518d4e6b518d4e6b51", "8d4e6b51..."),
+            ("web-3.example:4711", "web-3.example:4711"),
+            ("4711@web-3", "4711@web-3"),
+            ("0123456789abcdef", "0123..."),
+            ("celery@web-3/12", "celery@web-3/12"),
+        ] {
+            assert_eq!(shown(value).as_deref(), Some(expected), "{value}");
+        }
+        for secret in
+            ["", "hunter2", "493201", "1", "user:hunter2", "{\"a\":1}", "a b 1", "x:\x1b[2J:1", "grüße:1", ":1", "a::1"]
+        {
+            assert_eq!(shown(secret), None, "{secret}");
+        }
+        assert_eq!(foreign_holder(b"\xff:1"), None);
+    }
 
     #[test]
     fn text_forms() {

@@ -295,6 +295,8 @@ static void put_inspection(request *r, onelock_inspection *seen) {
     } else {
         fputs(",\"owner\":null", r->out);
     }
+    fputs(",\"foreign_holder\":", r->out);
+    put_text(r, onelock_inspection_foreign_holder(seen));
     onelock_inspection_free(seen);
 }
 
@@ -381,6 +383,43 @@ static bool list(request *r, onelock_client *client) {
     return done;
 }
 
+/* What a look at the servers found, with the last finding of each step. */
+static bool diagnose(request *r, onelock_client *client) {
+    const json_value *name = json_get(r->args, "name");
+    onelock_diagnosis *found = NULL;
+    if (!ok(r, onelock_client_diagnose(client, name->text, name->length, &found, &r->error))) return false;
+    fputs("{\"severity\":", r->out);
+    put_text(r, onelock_severity_name(onelock_diagnosis_severity(found)));
+    fputs(",\"grade\":", r->out);
+    put_text(r, onelock_grade_name(onelock_diagnosis_grade(found)));
+    fputs(",\"steps\":{", r->out);
+    for (size_t i = 0; i < onelock_diagnosis_count(found); i++) {
+        if (i > 0) putc(',', r->out);
+        put_text(r, onelock_diagnosis_step(found, i));
+        fputs(":{\"server\":", r->out);
+        put_text(r, onelock_diagnosis_server(found, i));
+        fputs(",\"severity\":", r->out);
+        put_text(r, onelock_severity_name(onelock_diagnosis_step_severity(found, i)));
+        fputs(",\"detail\":", r->out);
+        put_text(r, onelock_diagnosis_detail(found, i));
+        fputs(",\"todo\":", r->out);
+        put_text(r, onelock_diagnosis_todo(found, i));
+        onelock_status error = onelock_diagnosis_error(found, i);
+        fputs(",\"error\":", r->out);
+        put_text(r, error == ONELOCK_OK ? NULL : onelock_status_name(error));
+        fputs(",\"measured\":{", r->out);
+        for (size_t j = 0; j < onelock_diagnosis_measured_count(found, i); j++) {
+            if (j > 0) putc(',', r->out);
+            put_text(r, onelock_diagnosis_measured_name(found, i, j));
+            fprintf(r->out, ":%g", onelock_diagnosis_measured(found, i, j));
+        }
+        fputs("}}", r->out);
+    }
+    fputs("}}", r->out);
+    onelock_diagnosis_free(found);
+    return true;
+}
+
 /* Sets the number of permits if that is what is to be done, and tells it. */
 static bool permits(request *r, onelock_lock *lock, bool set) {
     bool known = false;
@@ -399,6 +438,7 @@ static bool act_on_client(request *r, const char *op, onelock_client *client) {
     if (strcmp(op, "close") == 0) return ok(r, onelock_client_close(client, &r->error)) && fputs("null", r->out) >= 0;
     if (strcmp(op, "inspect") == 0) return inspect(r, client);
     if (strcmp(op, "list") == 0) return list(r, client);
+    if (strcmp(op, "diagnose") == 0) return diagnose(r, client);
     if (strcmp(op, "with") == 0) return with(r, client);
     if (strcmp(op, "acquire") == 0) return (lease = acquire(r, client, false)) != NULL && view(r, lease);
     if (strcmp(op, "try_acquire") == 0) {
@@ -502,7 +542,7 @@ static bool act(request *r) {
         onelock_lease_free(put(leases, text(r, "lease"), NULL));
         return fputs("null", r->out) >= 0;
     }
-    if (is_one_of(op, "close stats acquire try_acquire attach with is_locked permits set_permits inspect list force_release")) {
+    if (is_one_of(op, "close stats acquire try_acquire attach with is_locked permits set_permits inspect list diagnose force_release")) {
         onelock_client *client = get(clients, text(r, "client"));
         return client != NULL ? act_on_client(r, op, client) : fail(r, "Driver", "there is no such client");
     }

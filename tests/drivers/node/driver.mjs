@@ -159,13 +159,14 @@ async function waitLost({ lease, limit_ms }) {
 
 function inspection(seen) {
   if (seen === null) return null
-  const { kind, origin, owner, holdCount, ttlLeft, fencingToken } = seen
+  const { kind, origin, owner, foreignHolder, holdCount, ttlLeft, fencingToken } = seen
   return {
     kind,
     origin,
     count: holdCount,
     token: fencingToken,
     ttl_left_ms: ttlLeft,
+    foreign_holder: foreignHolder,
     owner: owner && { label: owner.label, pid: owner.pid, host: owner.host, since_ms: owner.since.getTime() },
   }
 }
@@ -189,6 +190,14 @@ async function list({ client, pattern, limit, cursor }) {
   const all = []
   for await (const entry of from.listing(bytes(pattern))) all.push(entry)
   return entries(all)
+}
+
+/** What a look at the servers found, with the last finding of each step. */
+async function diagnose({ client, name }) {
+  const { severity, grade, findings } = await found(clients, 'client', client).diagnose(bytes(name))
+  const kind = (code) => code && code.replace('ERR_ONELOCK_', '').toLowerCase().replace(/(?:^|_)([a-z])/g, (_, c) => c.toUpperCase())
+  const steps = findings.map(({ step, error, ...finding }) => [step, { ...finding, error: kind(error) }])
+  return { severity, grade, steps: Object.fromEntries(steps) }
 }
 
 function stats({ client }) {
@@ -226,6 +235,7 @@ const OPERATIONS = {
   is_locked: (args) => lockOf(args).isLocked(),
   inspect: async ({ client, name }) => inspection(await found(clients, 'client', client).inspect(bytes(name))),
   list,
+  diagnose,
   force_release: ({ client, name, foreign }) => found(clients, 'client', client).forceRelease(bytes(name), { foreign }),
   check: ({ lease }) => view(found(leases, 'lease', lease)),
   async extend({ lease, ttl_ms }) {

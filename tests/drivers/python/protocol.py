@@ -198,6 +198,7 @@ def inspection(found: onelock.Inspection | None) -> dict[str, Any] | None:
         "token": found.fencing_token,
         "ttl_left_ms": ttl_left_ms,
         "owner": owner,
+        "foreign_holder": found.foreign_holder,
     }
 
 
@@ -217,6 +218,22 @@ def entries(found: Iterable[onelock.LockEntry]) -> list[dict[str, Any]]:
 
 def page(found: onelock.LockPage) -> dict[str, Any]:
     return {"entries": entries(found.entries), "next": found.next}
+
+
+def diagnosis(found: onelock.Diagnosis) -> dict[str, Any]:
+    """What a look at the servers found, with the last finding of each step."""
+    steps = {
+        finding.step: {
+            "server": finding.server,
+            "severity": finding.severity,
+            "detail": finding.detail,
+            "todo": finding.todo,
+            "error": finding.error,
+            "measured": finding.measured,
+        }
+        for finding in found.findings
+    }
+    return {"severity": found.severity, "grade": found.grade, "steps": steps}
 
 
 def stats(client: Any) -> dict[str, int]:

@@ -7,7 +7,21 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, permits, stats, view
+from protocol import (
+    Body,
+    DriverError,
+    Named,
+    Request,
+    diagnosis,
+    entries,
+    hello,
+    inspection,
+    listen,
+    page,
+    permits,
+    stats,
+    view,
+)
 
 import onelock
 
@@ -71,6 +85,8 @@ class Driver:
                 return permits(await self.lock(request).set_permits(args["permits"]))
             case "inspect":
                 return inspection(await self.clients[args["client"]].inspect(request.name()))
+            case "diagnose":
+                return diagnosis(await self.clients[args["client"]].diagnose(request.name()))
             case "list":
                 client = self.clients[args["client"]]
                 if "limit" in args:

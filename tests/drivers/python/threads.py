@@ -6,7 +6,21 @@ import threading
 import time
 from typing import Any, TextIO
 
-from protocol import Body, DriverError, Named, Request, entries, hello, inspection, listen, page, permits, stats, view
+from protocol import (
+    Body,
+    DriverError,
+    Named,
+    Request,
+    diagnosis,
+    entries,
+    hello,
+    inspection,
+    listen,
+    page,
+    permits,
+    stats,
+    view,
+)
 
 import onelock
 
@@ -63,6 +77,8 @@ class Driver:
                 return permits(self.lock(request).set_permits(args["permits"]))
             case "inspect":
                 return inspection(self.clients[args["client"]].inspect(request.name()))
+            case "diagnose":
+                return diagnosis(self.clients[args["client"]].diagnose(request.name()))
             case "list":
                 client = self.clients[args["client"]]
                 if "limit" in args:

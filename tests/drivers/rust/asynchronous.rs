@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, described, entries, hello, inspection, ms, page, permits, reply,
-    told, view, with_lock,
+    Args, Body, Failure, Named, Request, builder, described, diagnosis, entries, hello, inspection, ms, page, permits,
+    reply, told, view, with_lock,
 };
 
 #[derive(Default)]
@@ -92,6 +92,7 @@ impl Driver {
                 return Ok(entries(found));
             }
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes()).await?)),
+            "diagnose" => return Ok(diagnosis(&self.clients.get(&args.client)?.diagnose(args.name.bytes()).await?)),
             "force_release" => {
                 let client = self.clients.get(&args.client)?;
                 return Ok(json!(if args.foreign {

@@ -8,8 +8,8 @@ use onelock_tests::clock::boot_ns;
 use serde_json::{Value, json};
 
 use crate::protocol::{
-    Args, Body, Failure, Named, Request, builder, described, entries, hello, inspection, ms, page, permits, reply,
-    told, view, with_lock,
+    Args, Body, Failure, Named, Request, builder, described, diagnosis, entries, hello, inspection, ms, page, permits,
+    reply, told, view, with_lock,
 };
 
 #[derive(Default)]
@@ -80,6 +80,7 @@ impl Driver {
                 return Ok(entries(client.listing(args.pattern.bytes()).collect::<Result<_, _>>()?));
             }
             "inspect" => return Ok(inspection(self.clients.get(&args.client)?.inspect(args.name.bytes())?)),
+            "diagnose" => return Ok(diagnosis(&self.clients.get(&args.client)?.diagnose(args.name.bytes())?)),
             "force_release" => {
                 let client = self.clients.get(&args.client)?;
                 return Ok(json!(if args.foreign {

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onelock::{ClientBuilder, Error, Grade, Inspection, LockEntry, LockPage, LossReason};
+use onelock::{ClientBuilder, Diagnosis, Error, Grade, Inspection, LockEntry, LockPage, LossReason};
 use onelock_tests::clock::boot_ns;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -233,6 +233,7 @@ pub(crate) fn inspection(found: Option<Inspection>) -> Value {
     json!({
         "kind": found.kind.as_str(), "origin": found.origin.as_str(), "count": found.hold_count, "token": found.fencing_token,
         "ttl_left_ms": found.ttl_left.map(|left| left.as_secs_f64() * 1000.0), "owner": owner,
+        "foreign_holder": found.foreign_holder,
     })
 }
 
@@ -246,6 +247,23 @@ pub(crate) fn entries(found: Vec<LockEntry>) -> Value {
         (hex, shown)
     };
     json!(found.into_iter().map(entry).collect::<std::collections::BTreeMap<_, _>>().into_values().collect::<Vec<_>>())
+}
+
+/// What a look at the servers found, with the last finding of each step.
+pub(crate) fn diagnosis(found: &Diagnosis) -> Value {
+    let steps: serde_json::Map<String, Value> = found
+        .findings
+        .iter()
+        .map(|finding| {
+            let measured: HashMap<&str, f64> = finding.measured.iter().copied().collect();
+            let shown = json!({
+                "server": finding.server, "severity": finding.severity.as_str(), "detail": finding.detail,
+                "todo": finding.todo, "error": finding.error.map(onelock::ErrorKind::name), "measured": measured,
+            });
+            (finding.step.to_owned(), shown)
+        })
+        .collect();
+    json!({"severity": found.severity().as_str(), "grade": found.grade.as_str(), "steps": steps})
 }
 
 pub(crate) fn page(page: LockPage) -> Value {
