@@ -119,6 +119,7 @@ fn outlives_a_rotation(face: Face, servers: &[Server], url: &str, builder: &dyn 
                 if vault.asked() == asked {
                     cut(servers);
                 }
+                assert!(lease.is_held(), "{:?} of {:?}", lease.loss(), holder.stats());
                 holder.stats().renewals > renewals && vault.asked() > asked
             });
             assert!(lease.is_held());
