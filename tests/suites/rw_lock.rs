@@ -218,7 +218,7 @@ fn redissons_holds_are_respected_and_ours_have_its_form() {
         assert_eq!(write.refusal(ms(0)), ErrorKind::Busy);
         let lease = read.acquire().unwrap();
         let token = lease.token();
-        assert_eq!(server.text(&["HGET", "x", &token]), "1");
+        assert_eq!(server.text(&["HGET", "x", token]), "1");
         assert_eq!(server.text(&["HGET", "x", "mode"]), "read");
         assert!(server.text(&["HGET", "x", "onelock_fence"]).starts_with('t'), "no number, or it is taken for a count");
         assert_eq!(server.text(&["GET", &format!("{{x}}:{token}:rwlock_timeout:1")]), "1");
@@ -250,8 +250,8 @@ fn handed_over_cancelled_and_refused_as_other_kinds_are() {
             let lease = sides(&other)[side].attach(&proof).unwrap();
             assert!(sides(&other)[side].attach(&proof).is_err(), "it attaches once");
             lease.extend(ms(50_000)).unwrap();
-            assert_eq!(lock.is_locked().unwrap(), true);
-            assert_eq!(sides(&one)[1 - side].is_locked().unwrap(), false);
+            assert!(lock.is_locked().unwrap());
+            assert!(!sides(&one)[1 - side].is_locked().unwrap());
             assert!(one.force_release("x").unwrap());
             assert_eq!(lease.give_back(), Release::AlreadyExpired);
         }
