@@ -16,7 +16,7 @@ ROUNDS = 50
 
 def in_children(work: Callable[[], None], count: int = WORKERS) -> list[int]:
     """Forks so many children and returns their numbers; each ends with status 0 when `work` did."""
-    children = []
+    children: list[int] = []
     for _ in range(count):
         child = os.fork()
         if child == 0:

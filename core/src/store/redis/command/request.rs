@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(words(&Op::Inspect { key: b"k"[..].into() }), ["2", "k", "onelock_fence:{k}"]);
         assert_eq!(
             words(&Op::ForceRelease { key: b"k"[..].into(), foreign: false }),
-            ["1", "k", "onelock_channel:{k}", "redisson_lock__channel:{k}", "0"]
+            ["1", "k", "onelock_channel:{k}", "redisson_lock__channel:{k}", "redisson_rwlock:{k}", "0"]
         );
     }
 }
