@@ -341,8 +341,9 @@ impl World {
         match &answer.outcome {
             Outcome::Applied(reply) => {
                 let granted = matches!(reply, Reply::Granted { .. });
-                // a place stands until it is left
-                let stands = granted || matches!(reply, Reply::Queued { .. }) || queues && trail.stands();
+                // a place stands until it is left, and no other answer says that an earlier request took none
+                let placed = queues && (trail.stands() || trail.has_others(request as u32));
+                let stands = granted || matches!(reply, Reply::Queued { .. }) || placed;
                 if let Reply::Denied { ttl_left_ms, .. } = reply {
                     denied = Some(ttl_left_ms.map_or(Time::MAX, |left| now + Duration::from_millis(left + 5)));
                 }

@@ -36,6 +36,11 @@ impl Trail {
         self.granted
     }
 
+    /// Whether another request than this one was submitted that may have been carried out.
+    pub(super) fn has_others(&self, request: u32) -> bool {
+        self.open.iter().any(|(other, _)| *other != request)
+    }
+
     /// Nothing of it left, or the server refused it.
     pub(super) fn not_applied(&mut self, request: u32) {
         self.open.retain(|(other, _)| *other != request);
