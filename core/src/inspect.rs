@@ -141,7 +141,9 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
         TokenForm::Permits => Origin::Onelock,
     };
     let released = RELEASED_VALUE.as_bytes();
-    if holder == released || info.as_deref() == Some(released) {
+    let is_released = holder == released || info.as_deref() == Some(released);
+    // others may read beside one that was released and stays for a while
+    if is_released && !(kind == Kind::Read && count > 1) {
         let ttl_left = ttl_left_ms.map(Duration::from_millis);
         let (owner, fencing_token) = (None, None);
         let foreign_holder = None;
@@ -152,7 +154,7 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
         origin,
         owner: token::owner_info(info.as_deref().unwrap_or(&holder)),
         foreign_holder: if origin == Origin::Onelock { None } else { token::foreign_holder(&holder) },
-        hold_count: count,
+        hold_count: count - u64::from(is_released),
         ttl_left: ttl_left_ms.map(Duration::from_millis),
         fencing_token: fence,
     })

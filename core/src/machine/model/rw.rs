@@ -114,6 +114,9 @@ impl Model {
             self.raise(now, key, Some(&claim.token), terms.0);
             return Reply::Granted { fence: standing.fence, again: true };
         }
+        if standing.retained {
+            return self.denied(now, key);
+        }
         let mut barred = standing.mode == Some(Mode::Write);
         if !barred && self.is_queued(now, key) && self.noted(now, key, DOOR, DOOR_MS).is_none() {
             barred = !matches!(self.next_writer(now, key, None), Next::End);
@@ -148,6 +151,9 @@ impl Model {
         if standing.writing {
             self.raise(now, key, None, terms.0);
             return Reply::Granted { fence: standing.fence, again: true }.into();
+        }
+        if standing.reading.is_some() || standing.retained {
+            return self.denied(now, key).into();
         }
         let free = standing.is_free();
         let door = if free { self.noted(now, key, DOOR, DOOR_MS) } else { None };
@@ -286,7 +292,7 @@ impl Model {
             self.keys.remove(now.ms, key);
             return self.pass_on(now, key, true);
         }
-        if standing.has_field {
+        if standing.has_field && !standing.retained {
             let found = Outcome::Applied(Reply::Released(standing.reading.is_some()));
             self.drop_fields(now, key, &[claim.token.as_bytes()]);
             self.readers(now, key, |readers| _ = readers.remove(claim.token.as_bytes()));
@@ -314,9 +320,8 @@ impl Model {
                 entry.last_ms = Some(now.ms + rest_ms);
             }
         } else if standing.reading.is_some() {
-            if let Some(entry) = self.keys.get(now.ms, &timeout_key(key, &claim.token)) {
-                entry.last_ms = Some(now.ms + rest_ms);
-            }
+            let (timeout, nobody) = (timeout_key(key, &claim.token), Key::from(RELEASED_VALUE.as_bytes()));
+            self.keys.put(now.ms, timeout.into(), Value::Text(nobody), Some(rest_ms));
             self.readers(now, key, |readers| _ = readers.insert(claim.token.as_bytes().into(), end(now, rest_ms)));
             self.settle(now, key);
         }

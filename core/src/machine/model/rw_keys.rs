@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use super::queue::IDLE_MS;
 use super::{Model, Moment, Value, decimal, number};
 use crate::machine::kind::Kind;
-use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, MODE_FIELD, queue_key, readers_key, timeout_key, waiters_key};
+use crate::machine::naming::{
+    FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, queue_key, readers_key, timeout_key, waiters_key,
+};
 use crate::machine::op::{Claim, InspectedKey, Key};
 use crate::machine::stored_token;
 use crate::machine::token;
@@ -23,6 +25,7 @@ pub(super) enum Mode {
 }
 
 /// What stands under the key of a claim.
+#[derive(Default)]
 pub(super) struct Standing {
     pub(super) mode: Option<Mode>,
     /// The type of what is no read/write lock.
@@ -33,6 +36,8 @@ pub(super) struct Standing {
     /// The end of its read hold.
     pub(super) reading: Option<u64>,
     pub(super) writing: bool,
+    /// It reads no more, but stays for a while.
+    pub(super) retained: bool,
 }
 
 impl Standing {
@@ -70,6 +75,10 @@ pub(super) fn is_note(field: &[u8]) -> bool {
     field == MODE_FIELD.as_bytes() || !super::is_owner(field)
 }
 
+fn is_released(timeout: &Value) -> bool {
+    matches!(timeout, Value::Text(text) if **text == *RELEASED_VALUE.as_bytes())
+}
+
 /// Whether a hash is recognisably a read/write lock, ours or Redisson's.
 pub(super) fn is_shared(fields: &[(Key, Key)]) -> bool {
     let owner = |field: &[u8]| token::is_owner(field.strip_suffix(b":write").unwrap_or(field));
@@ -85,8 +94,7 @@ pub(super) fn end(now: Moment, ttl_ms: u64) -> u64 {
 
 impl Model {
     pub(super) fn standing(&self, now: Moment, claim: &Claim) -> Standing {
-        let nothing =
-            Standing { mode: None, foreign: None, fence: None, has_field: false, reading: None, writing: false };
+        let nothing = Standing::default();
         let Some(entry) = self.keys.peek(now.ms, &claim.key) else { return nothing };
         let Some(mode) = mode_of(&entry.value) else {
             return Standing { foreign: Some(entry.value.type_name()), ..nothing };
@@ -96,6 +104,7 @@ impl Model {
             mode: Some(mode),
             fence: fence_of(&entry.value),
             has_field,
+            retained: has_field && self.is_retained(now, &claim.key, &claim.token),
             reading: if has_field { self.reading(now, &claim.key, &claim.token) } else { None },
             writing: mode == Mode::Write && entry.value.field(&write_field(&claim.token)).is_some(),
             ..nothing
@@ -105,7 +114,13 @@ impl Model {
     /// The end of the read hold of an owner who has a field.
     pub(super) fn reading(&self, now: Moment, key: &Key, owner: &str) -> Option<u64> {
         let stop = self.reader_end(now, key, owner.as_bytes()).filter(|stop| *stop > now.ms)?;
-        self.keys.peek(now.ms, &timeout_key(key, owner))?.last_ms.map(|_| stop)
+        let timeout = self.keys.peek(now.ms, &timeout_key(key, owner))?;
+        timeout.last_ms.filter(|_| !is_released(&timeout.value)).map(|_| stop)
+    }
+
+    /// Whether an owner who has a field reads no more, but stays for a while.
+    fn is_retained(&self, now: Moment, key: &Key, owner: &str) -> bool {
+        self.keys.peek(now.ms, &timeout_key(key, owner)).is_some_and(|timeout| is_released(&timeout.value))
     }
 
     pub(super) fn reader_end(&self, now: Moment, key: &Key, owner: &[u8]) -> Option<u64> {

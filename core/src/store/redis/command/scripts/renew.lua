@@ -82,7 +82,9 @@ local function renew_permits(key, permits, n, prefix, ttl)
   return 1
 end
 
--- A hold of a read/write lock is a writer's, or a reader's with a field, an end and a timeout key.
+-- A hold of a read/write lock is a writer's, or a reader's with a field, an end and a timeout key, which does not say that it
+-- was released and stays for a while only.
+local RELEASED = 'onelock1:released'
 local function renew_shared(key, readers, timeout, owner, ttl)
   local now, stop = math.floor(reply[1] / 1000), math.ceil(reply[1] / 1000) + ttl
   local found = redis.pcall('HMGET', key, 'mode', owner, owner .. ':write')
@@ -99,7 +101,7 @@ local function renew_shared(key, readers, timeout, owner, ttl)
     end
     local left = redis.pcall('PTTL', timeout)
     if type(left) == 'table' then return left.err end
-    if not score or tonumber(score) <= now or left < 0 then return 0 end
+    if not score or tonumber(score) <= now or left < 0 or redis.pcall('GET', timeout) == RELEASED then return 0 end
     live = {key, readers, timeout}
   elseif found[1] ~= 'write' or not found[3] then
     return 0

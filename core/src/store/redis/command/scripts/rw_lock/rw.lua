@@ -8,7 +8,8 @@
 -- KEYS[4]  a hash with the records of the places, owner -> '<alive until, ms> <fence ttl, ms> <client> <listens>[ <info>]', and
 --          beside them ':want' (until when a refused reader is waiting) and ':door' (until when readers go first)
 -- KEYS[5]  the fencing counter
--- KEYS[6]  the timeout key of this owner: it lives as long as its read hold
+-- KEYS[6]  the timeout key of this owner: it lives as long as its read hold. Its text is for inspection, or says
+--          'onelock1:released' of one that stays though it was released
 -- KEYS[7]  attach: the timeout key of the new owner
 -- ARGV[1]  what to do: read, tryread, enter, try, keep, downgrade, leave, retain, attach
 -- ARGV[2]  owner
@@ -29,7 +30,8 @@
 -- Reply, always an array that begins with the server's clock in us:
 --   read, tryread, enter, try
 --               {us, 0, fence}  granted;  {us, 1, fence}  held by this owner already; time to live never shortened
---               {us, 2, pttl, 1}  not now: it is held, or others go before (enter answers 4 instead)
+--               {us, 2, pttl, 1}  not now: it is held, or others go before (enter answers 4 instead, but to an owner that
+--               reads: a late copy of what made it the writer that became this reader)
 --               {us, 3, type}   no read/write lock stands there; left untouched
 --   enter       {us, 4, place, ahead, look, unheard}  it has a place, as in a fair lock
 --   keep        {us, 1} held, time to live refreshed; {us, 0} not held
@@ -56,6 +58,7 @@ local DOOR, WANT = 50, 600
 local NOTES = 2000
 -- so many foreign readers are looked at
 local FOREIGN = 1024
+local RELEASED = 'onelock1:released'
 
 local function text(number)
   return string.format('%.0f', number)
@@ -83,12 +86,14 @@ local fence_here = number_of(string.match(stored or '', '^t(%d+)$')) or 0
 local function reads(owner, field, timeout)
   if mode ~= 'read' or not field then return nil end
   local stop = tonumber(redis.call('ZSCORE', KEYS[2], owner) or 0)
-  if stop <= now or redis.call('PTTL', timeout) < 0 then return nil end
+  if stop <= now or redis.call('PTTL', timeout) < 0 or redis.pcall('GET', timeout) == RELEASED then return nil end
   return stop
 end
 
 local reading = reads(token, found[2], KEYS[6])
 local writing = mode == 'write' and found[3]
+-- It reads no more, but stays for a while. What still comes from it is late, and changes nothing.
+local retained = mode == 'read' and found[2] and not reading and redis.pcall('GET', KEYS[6]) == RELEASED
 
 -- Makes a key live so long at least.
 local function outlive(key, ttl)
@@ -293,7 +298,7 @@ if verb == 'leave' then
     pass_on(true)
     return {us, 1}
   end
-  if mode == 'read' and found[2] then
+  if mode == 'read' and found[2] and not retained then
     redis.call('HDEL', KEYS[1], token)
     redis.call('ZREM', KEYS[2], token)
     redis.call('DEL', KEYS[6])
@@ -312,11 +317,12 @@ if verb == 'retain' then
   if writing then
     redis.call('PEXPIRE', KEYS[1], text(rest))
     redis.call('HDEL', KEYS[1], token .. ':write', 'onelock_fence')
-    redis.call('HSET', KEYS[1], 'onelock_info', 'onelock1:released')
+    redis.call('HSET', KEYS[1], 'onelock_info', RELEASED)
     return {us, 1}
   end
   if not reading then return {us, 0} end
   redis.call('PEXPIRE', KEYS[6], text(rest))
+  redis.call('SET', KEYS[6], RELEASED, 'PX', text(rest))
   redis.call('ZADD', KEYS[2], 'XX', text(later + rest), token)
   settle()
   return {us, 1}
@@ -374,6 +380,7 @@ if verb == 'downgrade' then
 end
 
 if foreign then return {us, 3, foreign} end
+if retained or reading and (verb == 'enter' or verb == 'try') then return {us, 2, redis.call('PTTL', KEYS[1]), 1} end
 
 if verb == 'read' or verb == 'tryread' then
   if reading then

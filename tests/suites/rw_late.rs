@@ -1,0 +1,107 @@
+//! Read/write locks on real servers: what arrives late, what is never answered, and what stays after a release.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails should stop at once, with its message")]
+
+use onelock::{Error, ErrorKind, Kind, LossReason, Release};
+use onelock_tests::face::{Client, Lease, Lock, block_on, on_both};
+use onelock_tests::proxy::Match;
+use onelock_tests::scripts;
+use onelock_tests::servers::Server;
+use onelock_tests::stage::{SOON, Stage, fails, ms, unhurried};
+
+fn sides(client: &Client) -> [Lock; 2] {
+    [Kind::Read, Kind::Write].map(|kind| client.lock_of(kind, "x"))
+}
+
+fn downgrade(lease: &Lease) -> Result<(), Error> {
+    match lease {
+        Lease::Async(lease) => block_on(lease.downgrade()),
+        Lease::Blocking(lease) => lease.downgrade(),
+    }
+}
+
+fn of(verb: &str) -> Match {
+    Match::script(scripts::RW_LOCK).with_arg(verb)
+}
+
+/// Sends once more what a client sent before, as a network does that lost the first copy for a while.
+fn arrives_again(stage: &Stage, matching: &Match) {
+    let passed = stage.requests(matching);
+    assert!(!passed.is_empty(), "nothing of this kind was sent");
+    for one in passed {
+        stage.server.cmd(&one.args);
+    }
+}
+
+fn ends_at(server: &Server) -> i64 {
+    server.int(&["PEXPIRETIME", "x"])
+}
+
+#[test]
+fn a_late_request_to_write_of_who_reads_by_now_keeps_nobody_out() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (one, rival) = (stage.client_with(face, unhurried()), stage.rival(face));
+        for (verb, wait) in [("enter", SOON), ("try", ms(0))] {
+            let lease = sides(&one)[1].acquire_within(wait).unwrap();
+            downgrade(&lease).unwrap();
+            arrives_again(&stage, &of(verb));
+            assert!(!stage.exists("onelock_queue:{x}"), "the reader waits to write");
+            let beside = sides(&rival)[0].try_acquire().unwrap().expect("a reader beside a reader");
+            assert_eq!(beside.give_back(), Release::Released);
+            assert_eq!(lease.give_back(), Release::Released);
+            arrives_again(&stage, &of("downgrade"));
+            sides(&rival)[1].try_acquire().unwrap().expect("nobody is there").give_back();
+        }
+    });
+}
+
+#[test]
+fn a_reader_that_stays_after_its_release_is_not_renewed_by_a_late_copy() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let [read, write] = sides(&stage.client_with(face, unhurried()));
+        let rival = stage.rival(face);
+        let lease = read.min_hold(ms(20_000)).ttl(ms(60_000)).acquire_within(SOON).unwrap();
+        lease.extend(ms(60_000)).unwrap();
+        assert_eq!(lease.give_back(), Release::Released);
+        let end = ends_at(&stage.server);
+        for late in [Match::script(scripts::RENEW), of("retain"), of("read")] {
+            arrives_again(&stage, &late);
+            assert_eq!(ends_at(&stage.server), end, "kept for longer");
+        }
+        // nor is it released before its time
+        stage.server.cmd(
+            &stage.requests(&of("retain"))[0]
+                .args
+                .iter()
+                .map(|arg| if arg == b"retain" { b"leave".to_vec() } else { arg.clone() })
+                .collect::<Vec<_>>(),
+        );
+        assert_eq!(ends_at(&stage.server), end);
+        assert_eq!(write.refusal(ms(0)), ErrorKind::Busy);
+        // it is nobody's, beside one that reads
+        let beside = sides(&rival)[0].clone().ttl(ms(10_000)).auto_renew(false).acquire_within(SOON).unwrap();
+        let seen = rival.inspect("x").unwrap().unwrap();
+        assert_eq!((seen.kind, seen.hold_count), (Kind::Read, 1));
+        assert_eq!(beside.give_back(), Release::Released);
+        let seen = rival.inspect("x").unwrap().unwrap();
+        assert_eq!((seen.kind, seen.hold_count), (Kind::Read, 0));
+    });
+}
+
+#[test]
+fn what_is_lost_or_released_is_not_downgraded() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let write = sides(&stage.client_with(face, unhurried()))[1].clone();
+        let lease = write.acquire_within(SOON).unwrap();
+        lease.give_back();
+        fails(downgrade(&lease), ErrorKind::NotHeld);
+        let lease = write.acquire_within(SOON).unwrap();
+        assert!(stage.rival(face).force_release("x").unwrap());
+        let error = downgrade(&lease).unwrap_err();
+        assert_eq!((error.kind(), lease.loss()), (ErrorKind::Lost, Some(LossReason::Taken)));
+        assert!(!stage.exists("x"), "made anew");
+    });
+}
