@@ -91,6 +91,22 @@ fn a_reader_that_stays_after_its_release_is_not_renewed_by_a_late_copy() {
 }
 
 #[test]
+fn who_may_not_set_a_time_to_live_leaves_nothing_for_ever() {
+    on_both(|face| {
+        let server = Server::valkey();
+        server.cmd(&["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all", "-pexpire"]);
+        let client = Client::build(face, unhurried(), &server.url_with("app:secret", "")).unwrap();
+        for lock in sides(&client) {
+            assert_eq!(lock.refusal(ms(0)), ErrorKind::NotPermitted);
+            let redis::Value::Array(keys) = server.cmd(&["KEYS", "*"]) else { panic!("no list") };
+            for key in keys.iter().map(onelock_tests::resp::text) {
+                assert!(server.int(&["PTTL", &key]) >= 0, "{key} stays for ever");
+            }
+        }
+    });
+}
+
+#[test]
 fn what_is_lost_or_released_is_not_downgraded() {
     on_both(|face| {
         let stage = Stage::valkey();

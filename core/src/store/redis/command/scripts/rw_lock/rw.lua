@@ -187,22 +187,18 @@ local function next_writer(asker)
 end
 
 -- Writes the hash and bounds it. Returns the refusal of the server, if there is one: then nobody holds it.
-local function bound(ttl, undo)
-  local bounded = redis.pcall('PEXPIRE', KEYS[1], text(math.max(redis.call('PTTL', KEYS[1]), ttl)))
-  if type(bounded) == 'table' then
-    -- a user who may not PEXPIRE must not leave a lock that lasts for ever
-    redis.call(unpack(undo))
-    return bounded
-  end
-end
-
 local function hold_write(owner, ttl, fence, info)
   local fields = {'mode', 'write', owner .. ':write', '1', 'onelock_fence', 't' .. text(fence)}
   if info ~= '' then
     fields[7], fields[8] = 'onelock_info', info
   end
   redis.call('HSET', KEYS[1], unpack(fields))
-  return bound(ttl, {'DEL', KEYS[1]})
+  local bounded = redis.pcall('PEXPIRE', KEYS[1], text(math.max(redis.call('PTTL', KEYS[1]), ttl)))
+  if type(bounded) == 'table' then
+    -- a user who may not PEXPIRE must not leave a lock that lasts for ever
+    redis.call('DEL', KEYS[1])
+    return bounded
+  end
 end
 
 -- Enters a reader whose timeout key is KEYS[6]. A phase without a token of ours begins with this one: an index that is there
@@ -217,10 +213,15 @@ local function hold_read(ttl, fence_ttl, info)
   end
   redis.call('SET', KEYS[6], info ~= '' and info or '1', 'PX', text(ttl))
   redis.call('ZADD', KEYS[2], text(later + ttl), token)
-  outlive(KEYS[2], ttl)
+  -- before the hash is touched: an index with one who has no field would hide a foreign reader
+  local bounded = redis.pcall('PEXPIRE', KEYS[2], text(math.max(redis.call('PTTL', KEYS[2]), ttl)))
+  if type(bounded) == 'table' then
+    redis.call('ZREM', KEYS[2], token)
+    redis.call('DEL', KEYS[6])
+    return nil, bounded
+  end
   redis.call('HSET', KEYS[1], 'mode', 'read', token, '1', 'onelock_fence', 't' .. text(fence))
-  local refused = bound(ttl, free and {'DEL', KEYS[1]} or {'HDEL', KEYS[1], token})
-  if refused then return nil, refused end
+  outlive(KEYS[1], ttl)
   return fence
 end
 
