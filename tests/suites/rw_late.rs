@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop at once, with its message")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use onelock::{Error, ErrorKind, Kind, LossReason, Release};
 use onelock_tests::face::{Client, Lease, Lock, block_on, on_both};
 use onelock_tests::proxy::Match;
@@ -91,6 +93,32 @@ fn a_reader_that_stays_after_its_release_is_not_renewed_by_a_late_copy() {
 }
 
 #[test]
+fn readers_get_in_between_writers_whose_keys_stay_after_their_release() {
+    on_both(|face| {
+        let server = Server::valkey();
+        let client = || Client::build(face, unhurried(), &server.url()).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let (client, over) = (client(), &over);
+                scope.spawn(move || {
+                    let write = sides(&client)[1].clone().min_hold(ms(80));
+                    while !over.load(Ordering::SeqCst) {
+                        write.acquire_within(SOON * 3).unwrap().give_back();
+                    }
+                });
+            }
+            let read = sides(&client())[0].clone();
+            let met: Vec<_> = (0..4).map(|_| read.acquire_within(SOON).map(|lease| lease.give_back())).collect();
+            over.store(true, Ordering::SeqCst);
+            for one in met {
+                one.unwrap();
+            }
+        });
+    });
+}
+
+#[test]
 fn who_may_not_set_a_time_to_live_leaves_nothing_for_ever() {
     on_both(|face| {
         let server = Server::valkey();
@@ -119,5 +147,34 @@ fn what_is_lost_or_released_is_not_downgraded() {
         let error = downgrade(&lease).unwrap_err();
         assert_eq!((error.kind(), lease.loss()), (ErrorKind::Lost, Some(LossReason::Taken)));
         assert!(!stage.exists("x"), "made anew");
+    });
+}
+
+#[test]
+fn a_foreign_reader_who_entered_several_times_stays_until_its_last_end() {
+    on_both(|face| {
+        let server = Server::valkey();
+        let read = sides(&Client::build(face, unhurried(), &server.url()).unwrap())[0].clone();
+        let java = "d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:57";
+        let timeout = |n: u8| format!("{{x}}:{java}:rwlock_timeout:{n}");
+        server.cmd(&["HSET", "x", "mode", "read", java, "3"]);
+        server.cmd(&["PEXPIRE", "x", "60000"]);
+        for (n, left) in [(1, "5000"), (3, "40000")] {
+            server.cmd(&["SET", &timeout(n), "1", "PX", left]);
+        }
+        // our own phase, and one that dies in it
+        let dead = read.clone().ttl(ms(50_000)).acquire_within(SOON).unwrap();
+        let lease = read.acquire_within(SOON).unwrap();
+        server.cmd(&["DEL", &format!("{{x}}:{}:rwlock_timeout:1", dead.token())]);
+        server.cmd(&["ZADD", "onelock_readers:{x}", "1", dead.token()]);
+        assert_eq!(lease.give_back(), Release::Released);
+        let left = server.int(&["PTTL", "x"]);
+        assert!((1..=40_000).contains(&left), "{left}");
+        assert_eq!(server.int(&["PEXPIRETIME", "x"]), server.int(&["PEXPIRETIME", &timeout(3)]));
+        assert_eq!(server.int(&["HEXISTS", "x", dead.token()]), 0, "the dead one is gone");
+        // and when all of them are over, so is the lock
+        server.cmd(&["DEL", &timeout(1), &timeout(3)]);
+        read.acquire_within(SOON).unwrap().give_back();
+        assert_eq!(server.int(&["EXISTS", "x"]), 0);
     });
 }

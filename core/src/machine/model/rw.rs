@@ -45,9 +45,10 @@ impl Model {
         })
     }
 
-    fn open_door(&mut self, now: Moment, key: &Key) {
+    /// Readers go first for a moment, once so much time is over.
+    fn open_door(&mut self, now: Moment, key: &Key, rest_ms: u64) {
         self.drop_fields(now, &waiters_key(key), &[WANT]);
-        self.note(now, key, DOOR, now.ms + DOOR_MS);
+        self.note(now, key, DOOR, now.ms + rest_ms + DOOR_MS);
     }
 
     fn hold_write(&mut self, now: Moment, claim: &Claim, ttl_ms: u64, fence: u64, info: &str) {
@@ -125,7 +126,10 @@ impl Model {
             let fence = self.hold_read(now, claim, terms, info.unwrap_or_default(), standing.fence);
             return Reply::Granted { fence: Some(fence), again: false };
         }
-        if !is_try {
+        if !is_try && standing.kept {
+            let left = self.keys.peek(now.ms, key).and_then(|entry| entry.ttl_left_ms(now.ms)).unwrap_or(0);
+            self.note(now, key, DOOR, now.ms + left + DOOR_MS);
+        } else if !is_try {
             self.note(now, key, WANT, end(now, WANT_MS));
         }
         self.denied(now, key)
@@ -210,7 +214,7 @@ impl Model {
         let fence = self.hold_read(now, claim, terms, info.unwrap_or_default(), None);
         self.drop_fields(now, key, &[&write_field(&claim.token), INFO_FIELD.as_bytes()]);
         if self.noted(now, key, WANT, WANT_MS).is_some() {
-            self.open_door(now, key);
+            self.open_door(now, key, 0);
         }
         told_all(Reply::Granted { fence: Some(fence), again: false }, key)
     }
@@ -229,7 +233,7 @@ impl Model {
             }
             (Some(_), _) => reply.into(),
             (None, _) if after_writer && self.noted(now, key, WANT, WANT_MS).is_some() => {
-                self.open_door(now, key);
+                self.open_door(now, key, 0);
                 told_all(reply, key)
             }
             (None, Next::Place(head, waiter)) => {
@@ -318,6 +322,9 @@ impl Model {
             self.set_fields(now, key, &[(INFO_FIELD.as_bytes(), Key::from(RELEASED_VALUE.as_bytes()))]);
             if let Some(entry) = self.keys.get(now.ms, key) {
                 entry.last_ms = Some(now.ms + rest_ms);
+            }
+            if self.noted(now, key, WANT, WANT_MS).is_some() {
+                self.open_door(now, key, rest_ms);
             }
         } else if standing.reading.is_some() {
             let (timeout, nobody) = (timeout_key(key, &claim.token), Key::from(RELEASED_VALUE.as_bytes()));

@@ -38,6 +38,8 @@ pub(super) struct Standing {
     pub(super) writing: bool,
     /// It reads no more, but stays for a while.
     pub(super) retained: bool,
+    /// It was released by a writer, and stays for a while.
+    pub(super) kept: bool,
 }
 
 impl Standing {
@@ -106,6 +108,8 @@ impl Model {
             has_field,
             retained: has_field && self.is_retained(now, &claim.key, &claim.token),
             reading: if has_field { self.reading(now, &claim.key, &claim.token) } else { None },
+            kept: mode == Mode::Write
+                && entry.value.field(INFO_FIELD.as_bytes()).is_some_and(|info| **info == *RELEASED_VALUE.as_bytes()),
             writing: mode == Mode::Write && entry.value.field(&write_field(&claim.token)).is_some(),
             ..nothing
         }

@@ -70,12 +70,12 @@ local function number_of(stored)
   return nil
 end
 
-local found = redis.pcall('HMGET', KEYS[1], 'mode', token, token .. ':write', 'onelock_fence')
+local found = redis.pcall('HMGET', KEYS[1], 'mode', token, token .. ':write', 'onelock_fence', 'onelock_info')
 if found.err then
   if not string.find(found.err, 'WRONGTYPE', 1, true) then return found end
-  found = {false, false, false, false, redis.call('TYPE', KEYS[1]).ok}
+  found = {false, false, false, false, false, redis.call('TYPE', KEYS[1]).ok}
 end
-local mode, stored, foreign = found[1], found[4], found[5]
+local mode, stored, foreign = found[1], found[4], found[6]
 local free = not mode and not foreign and redis.call('EXISTS', KEYS[1]) == 0
 if not free and mode ~= 'read' and mode ~= 'write' then
   mode, foreign = false, foreign or 'hash'
@@ -132,7 +132,8 @@ local function note(field, value)
   redis.call('PEXPIRE', KEYS[4], redis.call('EXISTS', KEYS[3]) == 1 and IDLE or NOTES)
 end
 
--- Until when a note counts, if it does: one that is further ahead than it can be (the clock was set back) does not.
+-- Until when a note counts, if it does: one that is further ahead than it can be (the clock was set back) does not, and a door
+-- that opens when a writer's key ends does not yet.
 local function noted(field, most)
   local stop = tonumber(redis.call('HGET', KEYS[4], field) or 0)
   return stop > now and stop <= now + most + 1 and stop or nil
@@ -319,6 +320,11 @@ if verb == 'retain' then
     redis.call('PEXPIRE', KEYS[1], text(rest))
     redis.call('HDEL', KEYS[1], token .. ':write', 'onelock_fence')
     redis.call('HSET', KEYS[1], 'onelock_info', RELEASED)
+    -- nobody passes it on when it ends
+    if noted(':want', WANT) then
+      redis.call('HDEL', KEYS[4], ':want')
+      note(':door', text(now + rest + DOOR))
+    end
     return {us, 1}
   end
   if not reading then return {us, 0} end
@@ -398,8 +404,13 @@ if verb == 'read' or verb == 'tryread' then
     if not fence then return refused end
     return {us, 0, fence}
   end
-  if verb == 'read' then note(':want', text(later + WANT)) end
-  return {us, 2, redis.call('PTTL', KEYS[1]), 1}
+  local left = redis.call('PTTL', KEYS[1])
+  if verb == 'read' and mode == 'write' and found[5] == RELEASED then
+    note(':door', text(now + left + DOOR))
+  elseif verb == 'read' then
+    note(':want', text(later + WANT))
+  end
+  return {us, 2, left, 1}
 end
 
 -- enter, try
