@@ -69,7 +69,7 @@ impl Lease {
     /// `connect_timeout + 2 x request_timeout`.
     ///
     /// # Errors
-    /// `InvalidArgument` for another kind of lock, before any I/O; `Lost` or `NotHeld` when there is nothing to downgrade;
+    /// `InvalidArgument` for another kind of lock, before any I/O; `Busy` while its owner enters or leaves it; `Lost` or `NotHeld` when there is nothing to downgrade;
     /// `Unavailable` when no server answered: it counts as a read lease then, and a further call asks again.
     ///
     /// # Cancel safety

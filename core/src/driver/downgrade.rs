@@ -16,7 +16,8 @@ use crate::{Error, ErrorKind};
 /// Whether there is something to send. From here on the lease counts as a reader's.
 ///
 /// # Errors
-/// `InvalidArgument` for another kind of lock, and for one that its owner has entered more than once.
+/// `InvalidArgument` for another kind of lock, and for one that its owner has entered more than once; `Busy` while its owner
+/// enters or leaves.
 pub(crate) fn begin(engine: &Engine, hold: &Hold, name: &[u8]) -> Result<bool, Error> {
     if !hold.kind().is_shared() {
         let detail = format!("only a write lock becomes a read lock, and this is a {}", hold.kind().as_str());
@@ -25,15 +26,26 @@ pub(crate) fn begin(engine: &Engine, hold: &Hold, name: &[u8]) -> Result<bool, E
     if hold.is_downgraded() {
         return Ok(false);
     }
-    if let Some(owner) = &hold.owner {
-        let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
-        if count > 1 {
+    let Some(owner) = &hold.owner else {
+        hold.begin_downgrade();
+        return Ok(true);
+    };
+    // under the lock of the registry: who enters later finds a reader's
+    let registry = lock(&engine.registry);
+    match registry.settled_count(hold.key(), owner, hold.id) {
+        Some(..=1) => {
+            hold.begin_downgrade();
+            Ok(true)
+        }
+        Some(count) => {
             let detail = format!("it was entered {count} times; leave the inner holds first");
-            return Err(invalid("downgrade", detail).on(name));
+            Err(invalid("downgrade", detail).on(name))
+        }
+        None => {
+            let detail = "the same owner is in the middle of an acquire or a release; try again";
+            Err(Error::new(ErrorKind::Busy, "downgrade", detail).on(name))
         }
     }
-    hold.begin_downgrade();
-    Ok(true)
 }
 
 fn request(engine: &Engine, hold: &Hold) -> Op {
@@ -102,4 +114,27 @@ pub(crate) fn downgrade_blocking(
         }
     }
     Err(timed_out(engine, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::machine::Enter;
+    use crate::sys::lock;
+    use crate::{Client, ErrorKind, Owner};
+
+    #[tokio::test]
+    async fn who_enters_meanwhile_never_writes_beside_readers() {
+        let client = Client::connect("memory://").await.unwrap();
+        let (owner, catalogue) = (Owner::new(), client.rw_lock("x"));
+        let lease = catalogue.write().owner(&owner).acquire().await.unwrap();
+        let engine = client.engine().unwrap();
+        let Enter::Again { hold, count: 2 } = lock(&engine.registry).enter(&b"x".as_slice().into(), &owner, |_| true)
+        else {
+            panic!("it is not held");
+        };
+        assert_eq!(lease.downgrade().await.unwrap_err().kind(), ErrorKind::Busy);
+        assert!(catalogue.read().try_acquire().await.unwrap().is_none());
+        assert!(lock(&engine.registry).entered(hold.key(), &owner, hold.id, true));
+        assert_eq!(lease.downgrade().await.unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
 }
