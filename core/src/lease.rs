@@ -398,7 +398,8 @@ impl Lease {
     /// each to its lock.
     ///
     /// # Errors
-    /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once.
+    /// `Lost` or `NotHeld` when there is nothing to hand over; `InvalidArgument` when it was entered more than once, or when
+    /// its downgrade was not answered.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {

@@ -135,6 +135,30 @@ fn who_may_not_set_a_time_to_live_leaves_nothing_for_ever() {
 }
 
 #[test]
+fn a_downgrade_without_an_answer_is_asked_for_again() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let client = stage.client(face);
+        let [read, write] = sides(&client);
+        let lease = write.acquire_within(SOON).unwrap();
+        let fence = lease.fence();
+        let silent = stage.proxy.on(of("downgrade")).drop_reply();
+        let error = fails(downgrade(&lease), ErrorKind::Unavailable);
+        assert!(error.to_string().contains("counts as a read lease"), "{error}");
+        // the server may have it as either: whoever attached it would have to know
+        let error = fails(lease.detach(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("downgrade() again"), "{error}");
+        assert!(lease.is_held());
+        silent.remove();
+        downgrade(&lease).unwrap();
+        assert!(lease.fence() > fence);
+        let lease = read.attach(&lease.detach().unwrap()).unwrap();
+        assert!(lease.is_held());
+        assert_eq!(lease.give_back(), Release::Released);
+    });
+}
+
+#[test]
 fn what_is_lost_or_released_is_not_downgraded() {
     on_both(|face| {
         let stage = Stage::valkey();

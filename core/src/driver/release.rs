@@ -14,7 +14,7 @@ use super::undo_guard::UndoGuard;
 use crate::Error;
 use crate::error::invalid;
 use crate::machine::Release;
-use crate::machine::{Answer, BeginRelease, Leave, LossReason, Op, Outcome, Owner, Reply, Time};
+use crate::machine::{Answer, BeginRelease, Kind, Leave, LossReason, Op, Outcome, Owner, Reply, Time};
 use crate::store::Uninterrupted;
 use crate::sys::{clock, lock};
 
@@ -340,6 +340,10 @@ pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Res
 /// Whether the token of a hold can go to another process: the store can, and it is entered once only.
 pub(crate) fn check_detach(engine: &Engine, hold: &Hold, name: &[u8]) -> Result<(), Error> {
     engine.store.capabilities().require("attach", "detach").map_err(|error| error.on(name))?;
+    if hold.kind() == Kind::Read && !hold.is_downgraded() {
+        // the server may have it as either, and each is attached as what it is
+        return Err(invalid("detach", "its downgrade was not answered; call downgrade() again first").on(name));
+    }
     if let Some(owner) = &hold.owner {
         let count = lock(&engine.registry).count(hold.key(), owner, hold.id);
         if count > 1 {
