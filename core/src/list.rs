@@ -11,6 +11,7 @@ use crate::driver::engine::Engine;
 use crate::driver::failures::cause;
 use crate::error::invalid;
 use crate::inspect::{self, Inspection, inspection};
+use crate::machine::naming::is_timeout_key;
 use crate::machine::token::is_ours;
 use crate::machine::{Failure, InspectedKey, Key, Kind, Op, Outcome, Reply, Time, glob};
 use crate::store::Scan;
@@ -218,9 +219,10 @@ pub(crate) async fn page(engine: Arc<Engine>, wanted: Wanted) -> Result<LockPage
     Ok(LockPage { entries, next: cursor })
 }
 
-/// Whether a lock of this client may have this key, and not another one's counter.
+/// Whether a lock of this client may have this key, and not another one's counter or reader.
 fn is_name(key: &Key, prefix: &[u8]) -> bool {
-    key.strip_prefix(prefix).is_some_and(|name| check_name(name).is_ok()) && check_words(key, "").is_ok()
+    let may_be = key.strip_prefix(prefix).is_some_and(|name| check_name(name).is_ok());
+    may_be && check_words(key, "").is_ok() && !is_timeout_key(key)
 }
 
 /// Those that are locks.

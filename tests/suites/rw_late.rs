@@ -175,6 +175,28 @@ fn what_is_lost_or_released_is_not_downgraded() {
 }
 
 #[test]
+fn readers_are_listed_with_their_lock_alone() {
+    on_both(|face| {
+        let server = Server::valkey();
+        let client = Client::build(face, unhurried().inspectable(true), &server.url()).unwrap();
+        let leases: Vec<_> = (0..3).map(|_| sides(&client)[0].acquire_within(SOON).unwrap()).collect();
+        let braces = client.lock_of(Kind::Read, "{a}b").acquire_within(SOON).unwrap();
+        let foreign = "d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:57:write:rwlock_timeout:x";
+        server.cmd(&["SET", foreign, "1", "PX", "60000"]);
+        server.cmd(&["SET", "{x}:d2719fd4-7f5c-4f0e-b1c8-2f7e5f0c5b3a:57:rwlock_timeout:12", "1", "PX", "60000"]);
+        let entries = client.listing("*").unwrap();
+        let mut names: Vec<_> = entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
+        names.sort();
+        assert_eq!(names, [foreign, "x", "{a}b"]);
+        let x = entries.iter().find(|entry| entry.name == b"x").unwrap();
+        assert_eq!(x.inspection.hold_count, 3);
+        for lease in leases.into_iter().chain([braces]) {
+            assert_eq!(lease.give_back(), Release::Released);
+        }
+    });
+}
+
+#[test]
 fn a_foreign_reader_who_entered_several_times_stays_until_its_last_end() {
     on_both(|face| {
         let server = Server::valkey();

@@ -1,7 +1,7 @@
 //! Names on the server: companion keys and channels share the cluster slot of the lock they belong to.
 
 use crate::machine::kind::Kind;
-use crate::machine::token::ClientTag;
+use crate::machine::token::{ClientTag, is_owner};
 
 /// The word of the fencing counter's key.
 pub const FENCE_WORD: &str = "onelock_fence";
@@ -124,6 +124,16 @@ pub fn reserved_word(name: &[u8]) -> Option<&'static str> {
     RESERVED_WORDS
         .into_iter()
         .find(|word| name.strip_prefix(word.as_bytes()).is_some_and(|rest| rest.first() == Some(&b':')))
+}
+
+/// Whether a key is the timeout key of a read hold, ours or Redisson's: no lock, though it looks like a foreign one.
+pub fn is_timeout_key(key: &[u8]) -> bool {
+    let digits = key.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    let Some(rest) = key[..key.len() - digits].strip_suffix(b":rwlock_timeout:") else { return false };
+    let Some(at) = rest.iter().rposition(|byte| *byte == b':').and_then(|colon| colon.checked_sub(36)) else {
+        return false;
+    };
+    digits > 0 && rest[..at].ends_with(b":") && is_owner(&rest[at..])
 }
 
 /// How many slots a cluster has.
