@@ -130,6 +130,14 @@ pub(crate) struct Run {
     /// Everybody who takes the lock has to say so.
     #[arg(long, group = "kind")]
     pub(crate) fair: bool,
+    /// Take it as one of many readers: it runs beside other --shared commands, never beside an --exclusive one
+    ///
+    /// The read side of a read/write lock, which Redisson's RReadWriteLock shares.
+    #[arg(long, group = "kind", conflicts_with = "owner")]
+    pub(crate) shared: bool,
+    /// Take it as the writer of a read/write lock: nobody else runs, --shared or --exclusive
+    #[arg(long, group = "kind", conflicts_with = "owner")]
+    pub(crate) exclusive: bool,
     /// At most NUMBER commands run at the same time: a semaphore with so many permits
     ///
     /// Everybody names the same number; another one is an error that names both.
@@ -155,6 +163,10 @@ Examples:
 
   At most three downloads at a time, on all machines together:
       onelock run downloads --limit 3 -- wget https://example.org/large
+
+  Many backups read at a time, and the one that cleans up waits until none does:
+      onelock run archive --shared -- ./backup.sh
+      onelock run archive --exclusive -- ./prune.sh
 
   A line for the shell; the resource is told the fencing token, so that it can refuse a late writer:
       onelock run import -c 'psql -v token=$ONELOCK_FENCING_TOKEN -f import.sql'

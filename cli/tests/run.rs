@@ -101,6 +101,32 @@ fn so_many_run_at_the_same_time() {
 }
 
 #[test]
+fn many_read_at_the_same_time_or_one_writes() {
+    let place = Place::new();
+    let readers = [(); 2].map(|()| place.start(&["run", "x", "--shared", "--", "cat"]));
+    // mode, the fencing token, and the two
+    wait_until(SOON, "two readers", || place.server.int(&["HLEN", "x"]) == 4);
+    assert_eq!(place.status(&["run", "x", "--shared", "-w0", "--", "true"]), 0);
+    assert_eq!(place.status(&["run", "x", "--exclusive", "-w0", "--", "true"]), 75);
+    let writer = place.start(&["run", "x", "--exclusive", "--", "sh", "-c", "echo $ONELOCK_FENCING_TOKEN"]);
+    drop(readers);
+    let token: u64 = text(&writer.output().stdout).trim_end().parse().unwrap();
+    assert!(token > 1_600_000_000_000_000, "{token}");
+    let writer = place.start(&["run", "x", "--exclusive", "--", "cat"]);
+    place.wait_held("x");
+    for refused in ["--shared", "--exclusive"] {
+        assert_eq!(place.status(&["run", "x", refused, "-w0", "--", "true"]), 75);
+    }
+    drop(writer);
+    for wrong in
+        [["--shared", "--exclusive"], ["--shared", "--fair"], ["--exclusive", "--owner"], ["--shared", "--reentrant"]]
+    {
+        let arguments = [&["run", "y", "-w0"], &wrong[..], &["--", "true"]].concat();
+        assert_eq!(place.status(&arguments), 64, "{wrong:?}");
+    }
+}
+
+#[test]
 fn a_fair_lock_is_entered_in_the_order_of_asking() {
     let place = Place::new();
     let mut first = place.start(&["run", "x", "--fair", "--", "cat"]);
@@ -155,7 +181,7 @@ fn what_goes_wrong_before_has_a_status_of_its_own() {
         &["run", "x", "--wait", "soon", "--", "true"],
         &["run", "x", "-c", "true", "--", "true"],
         &["run", "x", "--fairly", "--", "true"],
-        &["run", "x", "--shared", "--", "true"],
+        &["run", "x", "--read", "--", "true"],
         &["run", "x", "--permits", "3", "--", "true"],
         &["run", "", "--", "true"],
         &["run", "x", "--ttl", "1ms", "--", "true"],

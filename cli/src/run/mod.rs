@@ -84,6 +84,8 @@ fn lock(options: &Run, client: &Client, events: &Events) -> Lock {
         Some(limit) => client.semaphore(name, limit).count(options.permits),
         None if options.fair => client.fair_lock(name),
         None if options.reentrant => client.reentrant_lock(name),
+        None if options.shared => client.rw_lock(name).read(),
+        None if options.exclusive => client.rw_lock(name).write(),
         None => client.lock(name),
     };
     let ttl = options.ttl.unwrap_or_else(|| TTL.max(options.min_hold));
