@@ -1474,8 +1474,8 @@ onelock_status onelock_lease_extend(const onelock_lease *lease, int64_t ttl_ms, 
  * The fencing token is a new one. A read lease stays what it is.
  *
  * One round trip; returns within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_INVALID_ARGUMENT` for another kind
- * of lock; `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease is not held; `ONELOCK_ERR_UNAVAILABLE` when no server
- * answered: it counts as a read lease then, and a further call asks again.
+ * of lock; `ONELOCK_ERR_BUSY` while its owner enters or leaves it; `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease
+ * is not held; `ONELOCK_ERR_UNAVAILABLE` when no server answered: it counts as a read lease then, and a further call asks again.
  */
 onelock_status onelock_lease_downgrade(const onelock_lease *lease,
                                        onelock_error **error);

@@ -261,8 +261,8 @@ pub unsafe extern "C" fn onelock_lease_extend(
 /// The fencing token is a new one. A read lease stays what it is.
 ///
 /// One round trip; returns within `connect_timeout` + 2 x `request_timeout`. `ONELOCK_ERR_INVALID_ARGUMENT` for another kind
-/// of lock; `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease is not held; `ONELOCK_ERR_UNAVAILABLE` when no server
-/// answered: it counts as a read lease then, and a further call asks again.
+/// of lock; `ONELOCK_ERR_BUSY` while its owner enters or leaves it; `ONELOCK_ERR_LOST` or `ONELOCK_ERR_NOT_HELD` when the lease
+/// is not held; `ONELOCK_ERR_UNAVAILABLE` when no server answered: it counts as a read lease then, and a further call asks again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_lease_downgrade(
     lease: *const onelock_lease,

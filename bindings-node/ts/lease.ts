@@ -177,6 +177,7 @@ export class Lease extends EventEmitter<LeaseEvents> {
    * `kind` becomes `read_lock`, and `fencingToken` a new one. A read lease stays what it is. One round trip.
    *
    * @throws {InvalidArgumentError} for another kind of lock
+   * @throws {LockBusyError} while its owner enters or leaves it
    * @throws {LockLostError} when the lease was lost
    * @throws {LockNotHeldError} when it was released
    * @throws {ServerUnavailableError} when no server answered: it counts as a read lease then, and a further call asks again
@@ -226,7 +227,7 @@ export class Lease extends EventEmitter<LeaseEvents> {
    * Of several locks it is one proof a line, in the order of `names`; attach with each to its lock.
    *
    * @throws {LockLostError} or {@link LockNotHeldError} when the lease is not held
-   * @throws {InvalidArgumentError} when it was entered more than once
+   * @throws {InvalidArgumentError} when it was entered more than once, or its downgrade was not answered
    */
   detach(): string {
     const proof = bridge.detach(this.#id)

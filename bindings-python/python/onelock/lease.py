@@ -97,8 +97,9 @@ class Lease(_onelock.Lease):
         """Makes a write lease a read lease, in place: at no moment could another writer enter. One round trip.
 
         Other readers may enter from now on, and `fencing_token` is a new one. A read lease stays what it is. Raises
-        `InvalidArgument` for another kind of lock; `LockLost` or `LockNotHeld` when the lease is not held;
-        `ServerUnavailable` when no server answered: it counts as a read lease then, and a further call asks again.
+        `InvalidArgument` for another kind of lock; `LockBusy` while its owner enters or leaves it; `LockLost` or
+        `LockNotHeld` when the lease is not held; `ServerUnavailable` when no server answered: it counts as a read lease then,
+        and a further call asks again.
         """
         self._downgrade()
 
