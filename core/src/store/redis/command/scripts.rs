@@ -105,8 +105,10 @@ mod tests {
             assert!(script.text.contains(&format!("'{}'", naming::SEMAPHORE_MARK)));
         }
         assert!(SCRIPTS.renew.text.contains(&format!("math.max({}, ", naming::FENCE_TTL_MIN_MS)));
+        for script in [&SCRIPTS.retain, &SCRIPTS.rw_lock, &SCRIPTS.renew] {
+            assert!(script.text.contains(&format!("'{}'", naming::RELEASED_VALUE)));
+        }
         let retain = SCRIPTS.retain.text;
-        assert!(retain.contains(&format!("'{}'", naming::RELEASED_VALUE)));
         assert!(retain.contains(&format!("'{}'", naming::INFO_FIELD)));
         for script in [&SCRIPTS.release, &SCRIPTS.retain] {
             assert!(script.text.contains(&format!("'{}')", naming::RELEASE_MESSAGE)));
