@@ -40,13 +40,14 @@ pub(super) struct FileHold {
 
 impl FileHold {
     /// The text of the file.
-    pub(super) fn file_text(&self, key: &Key, now: Time, wall_us: u64) -> Vec<u8> {
+    pub(super) fn file_text(&self, key: &Key, process: &Process, now: Time, wall_us: u64) -> Vec<u8> {
         let left_ms = self.ends_at.since(now).as_millis() as u64;
         Record {
             fence: self.fence,
             kind: self.kind,
             count: self.count,
             pid: std::process::id(),
+            process: process.mark(),
             until_ms: (wall_us / 1000).saturating_add(left_ms),
             fenced: self.fenced,
             token: &self.token,

@@ -9,6 +9,7 @@
 //! | `address` | `file:///dir` |
 //! | `name`, `sha256` | the file of a lock |
 //! | `record` | what stands in it |
+//! | `holder` | whether the process that wrote it has ended |
 //! | `lock_file` | the open file, and the kernel's lock on it |
 //! | `file_system` | which file systems will do |
 //! | `process` | what all clients of the process share, and the thread that ends leases |
@@ -43,6 +44,7 @@ mod blocking;
 mod diagnosis;
 mod directory;
 mod file_system;
+mod holder;
 mod lock_file;
 mod name;
 mod operations;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::directory::{Directory, Entry, FileHold};
+use super::holder;
 use super::lock_file::{self, LockFile, Refused, Settings};
 use super::name::{self, Named};
-use super::record::{self, Content};
+use super::record::{self, Content, Record};
 use crate::ErrorKind;
 use crate::machine::{Claim, Failure, InspectedKey, Key, Kind, Outcome, Renewal, Reply, glob};
 use crate::store::{Scan, Scanned, foreign_cursor};
@@ -128,7 +129,7 @@ impl Directory {
             file,
             waited: waited_at.is_some_and(|at| now.since(at) < STILL_WAITS),
         };
-        if let Err(error) = hold.file.write(&hold.file_text(&claim.key, now, wall_us), 0) {
+        if let Err(error) = hold.file.write(&hold.file_text(&claim.key, &self.process, now, wall_us), 0) {
             return Err((hold.file, "write", error));
         }
         if settings.sync
@@ -168,7 +169,7 @@ impl Directory {
             hold.ends_at = hold.ends_at.max(now + ms(ttl_ms));
             hold.count = count.unwrap_or(hold.count);
             // for people: the lock does not depend on it
-            let _ = hold.file.write(&hold.file_text(&claim.key, now, clock::wall_us()), 0);
+            let _ = hold.file.write(&hold.file_text(&claim.key, &self.process, now, clock::wall_us()), 0);
             Renewal::Renewed
         })
     }
@@ -242,8 +243,7 @@ impl Directory {
                 Err(refused) => return refused.outcome(),
             };
             let content = record::read(&text);
-            let is_ours = content.held && content.record.is_some();
-            if !is_ours && !foreign {
+            if holding(&content).is_none() && !foreign {
                 return Refused::WrongKind(FOREIGN_KIND.to_owned()).outcome();
             }
             // the counter goes on in the new file
@@ -323,7 +323,11 @@ fn denied(found: Option<Kind>, wanted: Kind) -> Reply {
 fn keep_waiting(entry: &mut Entry, file: LockFile, wanted: Kind) -> Reply {
     let text = file.read().unwrap_or_default();
     let content = record::read(&text);
-    let found = content.record.filter(|_| content.held).map(|record| record.kind);
+    // what would be an error has to be true, and nothing else is worth the look
+    let found = match content.record.as_ref().filter(|_| content.held) {
+        Some(record) if record.kind != wanted => holding(&content).map(|record| record.kind),
+        _ => None,
+    };
     if entry.listeners > 0 {
         // tells the holder, who would else take it again and again; the next grant wipes it out
         let _ = file.write(record::waited(clock::now()).as_bytes(), 0);
@@ -346,9 +350,15 @@ fn inspected(found: InspectedKey) -> Outcome<Reply> {
     Outcome::Applied(Reply::Inspected(Some(found)))
 }
 
+/// Who has the locked file in which this stands, unless it is another program: a record says `held` also when its holder was
+/// killed.
+fn holding<'a, 'b>(content: &'b Content<'a>) -> Option<&'b Record<'a>> {
+    content.record.as_ref().filter(|record| content.held && !holder::has_ended(record))
+}
+
 /// What the record of a locked file says of its holder.
 fn described(content: &Content<'_>) -> InspectedKey {
-    let Some(record) = content.record.as_ref().filter(|_| content.held) else {
+    let Some(record) = holding(content) else {
         let holder = FOREIGN.to_vec();
         return InspectedKey { kind: Ok(Kind::Mutex), holder, count: 1, ttl_left_ms: None, fence: None, info: None };
     };

@@ -46,6 +46,8 @@ pub(super) struct Record<'a> {
     pub(super) kind: Kind,
     pub(super) count: u64,
     pub(super) pid: u32,
+    /// What tells this process from another one with its number, as [`super::holder`] writes it; empty if unknown.
+    pub(super) process: &'a str,
     /// When its lease ends unless it is renewed: wall clock, milliseconds since 1970. For people.
     pub(super) until_ms: u64,
     /// Whether the holder has a fencing token.
@@ -75,12 +77,12 @@ impl Record<'_> {
     /// A whole file: held, and nobody waits.
     pub(super) fn file(&self) -> Vec<u8> {
         let mut body = String::with_capacity(PADDED);
-        let Record { fence, count, pid, until_ms, token, key, .. } = self;
+        let Record { fence, count, pid, process, until_ms, token, key, .. } = self;
         let kind = self.kind.as_str();
         let fenced = u8::from(self.fenced);
         let _ = write!(
             body,
-            "fence={fence}\nkind={kind}\ncount={count}\npid={pid}\nuntil={until_ms}\nfenced={fenced}\ntoken={token}\nkey={key}\n"
+            "fence={fence}\nkind={kind}\ncount={count}\npid={pid}\nprocess={process}\nuntil={until_ms}\nfenced={fenced}\ntoken={token}\nkey={key}\n"
         );
         if let Some(info) = self.info {
             let _ = writeln!(body, "info={info}");
@@ -133,6 +135,7 @@ fn read_record(file: &[u8]) -> Option<Record<'_>> {
         kind: Kind::Mutex,
         count: 0,
         pid: 0,
+        process: "",
         until_ms: 0,
         fenced: false,
         token: "",
@@ -145,6 +148,7 @@ fn read_record(file: &[u8]) -> Option<Record<'_>> {
             "kind" => record.kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == value)?,
             "count" => record.count = value.parse().ok()?,
             "pid" => record.pid = value.parse().ok()?,
+            "process" => record.process = value,
             "until" => record.until_ms = value.parse().ok()?,
             "fenced" => record.fenced = value == "1",
             "token" => record.token = value,
@@ -174,6 +178,7 @@ mod tests {
             kind: Kind::Reentrant,
             count: 2,
             pid: 7,
+            process: "4026531836.4711",
             until_ms: 1_764_284_030_000,
             fenced: true,
             token: "ffffffff-ffff-4fff-bfff-ffffffffffff:7",
