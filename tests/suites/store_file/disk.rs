@@ -152,6 +152,20 @@ fn tokens_grow_though_the_clock_goes_back() {
 }
 
 #[test]
+fn tokens_grow_though_the_clock_was_centuries_ahead() {
+    let place = Place::new();
+    let client = place.client(Face::Blocking);
+    let mut holder = place.holder(Face::Blocking);
+    holder.ask("wall 9000000000");
+    let ahead = holder.acquire("a", ms(60_000), true);
+    assert!(ahead < 1 << 53, "every language can count with it");
+    assert_eq!(client.inspect("a").unwrap().unwrap().fencing_token, Some(ahead));
+    holder.ask("release");
+    assert_eq!(client.lock("a").acquire().unwrap().fence(), ahead + 1);
+    client.close();
+}
+
+#[test]
 fn a_synced_counter_is_strict_and_any_other_is_bounded_by_the_clock() {
     let place = Place::new();
     for (query, grade) in [("", Grade::ClockBounded), ("?sync=0", Grade::ClockBounded), ("?sync=1", Grade::Strict)] {

@@ -122,7 +122,7 @@ impl Directory {
             token: claim.token.clone(),
             kind: claim.kind,
             count: 1,
-            fence: if *fenced { wall_us.max(last + 1) } else { last },
+            fence: if *fenced { record::next_fence(last, wall_us) } else { last },
             fenced: *fenced,
             info: info.cloned(),
             ends_at: now + ms(*ttl_ms),

@@ -37,6 +37,13 @@ const PADDED: usize = 512;
 pub(super) const LENGTH_MAX: usize = 16 * 1024;
 /// Tokens stay below, so that every language can count with them. A higher one in a file is no token.
 const FENCE_MAX: u64 = 1 << 53;
+/// A clock that says more (the year 2112) is wrong, and leaves no room for further tokens.
+const CLOCK_MAX_US: u64 = 1 << 52;
+
+/// The fencing token behind this one. The clock is what is left when a counter is lost.
+pub(super) fn next_fence(last: u64, wall_us: u64) -> u64 {
+    wall_us.min(CLOCK_MAX_US).max(last + 1)
+}
 
 /// A hold, or the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,6 +223,17 @@ mod tests {
         let file = record().file();
         assert_eq!(read(b""), Content::default());
         for at in BODY_AT - HEADER_LEN..length(&file) {
+    #[test]
+    fn a_wrong_clock_leaves_room_for_tokens() {
+        assert_eq!(next_fence(0, 1_764_284_000_000_000), 1_764_284_000_000_000);
+        assert_eq!(next_fence(1_764_284_000_000_000, 5), 1_764_284_000_000_001);
+        let first = next_fence(0, u64::MAX);
+        assert!(first < FENCE_MAX);
+        let second = next_fence(first, u64::MAX);
+        assert_eq!(second, first + 1);
+        assert_eq!(read(&Record { fence: second, ..record() }.file()).record.unwrap().fence, second);
+    }
+
             let mut broken = file.clone();
             broken[at] ^= 1;
             assert!(read(&broken).record.is_none(), "byte {at}");
