@@ -329,8 +329,10 @@ fn keep_waiting(entry: &mut Entry, file: LockFile, wanted: Kind) -> Reply {
         _ => None,
     };
     if entry.listeners > 0 {
-        // tells the holder, who would else take it again and again; the next grant wipes it out
-        let _ = file.write(record::waited(clock::now()).as_bytes(), 0);
+        if record::is_ours(&text) {
+            // tells the holder, who would else take it again and again; the next grant wipes it out
+            let _ = file.write(record::waited(clock::now()).as_bytes(), 0);
+        }
         entry.waiting = Some(file);
     }
     denied(found, wanted)

@@ -119,6 +119,11 @@ pub(super) fn read(file: &[u8]) -> Content<'_> {
     Content { waited_at, held, record: read_record(file) }
 }
 
+/// Whether this is the text of a lock: an empty file, or one that a client of this library has written.
+pub(super) fn is_ours(file: &[u8]) -> bool {
+    file.is_empty() || file.starts_with(WAITED.as_bytes())
+}
+
 /// How long the record says that the file is; 0 without one.
 pub(super) fn length(file: &[u8]) -> usize {
     header(file).map_or(0, |(_, length)| BODY_AT + length)
