@@ -202,6 +202,26 @@ fn files_are_made_with_the_mode_of_the_address_whatever_the_mask() {
 }
 
 #[test]
+fn a_forced_release_leaves_the_file_to_its_users() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let mut holder = place.holder(Face::Blocking);
+    holder.acquire("a", ms(60_000), true);
+    let file = place.file("a.lock");
+    let users = || fs::metadata(&file).map(|found| (found.mode() & 0o7777, found.uid(), found.gid())).unwrap();
+    // the superuser forces the release of somebody else's lock; everybody else has nobody to give a file to
+    let (uid, gid) = if users().1 == 0 { (64_123, 64_124) } else { (users().1, users().2) };
+    std::os::unix::fs::chown(&file, Some(uid), Some(gid)).unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o4640)).unwrap();
+    let client = place.client(Face::Blocking);
+    let before = fs::metadata(&file).unwrap().ino();
+    assert!(client.force_release("a").unwrap());
+    assert_ne!(fs::metadata(&file).unwrap().ino(), before);
+    assert_eq!(users(), (0o640, uid, gid));
+    client.close();
+}
+
+#[test]
 fn long_and_strange_names_are_listed_as_they_are() {
     let place = Place::new();
     let client = place.client(Face::Blocking);

@@ -208,7 +208,7 @@ impl Directory {
                 });
             }
             match look(&path) {
-                Ok(Some(text)) => inspected(described(&record::read(&text))),
+                Ok(Some((_, text))) => inspected(described(&record::read(&text))),
                 Ok(None) => Outcome::Applied(Reply::Inspected(None)),
                 Err(Refused::WrongKind(found)) => inspected(InspectedKey {
                     kind: Err(found),
@@ -237,8 +237,8 @@ impl Directory {
                     return Outcome::Applied(Reply::Forced(true));
                 }
             }
-            let mut text = match look(&path) {
-                Ok(Some(text)) => text,
+            let (file, mut text) = match look(&path) {
+                Ok(Some(found)) => found,
                 Ok(None) => return Outcome::Applied(Reply::Forced(false)),
                 Err(refused) => return refused.outcome(),
             };
@@ -253,7 +253,7 @@ impl Directory {
                 }
                 _ => text.clear(),
             }
-            match lock_file::replace(&path, &text, settings) {
+            match file.replace(&path, &text, settings) {
                 Ok(()) => Outcome::Applied(Reply::Forced(true)),
                 Err(failure) => Outcome::NotApplied(failure),
             }
@@ -338,14 +338,15 @@ fn keep_waiting(entry: &mut Entry, file: LockFile, wanted: Kind) -> Reply {
     denied(found, wanted)
 }
 
-/// The text of a file that somebody has locked.
-fn look(path: &Path) -> Result<Option<Vec<u8>>, Refused> {
-    let failed = |error| Refused::Failed(lock_file::failure(path, "look at", error));
+/// A file that somebody has locked, and its text.
+fn look(path: &Path) -> Result<Option<(LockFile, Vec<u8>)>, Refused> {
     let Some(file) = LockFile::look(path)? else { return Ok(None) };
+    let failed = |error| Refused::Failed(lock_file::failure(path, "look at", error));
     if file.is_shared().map_err(failed)? {
         return Ok(None);
     }
-    file.read().map(Some).map_err(failed)
+    let text = file.read().map_err(failed)?;
+    Ok(Some((file, text)))
 }
 
 fn inspected(found: InspectedKey) -> Outcome<Reply> {
