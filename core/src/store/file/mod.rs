@@ -14,6 +14,7 @@
 //! | `file_system` | which file systems will do |
 //! | `process` | what all clients of the process share, and the thread that ends leases |
 //! | `directory` | what this process holds and waits for in a directory |
+//! | `look` | whether somebody has a lock, and what its file says of him |
 //! | `operations` | acquire, renew, release, inspect ... |
 //! | `watcher`, `blocking` | wake-ups: for the process, and for a waiting thread |
 //! | `diagnosis` | a look at a directory step by step |
@@ -46,6 +47,7 @@ mod directory;
 mod file_system;
 mod holder;
 mod lock_file;
+mod look;
 mod name;
 mod operations;
 mod process;

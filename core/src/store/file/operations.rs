@@ -6,10 +6,10 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::directory::{Directory, Entry, FileHold};
-use super::holder;
 use super::lock_file::{self, LockFile, Refused, Settings};
+use super::look::{described, holding, inspected, look};
 use super::name::{self, Named};
-use super::record::{self, Content, Record};
+use super::record::{self, Content};
 use crate::ErrorKind;
 use crate::machine::{Claim, Failure, InspectedKey, Key, Kind, Outcome, Renewal, Reply, glob};
 use crate::store::{Scan, Scanned, foreign_cursor};
@@ -17,8 +17,7 @@ use crate::sys::clock;
 
 /// Somebody waited so shortly before a grant that he still does.
 const STILL_WAITS: std::time::Duration = std::time::Duration::from_secs(6);
-/// What stands for the holder that is no client of this library.
-const FOREIGN: &[u8] = b"another program";
+/// What stands in the way of a forced release.
 const FOREIGN_KIND: &str = "a file that another program has locked";
 
 /// What an acquire asks for.
@@ -336,41 +335,4 @@ fn keep_waiting(entry: &mut Entry, file: LockFile, wanted: Kind) -> Reply {
         entry.waiting = Some(file);
     }
     denied(found, wanted)
-}
-
-/// A file that somebody has locked, and its text.
-fn look(path: &Path) -> Result<Option<(LockFile, Vec<u8>)>, Refused> {
-    let Some(file) = LockFile::look(path)? else { return Ok(None) };
-    let failed = |error| Refused::Failed(lock_file::failure(path, "look at", error));
-    if file.is_shared().map_err(failed)? {
-        return Ok(None);
-    }
-    let text = file.read().map_err(failed)?;
-    Ok(Some((file, text)))
-}
-
-fn inspected(found: InspectedKey) -> Outcome<Reply> {
-    Outcome::Applied(Reply::Inspected(Some(found)))
-}
-
-/// Who has the locked file in which this stands, unless it is another program: a record says `held` also when its holder was
-/// killed.
-fn holding<'a, 'b>(content: &'b Content<'a>) -> Option<&'b Record<'a>> {
-    content.record.as_ref().filter(|record| content.held && !holder::has_ended(record))
-}
-
-/// What the record of a locked file says of its holder.
-fn described(content: &Content<'_>) -> InspectedKey {
-    let Some(record) = holding(content) else {
-        let holder = FOREIGN.to_vec();
-        return InspectedKey { kind: Ok(Kind::Mutex), holder, count: 1, ttl_left_ms: None, fence: None, info: None };
-    };
-    InspectedKey {
-        kind: Ok(record.kind),
-        holder: record.token.as_bytes().to_vec(),
-        count: record.count,
-        ttl_left_ms: Some(record.until_ms.saturating_sub(clock::wall_us() / 1000)),
-        fence: record.fenced.then_some(record.fence),
-        info: record.info.map(|info| info.as_bytes().to_vec()),
-    }
 }
