@@ -202,6 +202,43 @@ fn files_are_made_with_the_mode_of_the_address_whatever_the_mask() {
 }
 
 #[test]
+#[allow(unsafe_code, reason = "a program that closes what it did not open")]
+fn a_hold_whose_descriptor_somebody_closed_is_lost_and_writes_nowhere() {
+    use std::os::fd::AsRawFd;
+    on_both(|face| {
+        let place = Place::new();
+        let (client, mut holder) = (place.client(face), place.holder(face));
+        let text = "x".repeat(600);
+        fs::write(place.file("notes"), &text).unwrap();
+        let notes = fs::OpenOptions::new().write(true).open(place.file("notes")).unwrap();
+        let descriptor = |name: &str| {
+            let is_it = |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|to| to == place.file(name));
+            let found = fs::read_dir("/proc/self/fd").unwrap().flatten().find(is_it).expect("it is open");
+            found.file_name().to_str().unwrap().parse::<i32>().unwrap()
+        };
+        for name in ["renewed", "released"] {
+            let ttl = if name == "renewed" { ms(3000) } else { ms(60_000) };
+            let lease = client.lock(name).ttl(ttl).acquire().unwrap();
+            let raw = descriptor(&format!("{name}.lock"));
+            // closes it, and its number is another file's
+            // SAFETY: both are open; what owns the first one is to find out.
+            assert_eq!(unsafe { libc::dup2(notes.as_raw_fd(), raw) }, raw);
+            // the kernel's lock has ended with the file
+            holder.acquire(name, ms(60_000), true);
+            if name == "renewed" {
+                assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
+            }
+            assert_eq!(lease.give_back(), Release::AlreadyExpired);
+            assert_eq!(fs::read_to_string(place.file("notes")).unwrap(), text);
+            // it was not closed a second time
+            // SAFETY: the descriptor is this test's own.
+            assert_eq!(unsafe { libc::close(raw) }, 0);
+        }
+        client.close();
+    });
+}
+
+#[test]
 fn a_forced_release_leaves_the_file_to_its_users() {
     use std::os::unix::fs::MetadataExt;
     let place = Place::new();

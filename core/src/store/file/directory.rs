@@ -59,6 +59,9 @@ impl FileHold {
 
     /// Gives the kernel's lock back. Its waiters hear that the file is closed.
     pub(super) fn end(self) {
+        if !self.file.is_open() {
+            return;
+        }
         // for people, and for those who look who has it
         let _ = self.file.write(record::FREE, record::STATE_AT);
         // before it is closed: a forked child may share the open file, and who hears of the close finds it free

@@ -92,6 +92,14 @@ pub(super) fn failure(path: &Path, what: &str, error: Errno) -> Failure {
     }
 }
 
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if !self.is_open() {
+            self.fd.abandon();
+        }
+    }
+}
+
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
@@ -224,9 +232,15 @@ impl LockFile {
         })
     }
 
-    /// Whether the name still leads to this file.
+    /// Whether the descriptor is still that of this file. A program may close whatever it has open, and the number is
+    /// another file's then: the kernel's lock has ended, and nothing may be written there.
+    pub(super) fn is_open(&self) -> bool {
+        fs::fstat(&self.fd).is_ok_and(|found| FileId::of(&found) == self.id)
+    }
+
+    /// Whether this file is still open, and the name still leads to it.
     pub(super) fn is_at(&self, path: &Path) -> Result<bool, Errno> {
-        Ok(at(path)? == Some(self.id))
+        Ok(self.is_open() && at(path)? == Some(self.id))
     }
 
     /// The beginning of the file, as far as it says something.

@@ -79,14 +79,16 @@ impl Directory {
         let failed = |what: &str, error: Errno| Refused::Failed(lock_file::failure(path, what, error));
         // a file that was removed or replaced is opened anew
         for _ in 0..8 {
-            let file = match entry.waiting.take() {
+            let file = match entry.waiting.take().filter(LockFile::is_open) {
                 Some(file) => file,
                 None => LockFile::open(path, settings)?,
             };
             self.watch(entry, key, path, Some(file.id));
             let taken = file.try_lock().map_err(|error| failed("lock", error))?;
             if !file.is_at(path).map_err(|error| failed("look at", error))? {
-                let _ = file.unlock();
+                if file.is_open() {
+                    let _ = file.unlock();
+                }
                 continue;
             }
             if !taken {
@@ -157,7 +159,7 @@ impl Directory {
             match hold.file.is_at(&path) {
                 Ok(true) => {}
                 Ok(false) => {
-                    // the file that others find is another one: this lock excludes nobody any more
+                    // the file is closed, or others find another one: this lock excludes nobody any more
                     if let Some(hold) = entry.hold.take() {
                         hold.end();
                     }
