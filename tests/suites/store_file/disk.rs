@@ -110,14 +110,26 @@ fn what_is_no_file_of_a_lock_is_left_alone() {
     std::os::unix::fs::symlink("/etc/hostname", place.file("s.lock")).unwrap();
     let made = Command::new("mkfifo").arg(place.file("p.lock")).status().unwrap();
     assert!(made.success());
-    fs::write(place.file("t.lock"), "somebody's notes").unwrap();
+    let texts = ["# generated\n[[package]]\n".to_owned(), "x".repeat(65)];
+    for (name, text) in ["u", "v"].into_iter().zip(&texts) {
+        fs::write(place.file(&format!("{name}.lock")), text).unwrap();
+    }
+    fs::write(place.file("t.lock"), "4711\n").unwrap();
     let client = place.client(Face::Blocking);
     for name in ["d", "s", "p"] {
         fails(client.lock(name).try_acquire(), ErrorKind::WrongKind);
         fails(client.force_release_foreign(name), ErrorKind::WrongKind);
     }
+    for (name, text) in ["u", "v"].into_iter().zip(&texts) {
+        fails(client.lock(name).try_acquire(), ErrorKind::WrongKind);
+        fails(client.lock(name).acquire_within(SOON), ErrorKind::WrongKind);
+        assert_eq!(&fs::read_to_string(place.file(&format!("{name}.lock"))).unwrap(), text);
+        // and whoever asks next is not kept out by the one that was refused
+        let program = Command::new("flock").arg("-n").arg(place.file(&format!("{name}.lock"))).arg("true").status();
+        assert!(program.unwrap().success());
+    }
     assert!(client.listing("*").unwrap().is_empty());
-    // a file is a file: its text is replaced, as other programs do
+    // one line of another program is its note of who had the lock
     assert_eq!(client.lock("t").acquire().unwrap().give_back(), Release::Released);
     client.close();
 }

@@ -32,6 +32,9 @@ fn ms(span: u64) -> std::time::Duration {
     std::time::Duration::from_millis(span)
 }
 
+/// The kind of a file with other text than a lock's.
+const DATA: &str = "a file with another program's text";
+
 impl Refused {
     fn outcome(self) -> Outcome<Reply> {
         match self {
@@ -94,7 +97,15 @@ impl Directory {
             if !taken {
                 return Ok(keep_waiting(entry, file, wanted.claim.kind));
             }
-            return self.grant(entry, wanted, file, settings).map_err(|(file, what, error)| {
+            let text = match file.read() {
+                Ok(text) if record::is_data(&text) => Err(Refused::WrongKind(DATA.to_owned())),
+                Ok(text) => Ok(text),
+                Err(error) => Err(failed("read", error)),
+            };
+            let text = text.inspect_err(|_| {
+                let _ = file.unlock();
+            })?;
+            return self.grant(entry, wanted, file, &text, settings).map_err(|(file, what, error)| {
                 let _ = file.unlock();
                 failed(what, error)
             });
@@ -109,14 +120,11 @@ impl Directory {
         entry: &mut Entry,
         wanted: &FileAcquire<'_>,
         file: LockFile,
+        text: &[u8],
         settings: Settings,
     ) -> Result<Reply, (LockFile, &'static str, Errno)> {
         let FileAcquire { claim, ttl_ms, fenced, info } = wanted;
-        let text = match file.read() {
-            Ok(text) => text,
-            Err(error) => return Err((file, "read", error)),
-        };
-        let Content { waited_at, record, .. } = record::read(&text);
+        let Content { waited_at, record, .. } = record::read(text);
         let (now, wall_us) = (clock::now(), clock::wall_us());
         let last = record.map_or(0, |record| record.fence);
         let hold = FileHold {

@@ -124,6 +124,15 @@ pub(super) fn is_ours(file: &[u8]) -> bool {
     file.is_empty() || file.starts_with(WAITED.as_bytes())
 }
 
+/// The longest line of another program that gives way, such as the number of its process.
+const NOTE_MAX: usize = 64;
+
+/// Whether this is what another program keeps in a file of its own, and no note of who had the lock last.
+pub(super) fn is_data(file: &[u8]) -> bool {
+    let line = file.strip_suffix(b"\n").unwrap_or(file);
+    !is_ours(file) && (file.len() > NOTE_MAX || line.contains(&b'\n'))
+}
+
 /// How long the record says that the file is; 0 without one.
 pub(super) fn length(file: &[u8]) -> usize {
     header(file).map_or(0, |(_, length)| BODY_AT + length)
