@@ -17,8 +17,9 @@ use std::sync::{Mutex, MutexGuard};
 use super::fork::ProcessStamp;
 use super::sync::lock;
 
-/// A bit for each descriptor in the table.
-struct Table(Vec<u64>);
+/// How many values own the descriptor with each number: two, if somebody else closed the first one's and the number was
+/// used again.
+struct Table(Vec<u8>);
 
 static TABLE: Mutex<Table> = Mutex::new(Table(Vec::new()));
 static REGISTERED: AtomicBool = AtomicBool::new(false);
@@ -37,23 +38,21 @@ thread_local! {
 }
 
 impl Table {
-    fn place(fd: i32) -> (usize, u64) {
-        let fd = fd.unsigned_abs();
-        ((fd / 64) as usize, 1 << (fd % 64))
+    fn place(fd: i32) -> usize {
+        fd.unsigned_abs() as usize
     }
 
-    fn set(&mut self, fd: i32) {
-        let (word, bit) = Table::place(fd);
-        if self.0.len() <= word {
-            self.0.resize(word + 1, 0);
+    fn enter(&mut self, fd: i32) {
+        let place = Table::place(fd);
+        if self.0.len() <= place {
+            self.0.resize(place + 1, 0);
         }
-        self.0[word] |= bit;
+        self.0[place] = self.0[place].saturating_add(1);
     }
 
-    fn clear(&mut self, fd: i32) {
-        let (word, bit) = Table::place(fd);
-        if let Some(bits) = self.0.get_mut(word) {
-            *bits &= !bit;
+    fn leave(&mut self, fd: i32) {
+        if let Some(count) = self.0.get_mut(Table::place(fd)) {
+            *count = count.saturating_sub(1);
         }
     }
 }
@@ -86,14 +85,11 @@ fn behind(child: bool) {
     let table = unsafe { (*FORKING.0.get()).take() };
     let Some(mut table) = table else { return };
     if child {
-        for (word, bits) in table.0.iter_mut().enumerate() {
-            while *bits != 0 {
-                let fd = (word as u32 * 64 + bits.trailing_zeros()).cast_signed();
-                *bits &= *bits - 1;
-                // SAFETY: nothing in this process uses the descriptor: its owner belongs to the parent, and neither
-                // uses nor closes it here.
-                unsafe { libc::close(fd) };
-            }
+        for (fd, count) in table.0.iter_mut().enumerate().filter(|(_, count)| **count > 0) {
+            *count = 0;
+            // SAFETY: nothing in this process uses the descriptor: its owner belongs to the parent, and neither
+            // uses nor closes it here.
+            unsafe { libc::close((fd as u32).cast_signed()) };
         }
     }
 }
@@ -131,8 +127,16 @@ impl ProcessFd {
         let mut table = lock(&TABLE);
         let fd = open()?;
         let raw = fd.as_raw_fd();
-        table.set(raw);
+        table.enter(raw);
         Ok(ProcessFd { fd: Some(fd), raw, stamp })
+    }
+
+    /// Somebody else has closed it, and its number may be another file's: it is left alone.
+    pub(crate) fn abandon(&mut self) {
+        if self.stamp.is_here() {
+            lock(&TABLE).leave(self.raw);
+        }
+        std::mem::forget(self.fd.take());
     }
 }
 
@@ -145,13 +149,14 @@ impl AsFd for ProcessFd {
 
 impl Drop for ProcessFd {
     fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
         if self.stamp.is_here() {
             let mut table = lock(&TABLE);
-            table.clear(self.raw);
-            drop(self.fd.take());
+            table.leave(self.raw);
+            drop(fd);
         } else {
             // closed before; the number may be another file's by now
-            std::mem::forget(self.fd.take());
+            std::mem::forget(fd);
         }
     }
 }
@@ -162,8 +167,7 @@ mod tests {
     use super::*;
 
     fn is_in_table(fd: i32) -> bool {
-        let (word, bit) = Table::place(fd);
-        lock(&TABLE).0.get(word).is_some_and(|bits| bits & bit != 0)
+        lock(&TABLE).0.get(Table::place(fd)).is_some_and(|count| *count > 0)
     }
 
     #[test]
@@ -174,13 +178,13 @@ mod tests {
         assert!(ProcessFd::open(|| Err(io::ErrorKind::NotFound.into())).is_err());
         drop(held);
         let mut table = Table(Vec::new());
-        for fd in [0, 63, 64, 1000] {
-            table.set(fd);
+        for fd in [0, 3, 3] {
+            table.enter(fd);
         }
-        assert_eq!(table.0[0], 1 | 1 << 63);
-        table.clear(63);
-        table.clear(5000);
-        assert_eq!((table.0[0], table.0[1]), (1, 1));
+        assert_eq!(table.0, [1, 0, 0, 2]);
+        table.leave(3);
+        table.leave(5000);
+        assert_eq!(table.0, [1, 0, 0, 1]);
     }
 
     #[test]

@@ -110,14 +110,26 @@ fn what_is_no_file_of_a_lock_is_left_alone() {
     std::os::unix::fs::symlink("/etc/hostname", place.file("s.lock")).unwrap();
     let made = Command::new("mkfifo").arg(place.file("p.lock")).status().unwrap();
     assert!(made.success());
-    fs::write(place.file("t.lock"), "somebody's notes").unwrap();
+    let texts = ["# generated\n[[package]]\n".to_owned(), "x".repeat(65)];
+    for (name, text) in ["u", "v"].into_iter().zip(&texts) {
+        fs::write(place.file(&format!("{name}.lock")), text).unwrap();
+    }
+    fs::write(place.file("t.lock"), "4711\n").unwrap();
     let client = place.client(Face::Blocking);
     for name in ["d", "s", "p"] {
         fails(client.lock(name).try_acquire(), ErrorKind::WrongKind);
         fails(client.force_release_foreign(name), ErrorKind::WrongKind);
     }
+    for (name, text) in ["u", "v"].into_iter().zip(&texts) {
+        fails(client.lock(name).try_acquire(), ErrorKind::WrongKind);
+        fails(client.lock(name).acquire_within(SOON), ErrorKind::WrongKind);
+        assert_eq!(&fs::read_to_string(place.file(&format!("{name}.lock"))).unwrap(), text);
+        // and whoever asks next is not kept out by the one that was refused
+        let program = Command::new("flock").arg("-n").arg(place.file(&format!("{name}.lock"))).arg("true").status();
+        assert!(program.unwrap().success());
+    }
     assert!(client.listing("*").unwrap().is_empty());
-    // a file is a file: its text is replaced, as other programs do
+    // one line of another program is its note of who had the lock
     assert_eq!(client.lock("t").acquire().unwrap().give_back(), Release::Released);
     client.close();
 }
@@ -149,6 +161,20 @@ fn tokens_grow_though_the_clock_goes_back() {
     holder.ask("release");
     holder.ask("wall -86400");
     assert_eq!(holder.acquire("a", ms(60_000), true), first + 1);
+}
+
+#[test]
+fn tokens_grow_though_the_clock_was_centuries_ahead() {
+    let place = Place::new();
+    let client = place.client(Face::Blocking);
+    let mut holder = place.holder(Face::Blocking);
+    holder.ask("wall 9000000000");
+    let ahead = holder.acquire("a", ms(60_000), true);
+    assert!(ahead < 1 << 53, "every language can count with it");
+    assert_eq!(client.inspect("a").unwrap().unwrap().fencing_token, Some(ahead));
+    holder.ask("release");
+    assert_eq!(client.lock("a").acquire().unwrap().fence(), ahead + 1);
+    client.close();
 }
 
 #[test]
@@ -185,6 +211,63 @@ fn files_are_made_with_the_mode_of_the_address_whatever_the_mask() {
         assert_eq!(made.permissions().mode() & 0o777, mode);
         client.close();
     }
+}
+
+#[test]
+#[allow(unsafe_code, reason = "a program that closes what it did not open")]
+fn a_hold_whose_descriptor_somebody_closed_is_lost_and_writes_nowhere() {
+    use std::os::fd::AsRawFd;
+    on_both(|face| {
+        let place = Place::new();
+        let (client, mut holder) = (place.client(face), place.holder(face));
+        let text = "x".repeat(600);
+        fs::write(place.file("notes"), &text).unwrap();
+        let notes = fs::OpenOptions::new().write(true).open(place.file("notes")).unwrap();
+        let descriptor = |name: &str| {
+            let is_it = |entry: &fs::DirEntry| fs::read_link(entry.path()).is_ok_and(|to| to == place.file(name));
+            let found = fs::read_dir("/proc/self/fd").unwrap().flatten().find(is_it).expect("it is open");
+            found.file_name().to_str().unwrap().parse::<i32>().unwrap()
+        };
+        for name in ["renewed", "released"] {
+            let ttl = if name == "renewed" { ms(3000) } else { ms(60_000) };
+            let lease = client.lock(name).ttl(ttl).acquire().unwrap();
+            let raw = descriptor(&format!("{name}.lock"));
+            // closes it, and its number is another file's
+            // SAFETY: both are open; what owns the first one is to find out.
+            assert_eq!(unsafe { libc::dup2(notes.as_raw_fd(), raw) }, raw);
+            // the kernel's lock has ended with the file
+            holder.acquire(name, ms(60_000), true);
+            if name == "renewed" {
+                assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
+            }
+            assert_eq!(lease.give_back(), Release::AlreadyExpired);
+            assert_eq!(fs::read_to_string(place.file("notes")).unwrap(), text);
+            // it was not closed a second time
+            // SAFETY: the descriptor is this test's own.
+            assert_eq!(unsafe { libc::close(raw) }, 0);
+        }
+        client.close();
+    });
+}
+
+#[test]
+fn a_forced_release_leaves_the_file_to_its_users() {
+    use std::os::unix::fs::MetadataExt;
+    let place = Place::new();
+    let mut holder = place.holder(Face::Blocking);
+    holder.acquire("a", ms(60_000), true);
+    let file = place.file("a.lock");
+    let users = || fs::metadata(&file).map(|found| (found.mode() & 0o7777, found.uid(), found.gid())).unwrap();
+    // the superuser forces the release of somebody else's lock; everybody else has nobody to give a file to
+    let (uid, gid) = if users().1 == 0 { (64_123, 64_124) } else { (users().1, users().2) };
+    std::os::unix::fs::chown(&file, Some(uid), Some(gid)).unwrap();
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o4640)).unwrap();
+    let client = place.client(Face::Blocking);
+    let before = fs::metadata(&file).unwrap().ino();
+    assert!(client.force_release("a").unwrap());
+    assert_ne!(fs::metadata(&file).unwrap().ino(), before);
+    assert_eq!(users(), (0o640, uid, gid));
+    client.close();
 }
 
 #[test]

@@ -122,6 +122,49 @@ fn the_holder_that_is_another_program_is_shown_as_such() {
 }
 
 #[test]
+fn a_program_that_follows_a_killed_holder_is_not_taken_for_it() {
+    let place = Place::new();
+    let client = place.client(Face::Blocking);
+    let mut holder = place.holder(Face::Blocking);
+    holder.acquire("a", std::time::Duration::from_secs(3600), true);
+    assert_eq!(client.inspect("a").unwrap().unwrap().origin, Origin::Onelock);
+    fails(client.reentrant_lock("a").try_acquire(), ErrorKind::WrongKind);
+    // the file still says who it was
+    holder.kill();
+    let program = Program::flock(&[], &place.file("a.lock"));
+    let seen = client.inspect("a").unwrap().unwrap();
+    assert_eq!((seen.origin, seen.fencing_token, seen.ttl_left), (Origin::Other, None, None));
+    assert!(client.reentrant_lock("a").try_acquire().unwrap().is_none());
+    fails(client.force_release("a"), ErrorKind::WrongKind);
+    assert!(client.lock("a").try_acquire().unwrap().is_none());
+    program.ends();
+    client.close();
+}
+
+#[test]
+fn the_text_of_another_program_stays_while_it_has_the_lock() {
+    on_both(|face| {
+        let place = Place::new();
+        let client = place.client(face);
+        let file = place.file("a.lock");
+        std::fs::write(&file, "4711 is the number of somebody's process\n").unwrap();
+        let program = Program::flock(&[], &file);
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| client.lock("a").acquire_within(SOON).unwrap());
+            wait_until(SOON, "the waiter", || client.stats().waiting == 1);
+            // whoever closes the file has it try again
+            wait_until(SOON, "its attempts", || {
+                assert_eq!(std::fs::read_to_string(&file).unwrap(), "4711 is the number of somebody's process\n");
+                client.stats().commands_sent >= 6
+            });
+            program.ends();
+            waiter.join().unwrap().give_back();
+        });
+        client.close();
+    });
+}
+
+#[test]
 fn filelock_is_kept_out_and_keeps_others_out() {
     on_both(|face| {
         let place = Place::new();

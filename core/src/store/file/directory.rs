@@ -40,13 +40,14 @@ pub(super) struct FileHold {
 
 impl FileHold {
     /// The text of the file.
-    pub(super) fn file_text(&self, key: &Key, now: Time, wall_us: u64) -> Vec<u8> {
+    pub(super) fn file_text(&self, key: &Key, process: &Process, now: Time, wall_us: u64) -> Vec<u8> {
         let left_ms = self.ends_at.since(now).as_millis() as u64;
         Record {
             fence: self.fence,
             kind: self.kind,
             count: self.count,
             pid: std::process::id(),
+            process: process.mark(),
             until_ms: (wall_us / 1000).saturating_add(left_ms),
             fenced: self.fenced,
             token: &self.token,
@@ -58,6 +59,9 @@ impl FileHold {
 
     /// Gives the kernel's lock back. Its waiters hear that the file is closed.
     pub(super) fn end(self) {
+        if !self.file.is_open() {
+            return;
+        }
         // for people, and for those who look who has it
         let _ = self.file.write(record::FREE, record::STATE_AT);
         // before it is closed: a forked child may share the open file, and who hears of the close finds it free

@@ -92,6 +92,14 @@ pub(super) fn failure(path: &Path, what: &str, error: Errno) -> Failure {
     }
 }
 
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        if !self.is_open() {
+            self.fd.abandon();
+        }
+    }
+}
+
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
@@ -197,9 +205,42 @@ impl LockFile {
         fs::flock(self.fd.as_fd(), FlockOperation::Unlock)
     }
 
-    /// Whether the name still leads to this file.
+    /// Lets those use it who may use the other one. Who may not give a file away keeps it, for the same group.
+    fn share_as(&self, other: &LockFile) -> Result<(), Errno> {
+        let found = fs::fstat(&other.fd)?;
+        let (owner, group) = (fs::Uid::from_raw(found.st_uid), Some(fs::Gid::from_raw(found.st_gid)));
+        if fs::fchown(&self.fd, Some(owner), group).is_err() {
+            let _ = fs::fchown(&self.fd, None, group);
+        }
+        // permissions only: a file that stays one's own must not become one that runs as its owner
+        fs::fchmod(&self.fd, Mode::from_raw_mode(found.st_mode) & (Mode::RWXU | Mode::RWXG | Mode::RWXO))
+    }
+
+    /// Puts another file in the place of this one, with this text and for the same users.
+    pub(super) fn replace(&self, path: &Path, text: &[u8], settings: Settings) -> Result<(), Failure> {
+        let random = random::random().map_err(|error| Failure::transient(error.kind(), error.detail()))?;
+        // no lock's file has such a name
+        let beside = path.with_file_name(format!(".%t{:032x}.tmp", u128::from_ne_bytes(random)));
+        let made = LockFile::make(&beside, settings).and_then(|file| {
+            file.share_as(self)?;
+            file.write(text, 0)?;
+            if settings.sync { file.sync() } else { Ok(()) }
+        });
+        made.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
+            let _ = fs::unlink(&beside);
+            failure(path, "replace", error)
+        })
+    }
+
+    /// Whether the descriptor is still that of this file. A program may close whatever it has open, and the number is
+    /// another file's then: the kernel's lock has ended, and nothing may be written there.
+    pub(super) fn is_open(&self) -> bool {
+        fs::fstat(&self.fd).is_ok_and(|found| FileId::of(&found) == self.id)
+    }
+
+    /// Whether this file is still open, and the name still leads to it.
     pub(super) fn is_at(&self, path: &Path) -> Result<bool, Errno> {
-        Ok(at(path)? == Some(self.id))
+        Ok(self.is_open() && at(path)? == Some(self.id))
     }
 
     /// The beginning of the file, as far as it says something.
@@ -250,19 +291,4 @@ impl LockFile {
         #[cfg(not(target_vendor = "apple"))]
         fs::fdatasync(self.fd.as_fd())
     }
-}
-
-/// Puts another file in the place of a lock's, with this text.
-pub(super) fn replace(path: &Path, text: &[u8], settings: Settings) -> Result<(), Failure> {
-    let random = random::random().map_err(|error| Failure::transient(error.kind(), error.detail()))?;
-    // no lock's file has such a name
-    let beside = path.with_file_name(format!(".%t{:032x}.tmp", u128::from_ne_bytes(random)));
-    let made = LockFile::make(&beside, settings).and_then(|file| {
-        file.write(text, 0)?;
-        if settings.sync { file.sync() } else { Ok(()) }
-    });
-    made.and_then(|()| fs::rename(&beside, path)).map_err(|error| {
-        let _ = fs::unlink(&beside);
-        failure(path, "replace", error)
-    })
 }

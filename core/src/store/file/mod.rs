@@ -9,10 +9,12 @@
 //! | `address` | `file:///dir` |
 //! | `name`, `sha256` | the file of a lock |
 //! | `record` | what stands in it |
+//! | `holder` | whether the process that wrote it has ended |
 //! | `lock_file` | the open file, and the kernel's lock on it |
 //! | `file_system` | which file systems will do |
 //! | `process` | what all clients of the process share, and the thread that ends leases |
 //! | `directory` | what this process holds and waits for in a directory |
+//! | `look` | whether somebody has a lock, and what its file says of him |
 //! | `operations` | acquire, renew, release, inspect ... |
 //! | `watcher`, `blocking` | wake-ups: for the process, and for a waiting thread |
 //! | `diagnosis` | a look at a directory step by step |
@@ -43,7 +45,9 @@ mod blocking;
 mod diagnosis;
 mod directory;
 mod file_system;
+mod holder;
 mod lock_file;
+mod look;
 mod name;
 mod operations;
 mod process;

@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use super::directory::{Directory, Entry, FileHold};
 use super::lock_file::{self, LockFile, Refused, Settings};
+use super::look::{described, holding, inspected, look};
 use super::name::{self, Named};
 use super::record::{self, Content};
 use crate::ErrorKind;
@@ -16,8 +17,7 @@ use crate::sys::clock;
 
 /// Somebody waited so shortly before a grant that he still does.
 const STILL_WAITS: std::time::Duration = std::time::Duration::from_secs(6);
-/// What stands for the holder that is no client of this library.
-const FOREIGN: &[u8] = b"another program";
+/// What stands in the way of a forced release.
 const FOREIGN_KIND: &str = "a file that another program has locked";
 
 /// What an acquire asks for.
@@ -31,6 +31,9 @@ pub(super) struct FileAcquire<'a> {
 fn ms(span: u64) -> std::time::Duration {
     std::time::Duration::from_millis(span)
 }
+
+/// The kind of a file with other text than a lock's.
+const DATA: &str = "a file with another program's text";
 
 impl Refused {
     fn outcome(self) -> Outcome<Reply> {
@@ -79,20 +82,30 @@ impl Directory {
         let failed = |what: &str, error: Errno| Refused::Failed(lock_file::failure(path, what, error));
         // a file that was removed or replaced is opened anew
         for _ in 0..8 {
-            let file = match entry.waiting.take() {
+            let file = match entry.waiting.take().filter(LockFile::is_open) {
                 Some(file) => file,
                 None => LockFile::open(path, settings)?,
             };
             self.watch(entry, key, path, Some(file.id));
             let taken = file.try_lock().map_err(|error| failed("lock", error))?;
             if !file.is_at(path).map_err(|error| failed("look at", error))? {
-                let _ = file.unlock();
+                if file.is_open() {
+                    let _ = file.unlock();
+                }
                 continue;
             }
             if !taken {
                 return Ok(keep_waiting(entry, file, wanted.claim.kind));
             }
-            return self.grant(entry, wanted, file, settings).map_err(|(file, what, error)| {
+            let text = match file.read() {
+                Ok(text) if record::is_data(&text) => Err(Refused::WrongKind(DATA.to_owned())),
+                Ok(text) => Ok(text),
+                Err(error) => Err(failed("read", error)),
+            };
+            let text = text.inspect_err(|_| {
+                let _ = file.unlock();
+            })?;
+            return self.grant(entry, wanted, file, &text, settings).map_err(|(file, what, error)| {
                 let _ = file.unlock();
                 failed(what, error)
             });
@@ -107,28 +120,25 @@ impl Directory {
         entry: &mut Entry,
         wanted: &FileAcquire<'_>,
         file: LockFile,
+        text: &[u8],
         settings: Settings,
     ) -> Result<Reply, (LockFile, &'static str, Errno)> {
         let FileAcquire { claim, ttl_ms, fenced, info } = wanted;
-        let text = match file.read() {
-            Ok(text) => text,
-            Err(error) => return Err((file, "read", error)),
-        };
-        let Content { waited_at, record, .. } = record::read(&text);
+        let Content { waited_at, record, .. } = record::read(text);
         let (now, wall_us) = (clock::now(), clock::wall_us());
         let last = record.map_or(0, |record| record.fence);
         let hold = FileHold {
             token: claim.token.clone(),
             kind: claim.kind,
             count: 1,
-            fence: if *fenced { wall_us.max(last + 1) } else { last },
+            fence: if *fenced { record::next_fence(last, wall_us) } else { last },
             fenced: *fenced,
             info: info.cloned(),
             ends_at: now + ms(*ttl_ms),
             file,
             waited: waited_at.is_some_and(|at| now.since(at) < STILL_WAITS),
         };
-        if let Err(error) = hold.file.write(&hold.file_text(&claim.key, now, wall_us), 0) {
+        if let Err(error) = hold.file.write(&hold.file_text(&claim.key, &self.process, now, wall_us), 0) {
             return Err((hold.file, "write", error));
         }
         if settings.sync
@@ -157,7 +167,7 @@ impl Directory {
             match hold.file.is_at(&path) {
                 Ok(true) => {}
                 Ok(false) => {
-                    // the file that others find is another one: this lock excludes nobody any more
+                    // the file is closed, or others find another one: this lock excludes nobody any more
                     if let Some(hold) = entry.hold.take() {
                         hold.end();
                     }
@@ -168,7 +178,7 @@ impl Directory {
             hold.ends_at = hold.ends_at.max(now + ms(ttl_ms));
             hold.count = count.unwrap_or(hold.count);
             // for people: the lock does not depend on it
-            let _ = hold.file.write(&hold.file_text(&claim.key, now, clock::wall_us()), 0);
+            let _ = hold.file.write(&hold.file_text(&claim.key, &self.process, now, clock::wall_us()), 0);
             Renewal::Renewed
         })
     }
@@ -207,7 +217,7 @@ impl Directory {
                 });
             }
             match look(&path) {
-                Ok(Some(text)) => inspected(described(&record::read(&text))),
+                Ok(Some((_, text))) => inspected(described(&record::read(&text))),
                 Ok(None) => Outcome::Applied(Reply::Inspected(None)),
                 Err(Refused::WrongKind(found)) => inspected(InspectedKey {
                     kind: Err(found),
@@ -236,14 +246,13 @@ impl Directory {
                     return Outcome::Applied(Reply::Forced(true));
                 }
             }
-            let mut text = match look(&path) {
-                Ok(Some(text)) => text,
+            let (file, mut text) = match look(&path) {
+                Ok(Some(found)) => found,
                 Ok(None) => return Outcome::Applied(Reply::Forced(false)),
                 Err(refused) => return refused.outcome(),
             };
             let content = record::read(&text);
-            let is_ours = content.held && content.record.is_some();
-            if !is_ours && !foreign {
+            if holding(&content).is_none() && !foreign {
                 return Refused::WrongKind(FOREIGN_KIND.to_owned()).outcome();
             }
             // the counter goes on in the new file
@@ -253,7 +262,7 @@ impl Directory {
                 }
                 _ => text.clear(),
             }
-            match lock_file::replace(&path, &text, settings) {
+            match file.replace(&path, &text, settings) {
                 Ok(()) => Outcome::Applied(Reply::Forced(true)),
                 Err(failure) => Outcome::NotApplied(failure),
             }
@@ -323,41 +332,17 @@ fn denied(found: Option<Kind>, wanted: Kind) -> Reply {
 fn keep_waiting(entry: &mut Entry, file: LockFile, wanted: Kind) -> Reply {
     let text = file.read().unwrap_or_default();
     let content = record::read(&text);
-    let found = content.record.filter(|_| content.held).map(|record| record.kind);
+    // what would be an error has to be true, and nothing else is worth the look
+    let found = match content.record.as_ref().filter(|_| content.held) {
+        Some(record) if record.kind != wanted => holding(&content).map(|record| record.kind),
+        _ => None,
+    };
     if entry.listeners > 0 {
-        // tells the holder, who would else take it again and again; the next grant wipes it out
-        let _ = file.write(record::waited(clock::now()).as_bytes(), 0);
+        if record::is_ours(&text) {
+            // tells the holder, who would else take it again and again; the next grant wipes it out
+            let _ = file.write(record::waited(clock::now()).as_bytes(), 0);
+        }
         entry.waiting = Some(file);
     }
     denied(found, wanted)
-}
-
-/// The text of a file that somebody has locked.
-fn look(path: &Path) -> Result<Option<Vec<u8>>, Refused> {
-    let failed = |error| Refused::Failed(lock_file::failure(path, "look at", error));
-    let Some(file) = LockFile::look(path)? else { return Ok(None) };
-    if file.is_shared().map_err(failed)? {
-        return Ok(None);
-    }
-    file.read().map(Some).map_err(failed)
-}
-
-fn inspected(found: InspectedKey) -> Outcome<Reply> {
-    Outcome::Applied(Reply::Inspected(Some(found)))
-}
-
-/// What the record of a locked file says of its holder.
-fn described(content: &Content<'_>) -> InspectedKey {
-    let Some(record) = content.record.as_ref().filter(|_| content.held) else {
-        let holder = FOREIGN.to_vec();
-        return InspectedKey { kind: Ok(Kind::Mutex), holder, count: 1, ttl_left_ms: None, fence: None, info: None };
-    };
-    InspectedKey {
-        kind: Ok(record.kind),
-        holder: record.token.as_bytes().to_vec(),
-        count: record.count,
-        ttl_left_ms: Some(record.until_ms.saturating_sub(clock::wall_us() / 1000)),
-        fence: record.fenced.then_some(record.fence),
-        info: record.info.map(|info| info.as_bytes().to_vec()),
-    }
 }

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 
 use super::directory::Directory;
+use super::holder;
 use super::watcher::Watcher;
 use crate::ErrorKind;
 use crate::machine::{Failure, Key, Time};
@@ -39,6 +40,7 @@ struct Echo {
 /// This process.
 pub(super) struct Process {
     pub(super) stamp: ProcessStamp,
+    mark: OnceLock<Option<String>>,
     directories: Mutex<BTreeMap<PathBuf, Weak<Directory>>>,
     /// When the thread has to look next, in nanoseconds.
     next: AtomicU64,
@@ -63,6 +65,7 @@ impl Process {
             }
             let fresh = Arc::new(Process {
                 stamp: ProcessStamp::here(),
+                mark: OnceLock::new(),
                 directories: Mutex::default(),
                 next: AtomicU64::new(u64::MAX),
                 thread: Mutex::default(),
@@ -75,6 +78,11 @@ impl Process {
             // the parent's is never dropped here
             std::mem::forget(present);
         }
+    }
+
+    /// What tells it from another one with its number; empty if unknown.
+    pub(super) fn mark(&self) -> &str {
+        self.mark.get_or_init(holder::this_process).as_deref().unwrap_or_default()
     }
 
     /// The directory with this path, shared by all clients of the process.

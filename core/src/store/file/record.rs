@@ -37,6 +37,13 @@ const PADDED: usize = 512;
 pub(super) const LENGTH_MAX: usize = 16 * 1024;
 /// Tokens stay below, so that every language can count with them. A higher one in a file is no token.
 const FENCE_MAX: u64 = 1 << 53;
+/// A clock that says more (the year 2112) is wrong, and leaves no room for further tokens.
+const CLOCK_MAX_US: u64 = 1 << 52;
+
+/// The fencing token behind this one. The clock is what is left when a counter is lost.
+pub(super) fn next_fence(last: u64, wall_us: u64) -> u64 {
+    wall_us.min(CLOCK_MAX_US).max(last + 1)
+}
 
 /// A hold, or the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +53,8 @@ pub(super) struct Record<'a> {
     pub(super) kind: Kind,
     pub(super) count: u64,
     pub(super) pid: u32,
+    /// What tells this process from another one with its number, as [`super::holder`] writes it; empty if unknown.
+    pub(super) process: &'a str,
     /// When its lease ends unless it is renewed: wall clock, milliseconds since 1970. For people.
     pub(super) until_ms: u64,
     /// Whether the holder has a fencing token.
@@ -75,12 +84,12 @@ impl Record<'_> {
     /// A whole file: held, and nobody waits.
     pub(super) fn file(&self) -> Vec<u8> {
         let mut body = String::with_capacity(PADDED);
-        let Record { fence, count, pid, until_ms, token, key, .. } = self;
+        let Record { fence, count, pid, process, until_ms, token, key, .. } = self;
         let kind = self.kind.as_str();
         let fenced = u8::from(self.fenced);
         let _ = write!(
             body,
-            "fence={fence}\nkind={kind}\ncount={count}\npid={pid}\nuntil={until_ms}\nfenced={fenced}\ntoken={token}\nkey={key}\n"
+            "fence={fence}\nkind={kind}\ncount={count}\npid={pid}\nprocess={process}\nuntil={until_ms}\nfenced={fenced}\ntoken={token}\nkey={key}\n"
         );
         if let Some(info) = self.info {
             let _ = writeln!(body, "info={info}");
@@ -110,6 +119,20 @@ pub(super) fn read(file: &[u8]) -> Content<'_> {
     Content { waited_at, held, record: read_record(file) }
 }
 
+/// Whether this is the text of a lock: an empty file, or one that a client of this library has written.
+pub(super) fn is_ours(file: &[u8]) -> bool {
+    file.is_empty() || file.starts_with(WAITED.as_bytes())
+}
+
+/// The longest line of another program that gives way, such as the number of its process.
+const NOTE_MAX: usize = 64;
+
+/// Whether this is what another program keeps in a file of its own, and no note of who had the lock last.
+pub(super) fn is_data(file: &[u8]) -> bool {
+    let line = file.strip_suffix(b"\n").unwrap_or(file);
+    !is_ours(file) && (file.len() > NOTE_MAX || line.contains(&b'\n'))
+}
+
 /// How long the record says that the file is; 0 without one.
 pub(super) fn length(file: &[u8]) -> usize {
     header(file).map_or(0, |(_, length)| BODY_AT + length)
@@ -133,6 +156,7 @@ fn read_record(file: &[u8]) -> Option<Record<'_>> {
         kind: Kind::Mutex,
         count: 0,
         pid: 0,
+        process: "",
         until_ms: 0,
         fenced: false,
         token: "",
@@ -145,6 +169,7 @@ fn read_record(file: &[u8]) -> Option<Record<'_>> {
             "kind" => record.kind = Kind::ALL.into_iter().find(|kind| kind.as_str() == value)?,
             "count" => record.count = value.parse().ok()?,
             "pid" => record.pid = value.parse().ok()?,
+            "process" => record.process = value,
             "until" => record.until_ms = value.parse().ok()?,
             "fenced" => record.fenced = value == "1",
             "token" => record.token = value,
@@ -174,6 +199,7 @@ mod tests {
             kind: Kind::Reentrant,
             count: 2,
             pid: 7,
+            process: "4026531836.4711",
             until_ms: 1_764_284_030_000,
             fenced: true,
             token: "ffffffff-ffff-4fff-bfff-ffffffffffff:7",
@@ -204,6 +230,17 @@ mod tests {
         assert_eq!(content, Content { waited_at: Some(Time::from_nanos(77)), held: false, record: Some(record()) });
         // an empty file in which somebody waited
         assert_eq!(read(waited(Time::from_nanos(1)).as_bytes()).waited_at, Some(Time::from_nanos(1)));
+    }
+
+    #[test]
+    fn a_wrong_clock_leaves_room_for_tokens() {
+        assert_eq!(next_fence(0, 1_764_284_000_000_000), 1_764_284_000_000_000);
+        assert_eq!(next_fence(1_764_284_000_000_000, 5), 1_764_284_000_000_001);
+        let first = next_fence(0, u64::MAX);
+        assert!(first < FENCE_MAX);
+        let second = next_fence(first, u64::MAX);
+        assert_eq!(second, first + 1);
+        assert_eq!(read(&Record { fence: second, ..record() }.file()).record.unwrap().fence, second);
     }
 
     #[test]
