@@ -170,6 +170,35 @@ fn f24_f29_holds_live_through_a_move_and_acquires_wait_for_its_end() {
     });
 }
 
+/// A reentrant lock changes hands while its slot moves: the key is never deleted in between, since it could not be written again.
+#[test]
+fn a_reentrant_lock_is_attached_and_retained_while_its_slot_moves() {
+    each_flavor(|flavor| {
+        let cluster = Cluster::start(flavor);
+        for face in Face::ALL {
+            let client = client(face, &cluster);
+            let tag = cluster.name_on(1, &format!("{face:?}"));
+            let slot = cluster.slot(&tag);
+            let lock = |number: u32| client.reentrant_lock(format!("{{{tag}}}{number}")).ttl(ms(60_000));
+            let (handed_over, short) = (lock(0), lock(1).min_hold(ms(50_000)));
+            let proof = handed_over.acquire().unwrap().detach().unwrap();
+            let retained = short.acquire().unwrap();
+
+            cluster.begin_move(slot, 1, 0);
+            let lease = handed_over.attach(&proof).unwrap();
+            assert!(handed_over.is_locked().unwrap());
+            assert_eq!(retained.give_back(), Release::Released);
+            assert!(short.is_locked().unwrap(), "free before its shortest time was over");
+            cluster.move_keys(slot, 1, 0);
+            cluster.end_move(slot, 0);
+
+            lease.extend(ms(60_000)).unwrap();
+            assert_eq!(lease.give_back(), Release::Released);
+            assert!(short.try_acquire().unwrap().is_none());
+        }
+    });
+}
+
 /// Many holders in one slot: their renewal is one call, and goes key by key while the slot moves.
 #[test]
 fn renewals_go_slot_by_slot_and_key_by_key_while_a_slot_moves() {

@@ -25,6 +25,8 @@ enum Need {
     Settings,
     /// The list of locks.
     List,
+    /// Reentrant locks that change hands while their slot moves.
+    MovingSlots,
 }
 
 impl Need {
@@ -35,6 +37,10 @@ impl Need {
             Need::WakeUps => "waiters are not woken without it: they try again after one to five seconds",
             Need::Settings => "without it the client cannot see what endangers locks on this server",
             Need::List => "locks cannot be listed without it, or not how many wait for them",
+            Need::MovingSlots => {
+                "without it a reentrant lock is lost that is attached, or released before its min_hold, while its slot \
+                 moves in a cluster"
+            }
         }
     }
 }
@@ -62,7 +68,8 @@ pub(super) async fn all(probe: &mut Probe, plan: &DiagnosisPlan, found: &mut Fin
     for name in script_commands() {
         match harmless(&name, &key) {
             Some(request) => {
-                Permission { word: format!("+{name}"), request, need: Need::Locks }.try_out(probe, found).await?;
+                let need = if name == "hdel" { Need::MovingSlots } else { Need::Locks };
+                Permission { word: format!("+{name}"), request, need }.try_out(probe, found).await?;
             }
             None => ask_server(probe, &name, &key, found).await?,
         }
@@ -134,7 +141,7 @@ fn harmless(name: &str, key: &[u8]) -> Option<Vec<Vec<u8>>> {
         "set" => &[command, key, b"", b"XX", b"PX", b"1"],
         // refused for its odd number of arguments, after the permission was looked at
         "hset" => &[command, key, b"a", b"b", b"c"],
-        "hmget" | "hexists" => &[command, key, b"a"],
+        "hmget" | "hexists" | "hdel" => &[command, key, b"a"],
         "hscan" => &[command, key, b"0"],
         _ => return None,
     };
@@ -215,7 +222,7 @@ impl Permission {
                 );
             }
             Need::Locks => found.failed("permission", ErrorKind::NotPermitted, detail, todo),
-            Need::WakeUps => found.warning("permission", detail, todo),
+            Need::WakeUps | Need::MovingSlots => found.warning("permission", detail, todo),
             Need::Settings if self.word == "+info" => found.warning("permission", detail, todo),
             Need::Settings | Need::List | Need::OtherKinds => found.remark("permission", detail, todo),
         }
@@ -228,7 +235,9 @@ impl Permission {
         match self.need {
             Need::Locks => found.failed("permission", ErrorKind::Unsupported, detail, todo),
             // servers before 7.0 have no sharded channels, and need none
-            Need::WakeUps | Need::Settings | Need::List | Need::OtherKinds => found.remark("permission", detail, todo),
+            Need::WakeUps | Need::Settings | Need::List | Need::OtherKinds | Need::MovingSlots => {
+                found.remark("permission", detail, todo)
+            }
         }
     }
 }

@@ -94,13 +94,13 @@ if ARGV[5] ~= '' then
   fields[3], fields[4] = 'onelock_info', ARGV[5]
 end
 -- the key stays: where its slot moves, one that was deleted could not be written again
-if fair and type(redis.pcall('HDEL', KEYS[1], 'onelock_info')) == 'number' then
+if type(redis.pcall('HDEL', KEYS[1], 'onelock_info')) == 'number' then
   redis.call('HSET', KEYS[1], unpack(fields))
   redis.call('HDEL', KEYS[1], from)
   return {now, 0, believable(fence)}
 end
 
--- a reentrant lock, whose users need not be allowed HDEL, or a user who may not
+-- a user who may not HDEL, which nobody needs who has reentrant locks on one server
 if fair then
   fields[#fields + 1] = 'mode'
   fields[#fields + 1] = 'fair'

@@ -36,8 +36,14 @@ if ARGV[1] == 'm' then
   redis.call('PEXPIRE', KEYS[1], ARGV[3])
   redis.call('SET', KEYS[1], 'onelock1:released', 'PX', ARGV[3])
 else
-  redis.call('DEL', KEYS[1])
-  redis.call('HSET', KEYS[1], 'onelock_info', 'onelock1:released')
+  -- the key stays: where its slot moves, one that was deleted could not be written again; see attach.lua
+  if type(redis.pcall('HDEL', KEYS[1], 'onelock_fence')) == 'number' then
+    redis.call('HSET', KEYS[1], 'onelock_info', 'onelock1:released')
+    redis.call('HDEL', KEYS[1], ARGV[2])
+  else
+    redis.call('DEL', KEYS[1])
+    redis.call('HSET', KEYS[1], 'onelock_info', 'onelock1:released')
+  end
   local bounded = redis.pcall('PEXPIRE', KEYS[1], ARGV[3])
   if type(bounded) == 'table' then
     -- a user who may not PEXPIRE must not leave a lock that lasts for ever
