@@ -3,7 +3,7 @@
 set -euo pipefail
 
 declare -A packages=([gcc]=gcc [g++]=g++ [cmake]=cmake [make]=make [pkg-config]=pkg-config [valgrind]=valgrind
-    [nm]=binutils [objcopy]=binutils)
+    [nm]=binutils [objcopy]=binutils [openssl]=openssl)
 missing=()
 for command in "${!packages[@]}"; do
     command -v "$command" >/dev/null || missing+=("${packages[$command]}")

@@ -97,6 +97,10 @@ check_programs() {
         build "test_$name" c11 "$work/$name-static" $(static)
         run 120 "$work/$name-static"
     done
+    step "signals every 10 ms, plain and over TLS, with AddressSanitizer and with the static library"
+    build test_signals c99 "$work/signals" -fsanitize=address $(shared)
+    build test_signals c11 "$work/signals-static" $(static)
+    for program in signals signals-static; do run 240 tools/c/with-tls-server.sh "$work/$program"; done
     step "opened and closed as a plug-in"
     build test_dlopen c11 "$work/dlopen" -ldl
     run 60 "$work/dlopen" "$stage/usr/lib/libonelock.so"
