@@ -142,13 +142,7 @@ fn the_look_at_what_is_used_sees_every_form() {
 }
 
 /// Imports that close a circle of files, each to be opened some day: from, to.
-const CIRCLES: [[&str; 2]; 10] = [
-    // a kind's row names the word of its channel, and naming asks the row
-    ["machine::kind", "machine::naming"],
-    // a channel has the tag of a client, which a token begins with
-    ["machine::naming", "machine::token"],
-    // an answer has a reply, and a reply may tell a failure
-    ["machine::op", "machine::outcome"],
+const CIRCLES: [[&str; 2]; 7] = [
     ["driver::engine", "driver::background"],
     ["driver::engine", "driver::wait_queues"],
     // the process knows its directories, whose leases its thread ends, and whose waiters it wakes

@@ -257,7 +257,7 @@ impl Acquire {
                 Token::Keep
             }
             Outcome::Applied(Reply::Mismatch { total, expected, count }) => {
-                self.over(Verdict::Failed(crate::machine::outcome::mismatch(*total, *expected, *count)));
+                self.over(Verdict::Failed(crate::machine::failure::mismatch(*total, *expected, *count)));
                 Token::Keep
             }
             Outcome::Applied(other) => {

@@ -86,7 +86,7 @@ const ROWS: [KindRow; 6] = [
         number: 1,
         layout: HoldLayout::Text,
         token: TokenForm::Value,
-        channel_word: super::naming::MUTEX_CHANNEL_WORD,
+        channel_word: super::words::MUTEX_CHANNEL_WORD,
         reentrant: false,
         queues: false,
     },
@@ -96,7 +96,7 @@ const ROWS: [KindRow; 6] = [
         number: 2,
         layout: HoldLayout::Hash,
         token: TokenForm::Owner,
-        channel_word: super::naming::REENTRANT_CHANNEL_WORD,
+        channel_word: super::words::REENTRANT_CHANNEL_WORD,
         reentrant: true,
         queues: false,
     },
@@ -106,7 +106,7 @@ const ROWS: [KindRow; 6] = [
         number: 3,
         layout: HoldLayout::Hash,
         token: TokenForm::Value,
-        channel_word: super::naming::GRANT_CHANNEL_WORD,
+        channel_word: super::words::GRANT_CHANNEL_WORD,
         reentrant: false,
         queues: true,
     },
@@ -116,7 +116,7 @@ const ROWS: [KindRow; 6] = [
         number: 4,
         layout: HoldLayout::Shared,
         token: TokenForm::Owner,
-        channel_word: super::naming::RW_CHANNEL_WORD,
+        channel_word: super::words::RW_CHANNEL_WORD,
         reentrant: true,
         queues: false,
     },
@@ -126,7 +126,7 @@ const ROWS: [KindRow; 6] = [
         number: 5,
         layout: HoldLayout::Shared,
         token: TokenForm::Owner,
-        channel_word: super::naming::GRANT_CHANNEL_WORD,
+        channel_word: super::words::GRANT_CHANNEL_WORD,
         reentrant: true,
         queues: true,
     },
@@ -136,7 +136,7 @@ const ROWS: [KindRow; 6] = [
         number: 6,
         layout: HoldLayout::Permits,
         token: TokenForm::Permits,
-        channel_word: super::naming::SEMAPHORE_CHANNEL_WORD,
+        channel_word: super::words::SEMAPHORE_CHANNEL_WORD,
         reentrant: false,
         queues: false,
     },
@@ -217,7 +217,7 @@ mod tests {
             assert_eq!(row.kind as usize, at);
             assert_eq!(row.kind.row().name, row.name);
             assert_eq!((Kind::named(row.name), Kind::numbered(row.number)), (Some(row.kind), Some(row.kind)));
-            assert!(super::super::naming::RESERVED_WORDS.contains(&row.channel_word), "{}", row.channel_word);
+            assert!(super::super::words::RESERVED_WORDS.contains(&row.channel_word), "{}", row.channel_word);
         }
         assert_eq!(Kind::Write.entry_of(Kind::Read), Reacquire::Deadlock);
         assert_eq!(Kind::Read.entry_of(Kind::Write), Reacquire::Again);

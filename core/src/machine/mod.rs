@@ -23,8 +23,8 @@
 //! | `quorum` | Redlock: the result of the answers of several servers |
 //! | `terms`, `clockwatch` | deadline arithmetic; whether the server's clock agrees |
 //! | `kind` | what sets one kind of lock apart from the others |
-//! | `op`, `outcome` | what is asked of a store, and the three ways it can end |
-//! | `token`, `naming` | the proof of a hold in its text form; keys and channels |
+//! | `op`, `outcome`, `failure` | what is asked of a store, the three ways it can end, and why it failed |
+//! | `token`, `naming`, `words` | the proof of a hold in its text form; keys and channels, and the fixed words in them |
 //! | `glob` | patterns of names |
 //! | `fence` | the fencing token's grade, and the gate on the resource's side |
 //! | `model` | a whole lock server in memory, for the simulator and for `memory://` |
@@ -36,6 +36,7 @@ mod atomic;
 mod cleanup;
 mod clockwatch;
 mod contention;
+mod failure;
 mod fence;
 pub mod glob;
 mod kind;
@@ -61,19 +62,21 @@ mod time;
 pub mod token;
 mod wait_queue;
 mod watchdog;
+mod words;
 
 pub use acquire::{Acquire, Token};
 pub use cleanup::{CleanupQueue, PendingUndo, Uncertainty, UndoId, release_op};
 pub use clockwatch::{Anomaly, ClockWatch};
 pub(crate) use contention::WakeRace;
 pub use contention::{HerdBackoff, RETAKEN_MAX, YIELD};
+pub use failure::Failure;
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use kind::{HoldLayout, Kind, KindRow, Reacquire, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
 pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, QueueEntry, Renewal, Reply};
-pub use outcome::{Answer, Failure, Outcome};
+pub use outcome::{Answer, Outcome};
 pub use place::{FAR_FROM, PLACE_MAX, Place};
 pub use quorum::NodeSet;
 pub use random::Jitter;

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use crate::machine::failure::Failure;
 use crate::machine::kind::Kind;
-use crate::machine::outcome::Failure;
 use crate::machine::quorum::NodeSet;
 use crate::machine::token::ClientTag;
 

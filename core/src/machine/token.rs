@@ -12,7 +12,7 @@ use std::sync::Arc;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 
 use crate::machine::kind::{Kind, TokenForm};
-use crate::machine::naming::VALUE_PREFIX;
+use crate::machine::words::VALUE_PREFIX;
 
 /// Everything but letters, digits and `-_.` is escaped, so that `,` and `:` keep their meaning.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
