@@ -201,6 +201,49 @@ fn a_cluster_is_listed_master_by_master() {
 }
 
 #[test]
+fn who_waits_is_counted_for_every_kind() {
+    let (server, cluster) = (Server::valkey(), Cluster::start(Flavor::Valkey91));
+    let places = [("memory", "memory://who-waits".to_owned()), ("server", server.url()), ("cluster", cluster.url())];
+    let cases: Vec<_> = places
+        .iter()
+        .flat_map(|(place, url)| Face::ALL.map(|face| (format!("{place} {face:?}"), (face, url.as_str()))))
+        .collect();
+    side_by_side(&cases, |(face, url)| {
+        let connect = || Client::connect(*face, unhurried(), url).unwrap();
+        let client = connect();
+        for (held, wanted) in [
+            (Kind::Mutex, &[Kind::Mutex, Kind::Mutex][..]),
+            (Kind::Reentrant, &[Kind::Reentrant]),
+            (Kind::Fair, &[Kind::Fair, Kind::Fair]),
+            (Kind::Semaphore, &[Kind::Semaphore]),
+            // a writer that queues, and a reader that listens
+            (Kind::Write, &[Kind::Write, Kind::Read]),
+            (Kind::Read, &[Kind::Write]),
+        ] {
+            let name = format!("waited:{face:?}:{held:?}");
+            let lease = client.lock_of(held, &name).acquire().unwrap();
+            // the semaphore of these tests has two permits
+            let second = (held == Kind::Semaphore).then(|| client.lock_of(held, &name).acquire().unwrap());
+            let waiting = || {
+                let entries = client.listing(&name).unwrap();
+                assert!(entries.len() == 1 && entries[0].inspection.kind == held, "{held:?} {entries:?}");
+                entries[0].waiting
+            };
+            assert_eq!(waiting(), Some(0), "{held:?}");
+            std::thread::scope(|scope| {
+                for kind in wanted {
+                    let (other, name) = (connect(), name.clone());
+                    scope.spawn(move || other.lock_of(*kind, name).acquire_within(SOON * 2).unwrap().give_back());
+                }
+                wait_until(SOON, &format!("{held:?} is waited for"), || waiting() == Some(wanted.len() as u64));
+                lease.give_back();
+            });
+            drop(second);
+        }
+    });
+}
+
+#[test]
 fn several_servers_are_listed_as_a_majority_sees_them() {
     on_both(|face| {
         let several = Several::start(Flavor::Valkey91, 3);

@@ -165,6 +165,17 @@ impl Kind {
         all
     };
 
+    /// Whether the lock that stands under a name of this kind has a queue on the server: of a read/write lock that of its
+    /// writers, whoever holds it.
+    pub fn has_a_queue(self) -> bool {
+        self.row().queues || self == Kind::Read
+    }
+
+    /// The kind whose channel those listen on who wait for the lock under a name of this kind without a place in a queue.
+    pub fn who_listens(self) -> Kind {
+        if self == Kind::Write { Kind::Read } else { self }
+    }
+
     /// What sets it apart. The rows stand in the order of the variants.
     pub const fn row(self) -> &'static KindRow {
         &ROWS[self as usize]

@@ -279,11 +279,13 @@ impl Store for MemoryStore {
         };
         let now_us = server_time_us(clock::now());
         let one = |(kind, key): &(Kind, Key)| {
-            if kind.row().queues {
-                return Some(state.model.queue_of(now_us, key).len() as u64);
+            let queued = if kind.has_a_queue() { state.model.queue_of(now_us, key).len() as u64 } else { 0 };
+            let listens = kind.who_listens();
+            if listens.row().queues {
+                return Some(queued);
             }
-            let channel = channel(*kind, key, ClientTag::default());
-            Some(state.subscribers.get(&channel).map_or(0, clients))
+            let channel = channel(listens, key, ClientTag::default());
+            Some(queued + state.subscribers.get(&channel).map_or(0, clients))
         };
         let waiting = locks.iter().map(one).collect();
         Box::pin(std::future::ready(waiting))

@@ -57,13 +57,14 @@ async fn queued(node: &Node, key: &Key, until: Time) -> Option<u64> {
     }
 }
 
-/// How many connections listen for the release of each lock, or have a place in its queue; `None` where the server doesn't tell. `word` is the
+/// How many connections listen for the release of each lock, and how many places its queue has, if it has one; `None` where the
+/// server doesn't tell. Of a read/write lock readers listen and writers queue, whichever of them hold it. `word` is the
 /// subcommand of `PUBSUB`: which kind of channel.
 pub(crate) async fn waiting(node: &Node, word: &str, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
     if locks.is_empty() {
         return Vec::new();
     }
-    let channels: Vec<_> = locks.iter().map(|(kind, key)| naming::channel(*kind, key)).collect();
+    let channels: Vec<_> = locks.iter().map(|(kind, key)| naming::channel(kind.who_listens(), key)).collect();
     let mut command = Cmd::new();
     command.arg("PUBSUB").arg(word);
     for channel in &channels {
@@ -76,8 +77,10 @@ pub(crate) async fn waiting(node: &Node, word: &str, locks: &[(Kind, Key)], unti
     };
     let mut told = Vec::with_capacity(locks.len());
     for ((kind, key), channel) in locks.iter().zip(&channels) {
-        let heard = map_entry(&reply, channel).and_then(number);
-        told.push(if kind.row().queues { queued(node, key, until).await } else { heard });
+        let listening =
+            if kind.who_listens().row().queues { Some(0) } else { map_entry(&reply, channel).and_then(number) };
+        let queued = if kind.has_a_queue() { queued(node, key, until).await } else { Some(0) };
+        told.push(listening.zip(queued).map(|(listening, queued)| listening + queued));
     }
     told
 }
