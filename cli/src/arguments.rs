@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, ValueHint};
 
-use crate::span::{Wait, span, wait};
+use crate::span::{Wait, every, span, wait};
 use crate::status::STATUSES;
 
 /// Run a command under a distributed lock, and see what is locked
@@ -43,7 +43,7 @@ pub(crate) enum Subcommand {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
-    /// Address of the server: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://
+    /// Address of the server: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, or file:///FOLDER
     ///
     /// Without it, the environment variable ONELOCK_URL says. A password in the address is seen by whoever sees the
     /// command line: better give it by the variable.
@@ -120,6 +120,8 @@ pub(crate) struct Run {
     #[arg(short = 'E', long, value_name = "NUMBER")]
     pub(crate) conflict_exit_code: Option<u8>,
     /// Let the command enter again: an `onelock run` of the same lock inside it does not wait for itself
+    ///
+    /// The one inside need not repeat --owner, nor --reentrant, --fair or --exclusive. It names the server by the same address.
     #[arg(long)]
     pub(crate) owner: bool,
     /// Take the lock as a reentrant one, which Redisson's RLock shares
@@ -136,7 +138,7 @@ pub(crate) struct Run {
     #[arg(long, group = "kind", conflicts_with = "owner")]
     pub(crate) shared: bool,
     /// Take it as the writer of a read/write lock: nobody else runs, --shared or --exclusive
-    #[arg(long, group = "kind", conflicts_with = "owner")]
+    #[arg(long, group = "kind")]
     pub(crate) exclusive: bool,
     /// At most NUMBER commands run at the same time: a semaphore with so many permits
     ///
@@ -191,7 +193,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "CLIENT", value_parser = ["onelock", "redisson", "other"])]
     pub(crate) client: Option<String>,
     /// Show it again every so often, until interrupted
-    #[arg(long, value_name = "TIME", value_parser = span, num_args = 0..=1, default_missing_value = "2s", require_equals = true)]
+    #[arg(long, value_name = "TIME", value_parser = every, num_args = 0..=1, default_missing_value = "2s", require_equals = true)]
     pub(crate) watch: Option<Duration>,
     #[command(flatten)]
     pub(crate) server: Server,
@@ -214,7 +216,7 @@ pub(crate) struct Top {
     #[arg(value_name = "PATTERN", default_value = "*")]
     pub(crate) pattern: OsString,
     /// How often the server is asked
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = every)]
     pub(crate) every: Duration,
     /// Also strings of clients that are neither onelock nor Redisson, which may be cached values
     #[arg(long)]
@@ -368,7 +370,7 @@ pub(crate) struct Export {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// How often the file is written, and for how long an answer over HTTP may be told again
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = every)]
     pub(crate) every: Duration,
     /// Write the file once, and end
     #[arg(long, requires = "file")]

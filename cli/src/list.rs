@@ -6,6 +6,7 @@ use onelock::LockEntry;
 use onelock::blocking::Client;
 
 use crate::arguments::List;
+use crate::span::span;
 use crate::status::{Failure, Status};
 use crate::{print, server, show};
 
@@ -17,6 +18,10 @@ const CLEAR_LINE: &str = "\x1b[K";
 const TITLES: [&str; 8] = ["NAME", "KIND", "CLIENT", "HOLDER", "HELD", "TTL", "TOKEN", "WAITING"];
 
 pub(crate) fn list(options: &List) -> Result<Status, Failure> {
+    if options.watch.is_some() && options.pattern.to_str().is_some_and(is_a_time) {
+        let time = options.pattern.to_string_lossy();
+        return Err(Failure::usage(format!("`{time}` would be a pattern here; how often is written --watch={time}")));
+    }
     let client = server::client(&options.server)?;
     let redraw = options.watch.is_some() && !options.json && std::io::stdout().is_terminal();
     loop {
@@ -34,6 +39,11 @@ pub(crate) fn list(options: &List) -> Result<Status, Failure> {
             print("\n")?;
         }
     }
+}
+
+/// Whether somebody meant how often by it, and not which names.
+fn is_a_time(pattern: &str) -> bool {
+    pattern.starts_with(|letter: char| letter.is_ascii_digit()) && span(pattern).is_ok()
 }
 
 /// All of them, each once, in the order of their names.

@@ -37,7 +37,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use clap::error::ErrorKind as Usage;
+use clap::error::{ContextKind, ErrorKind as Usage};
 
 use crate::arguments::{Arguments, Subcommand};
 use crate::status::{Failure, Status};
@@ -77,7 +77,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let asked = matches!(error.kind(), Usage::DisplayHelp | Usage::DisplayVersion);
     // nobody is left to tell that nobody listens
     let _ = error.print();
-    if error.kind() == Usage::UnknownArgument && lacks_separator(std::env::args_os().skip(1)) {
+    let is_option = error.get(ContextKind::InvalidArg).is_some_and(|word| word.to_string().starts_with('-'));
+    if error.kind() == Usage::UnknownArgument && !is_option && lacks_separator(std::env::args_os().skip(1)) {
         say("the command stands behind `--`: onelock run NAME -- COMMAND");
     }
     if asked { Status::Done.into() } else { Status::Usage.into() }

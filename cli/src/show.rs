@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use onelock::{Inspection, OwnerInfo};
+use onelock::{Inspection, Kind, OwnerInfo};
 use serde_json::{Value, json};
 
 use crate::span;
@@ -51,8 +51,18 @@ pub(crate) fn json(name: &[u8], seen: &Inspection, waiting: Option<Option<u64>>)
 /// Who holds it, in one line.
 pub(crate) fn holder(seen: &Inspection) -> String {
     match &seen.owner {
-        Some(owner) => format!("{} {}@{}", text(&owner.label), owner.pid, text(&owner.host)),
+        Some(owner) => {
+            let others = match (seen.kind, seen.hold_count) {
+                (Kind::Read, count @ 2..) => format!(" and {} more", count - 1),
+                _ => String::new(),
+            };
+            format!("{} {}@{}{others}", text(&owner.label), owner.pid, text(&owner.host))
+        }
         None if seen.hold_count == 0 => "(given back)".to_owned(),
+        None if seen.kind == Kind::Semaphore => match seen.hold_count {
+            1 => "1 permit".to_owned(),
+            count => format!("{count} permits"),
+        },
         None => seen.foreign_holder.as_deref().map_or_else(|| "-".to_owned(), text),
     }
 }

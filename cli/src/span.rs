@@ -9,6 +9,9 @@ pub(crate) enum Wait {
     For(Duration),
 }
 
+/// Nobody reads faster, and the server has others to serve.
+const EVERY_MIN: Duration = Duration::from_millis(10);
+
 /// Reads a duration.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{text}` is no duration; write 500ms, 30s, 5m, 2h or 1d");
@@ -24,6 +27,12 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
     };
     let number: f64 = number.parse().map_err(|_| bad())?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
+}
+
+/// Reads how often something is done: a duration that leaves the server some time for others.
+pub(crate) fn every(text: &str) -> Result<Duration, String> {
+    let every = span(text)?;
+    if every < EVERY_MIN { Err(format!("`{text}` is too often; 10ms is the least")) } else { Ok(every) }
 }
 
 /// Reads a time to wait: a duration, or `forever`.
@@ -68,6 +77,8 @@ mod tests {
         for bad in ["", "s", "-1", "1x", "1 s", "forever", "1e3", "..", "99999999999999999999d"] {
             assert!(span(bad).unwrap_err().contains("30s"), "{bad}");
         }
+        assert!(every("0").unwrap_err().contains("10ms") && every("9ms").is_err() && every("x").is_err());
+        assert_eq!(every("10ms"), Ok(Duration::from_millis(10)));
         assert_eq!(wait("forever"), Ok(Wait::Forever));
         assert_eq!(wait("0"), Ok(Wait::For(Duration::ZERO)));
         assert!(wait("ever").unwrap_err().contains("forever"));

@@ -65,6 +65,35 @@ fn watching_shows_what_changes_until_nobody_reads() {
     drop(holder);
     drop(lines);
     assert_eq!(watching.code(), 0, "who has seen enough goes");
+    let pattern = place.output(&["list", "--watch", "1s"]);
+    assert_eq!(pattern.status.code(), Some(64), "{pattern:?}");
+    assert!(text(&pattern.stderr).contains("--watch=1s"), "{pattern:?}");
+    for too_often in [&["list", "--watch=0"][..], &["top", "--every", "1ms"], &["export", "*", "--every", "0"]] {
+        let output = place.output(too_often);
+        assert!(output.status.code() == Some(64) && text(&output.stderr).contains("10ms"), "{output:?}");
+    }
+}
+
+#[test]
+fn many_holders_of_one_lock_are_told() {
+    let place = Place::new();
+    let _readers = [(); 3].map(|()| place.start(&["run", "read", "--shared", "--label", "me", "--", "cat"]));
+    let _permits =
+        ["2", "1"].map(|number| place.start(&["run", "many", "--limit", "4", "--permits", number, "--", "cat"]));
+    let _writer = place.start(&["run", "written", "--exclusive", "--label", "me", "--", "cat"]);
+    let row = |name: &str| {
+        let table = text(&place.output(&["list", name]).stdout);
+        table.lines().nth(1).unwrap_or_default().to_owned()
+    };
+    wait_until(SOON, "three read", || row("read").contains(" and 2 more "));
+    wait_until(SOON, "three permits are held", || row("many").contains(" 3 permits "));
+    wait_until(SOON, "one writes", || row("written").contains("me "));
+    assert!(!row("written").contains("more"));
+    // a writer waits for the readers, a reader and a writer for the writer
+    let _waiting = [("read", "--exclusive"), ("written", "--shared"), ("written", "--exclusive")]
+        .map(|(name, side)| place.start(&["run", name, side, "--", "true"]));
+    wait_until(SOON, "one waits", || row("read").ends_with(" 1"));
+    wait_until(SOON, "two wait", || row("written").ends_with(" 2"));
 }
 
 #[test]

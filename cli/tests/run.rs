@@ -119,7 +119,7 @@ fn many_read_at_the_same_time_or_one_writes() {
     }
     drop(writer);
     for wrong in
-        [["--shared", "--exclusive"], ["--shared", "--fair"], ["--exclusive", "--owner"], ["--shared", "--reentrant"]]
+        [["--shared", "--exclusive"], ["--shared", "--fair"], ["--shared", "--owner"], ["--shared", "--reentrant"]]
     {
         let arguments = [&["run", "y", "-w0"], &wrong[..], &["--", "true"]].concat();
         assert_eq!(place.status(&arguments), 64, "{wrong:?}");
@@ -341,6 +341,63 @@ fn a_run_inside_enters_when_it_may_and_waits_when_not() {
     let output = running.output();
     assert_eq!(output.status.code(), Some(80), "{output:?}");
     assert!(output.stdout.is_empty() && text(&output.stderr).contains("has ended"), "{output:?}");
+}
+
+#[test]
+fn who_enters_again_need_not_repeat_the_kind() {
+    let place = Place::new();
+    let exe = env!("CARGO_BIN_EXE_onelock");
+    let enters = |outer: &[&str], inner: &[&str], status: i32| {
+        let line = [&["run", "x", "--owner"], outer, &["--", exe, "run", "x", "-w0"], inner, &["--", "true"]].concat();
+        assert_eq!(place.status(&line), status, "{outer:?} {inner:?}");
+    };
+    for kind in ["--reentrant", "--fair", "--exclusive"] {
+        enters(&[kind], &[], 0);
+        enters(&[kind], &[kind], 0);
+        // another kind is another lock, and the name is taken
+        enters(&[kind], &["--limit", "2"], 70);
+    }
+    enters(&["--exclusive"], &["--shared"], 0);
+    enters(&[], &["--fair"], 70);
+    let address = place.server.url();
+    let short = address.trim_end_matches('/');
+    enters(&["--url", &format!("{short}/0")], &["--url", short], 0);
+}
+
+#[test]
+fn what_was_ignored_stays_ignored() {
+    let place = Place::new();
+    for signal in ["HUP", "INT"] {
+        let line = format!("echo > {}; read go; echo still here", place.path(signal));
+        let exe = env!("CARGO_BIN_EXE_onelock");
+        // as `nohup` does it, and a shell without job control for what it starts in the background
+        let script = format!("trap '' {signal}; exec {exe} run x -c '{line}'");
+        let mut command = std::process::Command::new("sh");
+        command.args(["-c", &script]).env("ONELOCK_URL", place.server.url()).env_remove("ONELOCK_OWNER");
+        let mut running = common::Running::of(command);
+        place.wait_written(signal);
+        running.signal(signal);
+        // the command could have been told meanwhile, were it not ignored
+        place.status(&["inspect", "x"]);
+        running.child().stdin.take().unwrap().write_all(b"\n").unwrap();
+        let output = running.output();
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "still here\n"), "{output:?}");
+    }
+}
+
+#[test]
+fn the_holder_is_named_after_the_command_and_no_secret_is_told() {
+    let place = Place::new();
+    for (line, label) in [("PGPASSWORD=hunter2 /usr/bin/cat /dev/stdin", "cat"), ("cat < /dev/stdin; echo done", "cat")]
+    {
+        let running = place.start(&["run", "x", "-c", line]);
+        place.wait_held("x");
+        let seen: serde_json::Value =
+            serde_json::from_slice(&place.output(&["inspect", "x", "--json"]).stdout).unwrap();
+        assert_eq!(seen["owner"]["label"], label);
+        drop(running);
+        place.server.cmd(&["DEL", "x"]);
+    }
 }
 
 #[test]

@@ -14,6 +14,9 @@ use signal_hook::low_level::emulate_default_handler;
 
 /// What is passed on.
 const PASSED_ON: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
+/// What whoever starts us may have told us to ignore: `nohup` the first, a shell without job control the others of what it
+/// starts in the background.
+const MAY_BE_IGNORED: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 /// What ends the waiting for the lock.
 const ENDING: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2];
 
@@ -48,7 +51,7 @@ impl Events {
     pub(super) fn watch() -> io::Result<Events> {
         let (sender, receiver) = channel();
         let stage = Arc::new(Stage::default());
-        let mut signals = Signals::new(PASSED_ON)?;
+        let mut signals = Signals::new(PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)))?;
         let (to, watched) = (sender.clone(), stage.clone());
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
@@ -87,6 +90,16 @@ impl Events {
         let Some(patience) = patience else { return self.receiver.recv().ok() };
         self.receiver.recv_timeout(patience).ok()
     }
+}
+
+/// Whether a signal was ignored before we were started: it stays so, for us and for the command.
+#[allow(unsafe_code, reason = "the call of the system for which the safe wrappers would be one more dependency")]
+fn is_ignored(signal: i32) -> bool {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: asks, and sets nothing; a place for the answer, which is numbers.
+    let asked = unsafe { libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) };
+    // SAFETY: it was written if the call says so, and zero is one of its values.
+    MAY_BE_IGNORED.contains(&signal) && asked == 0 && unsafe { now.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 impl Stage {

@@ -12,12 +12,12 @@ mod entering;
 mod events;
 mod terminal;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
 use onelock::blocking::{Client, Lease, Lock};
-use onelock::{ErrorKind, Release};
+use onelock::{ErrorKind, Kind, Release};
 
 use self::child::Child;
 use self::events::{Event, Events};
@@ -36,13 +36,14 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
     let label = options.server.label.clone().unwrap_or_else(|| label(options));
     let client = builder(&options.server).label(label).inspectable(true).build_blocking(address(&options.server))?;
     let lock = lock(options, &client, &events);
-    let place = entering::Place::new(address(&options.server), options.server.prefix.as_deref(), lock.kind());
+    let place = entering::Place::new(address(&options.server), options.server.prefix.as_deref());
+    let asked = is_of_a_kind(options).then(|| lock.kind());
 
-    if let Some(token) = place.handed_down(name) {
+    if let Some(token) = place.handed_down(name, asked) {
         let found = client.inspect(name)?;
         if found.is_some_and(|found| found.fencing_token == Some(token)) {
             told(options, "entered again: it is held by the command that this one runs in");
-            return under(options, &events, None, &environment(options, &place, Some(token)));
+            return under(options, &events, None, &environment(options, None, Some(token)));
         }
         return Err(Failure::new(
             Status::Lost,
@@ -64,15 +65,19 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
         give_back(options, &client, &lease)?;
         return Ok(Status::Other(128 + signal as u8));
     }
-    let status = under(options, &events, Some(&lease), &environment(options, &place, lease.fencing_token()));
+    let environment = environment(options, Some((&place, lock.kind())), lease.fencing_token());
+    let status = under(options, &events, Some(&lease), &environment);
     let released = give_back(options, &client, &lease);
     let status = status?;
     if status == Status::Lost { Ok(status) } else { released.map(|()| status) }
 }
 
-/// What names the holder when `--label` does not: the command's file, without its folder.
+/// What names the holder when `--label` does not: the file of the command, or of the first one of a line, without its folder.
+/// No more of it: arguments and variables may be secrets.
 fn label(options: &Run) -> String {
-    let first = options.shell.as_ref().or(options.command.first());
+    let line = options.shell.as_ref().map(|line| line.to_string_lossy());
+    let of_line = line.as_ref().and_then(|line| line.split_whitespace().find(|word| !word.contains('=')));
+    let first = of_line.map(OsStr::new).or(options.command.first().map(OsString::as_os_str));
     let text = first.map(|word| Path::new(word).file_name().unwrap_or(word).to_string_lossy().into_owned());
     let text: String = text.unwrap_or_default().chars().filter(|letter| !letter.is_control()).take(32).collect();
     if text.is_empty() { "onelock".to_owned() } else { text }
@@ -119,12 +124,23 @@ fn acquire(options: &Run, lock: &Lock) -> Result<Lease, Failure> {
     })
 }
 
-fn environment(options: &Run, place: &entering::Place, token: Option<u64>) -> Vec<(&'static str, OsString)> {
+/// Whether the options say of which kind the lock is. Who enters again need not.
+fn is_of_a_kind(options: &Run) -> bool {
+    options.limit.is_some() || options.fair || options.reentrant || options.shared || options.exclusive
+}
+
+/// What the command finds in its environment. `held`: what this very process holds; who enters again hands down what it was
+/// handed.
+fn environment(
+    options: &Run,
+    held: Option<(&entering::Place, Kind)>,
+    token: Option<u64>,
+) -> Vec<(&'static str, OsString)> {
     let mut variables = vec![("ONELOCK_NAME", options.name.clone())];
     if let Some(token) = token {
         variables.push(("ONELOCK_FENCING_TOKEN", token.to_string().into()));
-        if options.owner {
-            variables.push((entering::VARIABLE, place.hand_down(options.name.as_encoded_bytes(), token).into()));
+        if let Some((place, kind)) = held.filter(|_| options.owner) {
+            variables.push((entering::VARIABLE, place.hand_down(options.name.as_encoded_bytes(), kind, token).into()));
         }
     }
     variables

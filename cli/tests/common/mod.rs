@@ -47,8 +47,7 @@ impl Place {
 
     /// Starts it and does not wait.
     pub fn start(&self, arguments: &[&str]) -> Running {
-        let command = &mut self.onelock(arguments);
-        Running(Some(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+        Running::of(self.onelock(arguments))
     }
 
     /// A file of this place.
@@ -96,6 +95,11 @@ pub fn onelock(arguments: &[&str]) -> Command {
 pub struct Running(Option<Child>);
 
 impl Running {
+    /// Starts a command.
+    pub fn of(mut command: Command) -> Running {
+        Running(Some(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
+    }
+
     pub fn child(&mut self) -> &mut Child {
         self.0.as_mut().unwrap()
     }
