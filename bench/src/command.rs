@@ -25,7 +25,7 @@ fn block(command: &mut Command) -> f64 {
 }
 
 /// The release build that `tools/cli/build.sh` makes, which is what people get.
-fn onelock() -> PathBuf {
+pub(crate) fn onelock() -> PathBuf {
     let beside = std::env::current_exe().expect("a program has a path");
     beside.with_file_name("onelock-bench-command")
 }

@@ -5,7 +5,7 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `command`, `redlock`, `redlock_peers`, `files` | one measurement each |
+//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `command`, `listing`, `redlock`, `redlock_peers`, `files` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -23,6 +23,7 @@ mod floor;
 mod handover;
 mod host;
 mod leases;
+mod listing;
 mod raw;
 mod redlock;
 mod redlock_peers;
@@ -121,6 +122,7 @@ fn main() {
     }
     if wanted("command") {
         rows.extend(command::measure(&server, effort));
+        rows.extend(listing::measure(&server, effort));
     }
     if wanted("c") {
         rows.extend(c_library::threads(&server, effort));

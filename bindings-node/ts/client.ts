@@ -86,7 +86,7 @@ export interface LockEntry {
   name: LockName
   /** What stands under the name, as {@link Client.inspect} tells it. */
   inspection: Inspection
-  /** How many processes wait for it: those that listen for its release. `null` where the server doesn't tell. */
+  /** How many processes wait for it, by listening or in its queue. `null` where the server doesn't tell. */
   waiting: number | null
 }
 

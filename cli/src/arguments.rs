@@ -121,7 +121,8 @@ pub(crate) struct Run {
     pub(crate) conflict_exit_code: Option<u8>,
     /// Let the command enter again: an `onelock run` of the same lock inside it does not wait for itself
     ///
-    /// The one inside need not repeat --owner, nor --reentrant, --fair or --exclusive. It names the server by the same address.
+    /// The one inside need not repeat --owner, nor --reentrant, --fair, --shared or --exclusive. It names the server by the same
+    /// address.
     #[arg(long)]
     pub(crate) owner: bool,
     /// Take the lock as a reentrant one, which Redisson's RLock shares
@@ -135,7 +136,7 @@ pub(crate) struct Run {
     /// Take it as one of many readers: it runs beside other --shared commands, never beside an --exclusive one
     ///
     /// The read side of a read/write lock, which Redisson's RReadWriteLock shares.
-    #[arg(long, group = "kind", conflicts_with = "owner")]
+    #[arg(long, group = "kind")]
     pub(crate) shared: bool,
     /// Take it as the writer of a read/write lock: nobody else runs, --shared or --exclusive
     #[arg(long, group = "kind")]
@@ -207,7 +208,8 @@ Examples:
 
 /// Show the locks of a server on the whole screen, and what changes
 ///
-/// The lock that most wait for comes first, then the one that is held for longest. Keys: q, Escape or Ctrl-C end it, the space
+/// The lock that most wait for comes first, then the one that is held for longest. GRANTS is how many new holders were seen since
+/// this began (those between two looks count as one), WAITED for how long somebody has waited without a pause. Keys: q, Escape or Ctrl-C end it, the space
 /// bar asks the server at once. With NO_COLOR in the environment there are no colours.
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:\n  onelock top\n  onelock top 'deploy:*' --every 500ms")]

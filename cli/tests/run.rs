@@ -63,7 +63,7 @@ fn the_lock_is_held_while_the_command_runs_and_says_who() {
 #[test]
 fn so_many_run_at_the_same_time() {
     let place = Place::new();
-    let [mut first, second] = [0, 1].map(|_| place.start(&["run", "x", "--limit", "2", "--", "cat"]));
+    let [mut first, second] = [0, 1].map(|_| place.start(&["run", "x", "--limit", "2", "--ttl", "2s", "--", "cat"]));
     wait_until(SOON, "two holders", || place.server.text(&["GET", "x"]) == "0");
     assert_eq!(place.status(&["run", "x", "--limit", "2", "-w0", "--", "true"]), 75);
     let other = place.output(&["run", "x", "--limit", "3", "-w0", "--", "true"]);
@@ -103,7 +103,8 @@ fn so_many_run_at_the_same_time() {
 #[test]
 fn many_read_at_the_same_time_or_one_writes() {
     let place = Place::new();
-    let readers = [(); 2].map(|()| place.start(&["run", "x", "--shared", "--", "cat"]));
+    // killed below, so their holds end with their ttl
+    let readers = [(); 2].map(|()| place.start(&["run", "x", "--shared", "--ttl", "2s", "--", "cat"]));
     // mode, the fencing token, and the two
     wait_until(SOON, "two readers", || place.server.int(&["HLEN", "x"]) == 4);
     assert_eq!(place.status(&["run", "x", "--shared", "-w0", "--", "true"]), 0);
@@ -119,7 +120,7 @@ fn many_read_at_the_same_time_or_one_writes() {
     }
     drop(writer);
     for wrong in
-        [["--shared", "--exclusive"], ["--shared", "--fair"], ["--shared", "--owner"], ["--shared", "--reentrant"]]
+        [["--shared", "--exclusive"], ["--shared", "--fair"], ["--exclusive", "--limit=2"], ["--shared", "--reentrant"]]
     {
         let arguments = [&["run", "y", "-w0"], &wrong[..], &["--", "true"]].concat();
         assert_eq!(place.status(&arguments), 64, "{wrong:?}");
@@ -351,7 +352,7 @@ fn who_enters_again_need_not_repeat_the_kind() {
         let line = [&["run", "x", "--owner"], outer, &["--", exe, "run", "x", "-w0"], inner, &["--", "true"]].concat();
         assert_eq!(place.status(&line), status, "{outer:?} {inner:?}");
     };
-    for kind in ["--reentrant", "--fair", "--exclusive"] {
+    for kind in ["--reentrant", "--fair", "--shared", "--exclusive"] {
         enters(&[kind], &[], 0);
         enters(&[kind], &[kind], 0);
         // another kind is another lock, and the name is taken
@@ -359,6 +360,17 @@ fn who_enters_again_need_not_repeat_the_kind() {
     }
     enters(&["--exclusive"], &["--shared"], 0);
     enters(&[], &["--fair"], 70);
+    // it would wait for itself
+    enters(&["--shared"], &["--exclusive"], 64);
+    // a writer that waits keeps new readers out, and is none that this one waits for
+    let line = format!("read go; {exe} run x -w0 --shared -- true");
+    let mut reader = place.start(&["run", "x", "--shared", "--owner", "-c", &line]);
+    place.wait_held("x");
+    let writer = place.start(&["run", "x", "--exclusive", "--", "true"]);
+    let queued = || format!("{:?}", place.server.cmd(&["ZCARD", "onelock_queue:{x}"])) == "int(1)";
+    wait_until(SOON, "a writer waits", queued);
+    reader.child().stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!((reader.code(), writer.code()), (0, 0));
     let address = place.server.url();
     let short = address.trim_end_matches('/');
     enters(&["--url", &format!("{short}/0")], &["--url", short], 0);

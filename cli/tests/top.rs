@@ -25,7 +25,7 @@ fn lines(screen: &Screen) -> Vec<String> {
 #[test]
 fn it_shows_who_holds_and_who_waits() {
     let place = Place::new();
-    let _quiet = place.start(&["run", "job:quiet", "--label", "early bird", "--", "cat"]);
+    let mut quiet = place.start(&["run", "job:quiet", "--label", "early bird", "--", "cat"]);
     place.wait_held("job:quiet");
     let _holder = place.start(&["run", "job:hot", "--label", "night shift", "--", "cat"]);
     place.wait_held("job:hot");
@@ -43,6 +43,20 @@ fn it_shows_who_holds_and_who_waits() {
     assert!(rows[3].starts_with("job:hot ") && rows[3].contains("night shift") && rows[3].ends_with(" 1"), "{rows:#?}");
     assert!(rows[4].starts_with("job:quiet ") && rows[4].contains("early bird"), "{rows:#?}");
     assert!(rows[5].contains("job:\\u{1b}[2J"), "what commands a terminal is spelt out: {rows:#?}");
+    assert!(rows[2].contains("GRANTS  WAITED  WAITING"), "{rows:#?}");
+    // somebody has waited since it was first seen
+    let cell = |row: usize, from_the_end: usize| {
+        let rows = lines(&screen);
+        rows[row].split_whitespace().rev().nth(from_the_end).unwrap_or_default().to_owned()
+    };
+    wait_until(SOON, "it is waited for", || cell(3, 1).ends_with('s') && cell(3, 1) != "0ms");
+    assert_eq!((cell(3, 2), cell(4, 2), cell(4, 1)), ("0".to_owned(), "0".to_owned(), "-".to_owned()));
+    // another holder of the same lock
+    drop(quiet.child().stdin.take());
+    assert_eq!(quiet.code(), 0);
+    let _next = place.start(&["run", "job:quiet", "--label", "late bird", "--", "cat"]);
+    wait_until(SOON, "the next holder", || lines(&screen)[4].contains("late bird"));
+    assert_eq!(cell(4, 2), "1");
     // a server that is away is told, and does not end it
     place.server.kill();
     wait_until(SOON, "the reason", || lines(&screen)[1].contains("list"));

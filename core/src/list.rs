@@ -42,8 +42,8 @@ pub struct LockEntry {
     pub name: Vec<u8>,
     /// What stands under the name, as [`Client::inspect`] tells it.
     pub inspection: Inspection,
-    /// How many processes wait for it: those that listen for its release or have a place in its queue. `None` where the server doesn't tell, such as a
-    /// cluster without sharded channels. Clients that poll are not counted.
+    /// How many processes wait for it: those that listen for its release or have a place in its queue. `None` where the server
+    /// doesn't tell, such as a cluster without sharded channels. Clients that poll are not counted.
     pub waiting: Option<u64>,
 }
 

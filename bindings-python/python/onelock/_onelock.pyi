@@ -390,7 +390,7 @@ class LockEntry:
 
     @property
     def waiting(self) -> int | None:
-        """How many processes wait for it: those that listen for its release. `None` where the server doesn't tell."""
+        """How many processes wait for it, by listening or in its queue. `None` where the server doesn't tell."""
 
 @final
 class LockPage:

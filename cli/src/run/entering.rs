@@ -29,19 +29,35 @@ impl Place {
         if before.is_empty() { own } else { format!("{own},{before}") }
     }
 
-    /// The fencing token of the hold that this may enter, if there is one. `asked`: the kind, where somebody says it.
-    pub(super) fn handed_down(&self, name: &[u8], asked: Option<Kind>) -> Option<u64> {
-        self.find(&env::var(VARIABLE).ok()?, name, asked)
+    /// What this `run` is to the holds around it. `asked`: the kind, where somebody says it.
+    pub(super) fn handed_down(&self, name: &[u8], asked: Option<Kind>) -> Inside {
+        env::var(VARIABLE).map_or(Inside::Nothing, |holds| self.find(&holds, name, asked))
     }
 
-    fn find(&self, holds: &str, name: &[u8], asked: Option<Kind>) -> Option<u64> {
+    fn find(&self, holds: &str, name: &[u8], asked: Option<Kind>) -> Inside {
         let wanted = format!("{:016x}.{}.", self.0, hex(name));
-        let (kind, token) = holds.split(',').find_map(|hold| hold.strip_prefix(&wanted)?.split_once('.'))?;
-        // who writes may read
-        let reads = asked == Some(Kind::Read) && kind == Kind::Write.as_str();
-        let fits = reads || asked.is_none_or(|asked| asked.as_str() == kind);
-        fits.then(|| token.parse().ok()).flatten()
+        let hold = holds.split(',').find_map(|hold| hold.strip_prefix(&wanted)?.split_once('.'));
+        let Some((kind, Ok(token))) = hold.map(|(kind, token)| (kind, token.parse())) else { return Inside::Nothing };
+        let is = |other: Kind| kind == other.as_str();
+        match asked {
+            Some(Kind::Write) if is(Kind::Read) => Inside::Reader,
+            // who writes may read
+            Some(Kind::Read) if is(Kind::Write) => Inside::Hold(token),
+            Some(asked) if !is(asked) => Inside::Nothing,
+            _ => Inside::Hold(token),
+        }
     }
+}
+
+/// What a `run` is inside of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inside {
+    /// No hold of this lock, or of another kind.
+    Nothing,
+    /// A hold that this may enter, with this fencing token.
+    Hold(u64),
+    /// A reader, while this would write: it would wait for itself.
+    Reader,
 }
 
 /// The addresses without users and passwords, which say nothing about where a lock is.
@@ -93,21 +109,26 @@ mod tests {
         let place = Place::new("redis://a", None);
         let holds = format!("{},{}", place.hand_down(b"x", Kind::Fair, 7), place.hand_down(b"y", Kind::Write, 8));
         for (name, asked, token) in [
-            (b"x", None, Some(7)),
-            (b"x", Some(Kind::Fair), Some(7)),
-            (b"x", Some(Kind::Reentrant), None),
-            (b"x", Some(Kind::Read), None),
-            (b"y", None, Some(8)),
-            (b"y", Some(Kind::Write), Some(8)),
-            (b"y", Some(Kind::Read), Some(8)),
-            (b"y", Some(Kind::Semaphore), None),
-            (b"z", None, None),
+            (b"x", None, Inside::Hold(7)),
+            (b"x", Some(Kind::Fair), Inside::Hold(7)),
+            (b"x", Some(Kind::Reentrant), Inside::Nothing),
+            (b"x", Some(Kind::Read), Inside::Nothing),
+            (b"y", None, Inside::Hold(8)),
+            (b"y", Some(Kind::Write), Inside::Hold(8)),
+            (b"y", Some(Kind::Read), Inside::Hold(8)),
+            (b"y", Some(Kind::Semaphore), Inside::Nothing),
+            (b"z", None, Inside::Nothing),
         ] {
             assert_eq!(place.find(&holds, name, asked), token, "{name:?} {asked:?}");
         }
-        assert_eq!(place.find("nonsense", b"x", None), None);
+        let reads = place.hand_down(b"x", Kind::Read, 9);
+        assert_eq!(place.find(&reads, b"x", Some(Kind::Read)), Inside::Hold(9));
+        assert_eq!(place.find(&reads, b"x", Some(Kind::Write)), Inside::Reader);
+        for nonsense in ["nonsense", &holds.replace(".7", ".seven")] {
+            assert_eq!(place.find(nonsense, b"x", None), Inside::Nothing);
+        }
         for other in [Place::new("redis://b", None), Place::new("redis://a", Some("p"))] {
-            assert_eq!(other.find(&holds, b"x", None), None);
+            assert_eq!(other.find(&holds, b"x", None), Inside::Nothing);
         }
     }
 }

@@ -20,6 +20,7 @@ use onelock::blocking::{Client, Lease, Lock};
 use onelock::{ErrorKind, Kind, Release};
 
 use self::child::Child;
+use self::entering::Inside;
 use self::events::{Event, Events};
 use crate::arguments::Run;
 use crate::server::{address, builder};
@@ -39,16 +40,21 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
     let place = entering::Place::new(address(&options.server), options.server.prefix.as_deref());
     let asked = is_of_a_kind(options).then(|| lock.kind());
 
-    if let Some(token) = place.handed_down(name, asked) {
-        let found = client.inspect(name)?;
-        if found.is_some_and(|found| found.fencing_token == Some(token)) {
-            told(options, "entered again: it is held by the command that this one runs in");
-            return under(options, &events, None, &environment(options, None, Some(token)));
+    match place.handed_down(name, asked) {
+        Inside::Nothing => {}
+        Inside::Reader => {
+            let text =
+                format!("{}: the command that this runs in reads; nobody writes before it has ended", show::name(name));
+            return Err(Failure::usage(text));
         }
-        return Err(Failure::new(
-            Status::Lost,
-            format!("{}: the hold that this is to enter has ended", show::name(name)),
-        ));
+        Inside::Hold(token) => {
+            if client.inspect(name)?.is_some_and(|found| found.fencing_token == Some(token)) {
+                told(options, "entered again: it is held by the command that this one runs in");
+                return under(options, &events, None, &environment(options, None, Some(token)));
+            }
+            let text = format!("{}: the hold that this is to enter has ended", show::name(name));
+            return Err(Failure::new(Status::Lost, text));
+        }
     }
 
     let lease = match acquire(options, &lock) {
