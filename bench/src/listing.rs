@@ -30,12 +30,11 @@ fn ask(user: &mut Connection, mut goes_on: impl FnMut() -> bool) -> Vec<f64> {
     took
 }
 
-/// The listing, which takes a processor only when nobody else wants it: it runs on another machine than the server and its
-/// users, as a rule, and here there are few.
+/// The listing, on the same processors as the server and its user: elsewhere it would disturb them less.
 fn list(server: &Server) -> Child {
-    let mut command = Command::new("chrt");
-    command.args(["--idle", "0"]).arg(crate::command::onelock()).args(["list", &format!("{NAMES}*"), "--json"]);
-    command.env("ONELOCK_URL", server.url()).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut command = Command::new(crate::command::onelock());
+    command.args(["list", &format!("{NAMES}*"), "--json"]).env("ONELOCK_URL", server.url());
+    command.stdin(Stdio::null()).stdout(Stdio::null());
     command.spawn().expect("bench/setup.sh sees to it that it is there")
 }
 
