@@ -236,7 +236,7 @@ impl Permission {
             Need::Locks => found.failed("permission", ErrorKind::Unsupported, detail, todo),
             // servers before 7.0 have no sharded channels, and need none
             Need::WakeUps | Need::Settings | Need::List | Need::OtherKinds | Need::MovingSlots => {
-                found.remark("permission", detail, todo)
+                found.remark("permission", detail, todo);
             }
         }
     }
