@@ -93,10 +93,11 @@ impl LockObject {
 /// try, start), but has no proof to attach with. Free it with `onelock_lock_free`; the members may be freed before.
 ///
 /// The lease is held while all of them are, and the first loss is the loss of the whole; callbacks belong to the lease,
-/// those of the members' options do not count. Members are acquired one after the other, in an order that is the same for
-/// all programs, and held while later ones are waited for: callers of overlapping sets never wait in a circle. A lock that
-/// is named twice is held once. `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, one name as two kinds, and one
-/// lock with two owners or two numbers of permits.
+/// those of the members' options do not count. Plain locks on one server are taken by one request, if all are free; else
+/// members are acquired one after the other, in an order that is the same for all programs, and held while later ones are
+/// waited for: callers of overlapping sets never wait in a circle. A lock that is named twice is held once.
+/// `ONELOCK_ERR_INVALID_ARGUMENT` for no lock, more than 32, one name as two kinds, and one lock with two owners or two
+/// numbers of permits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_multi_new(
     locks: *const *const onelock_lock,

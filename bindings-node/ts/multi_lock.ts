@@ -54,8 +54,8 @@ export class MultiLock {
   }
 
   /**
-   * Waits until all of them are held; see {@link Lock.acquire}. Uncontended: one round trip for each. However it ends
-   * without a lease, nothing is left held.
+   * Waits until all of them are held; see {@link Lock.acquire}. Uncontended: one round trip for plain locks on one
+   * server, else one for each. However it ends without a lease, nothing is left held.
    *
    * @throws as {@link Lock.acquire}; the error names the lock that it is about
    */

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::Error;
 use crate::driver::engine::Engine;
 use crate::driver::extend::Extension;
 use crate::driver::hold::Hold;
+use crate::driver::release_many::ReleasesTogether;
 use crate::driver::spans::ReleaseSpan;
 use crate::driver::{extend, failures, release};
 use crate::machine::multi::worst_release;
@@ -147,8 +148,11 @@ impl Drop for LeaseHandle {
 /// Releases handles all at once, and tells the worst result.
 pub(crate) async fn release_together(handles: &[LeaseHandle]) -> Release {
     let begun = handles.iter().filter(|handle| handle.begin_release().unwrap_or(false));
-    let all = begun.map(|handle| Box::pin(release::release_async(handle.pending_release())));
-    join_all(all).await.into_iter().reduce(worst_release).unwrap_or(Release::AlreadyReleased)
+    let (plain, owned): (Vec<_>, Vec<_>) = begun.partition(|handle| ReleasesTogether::accepts(&handle.hold));
+    let together = ReleasesTogether::begin(plain.iter().map(|handle| (&handle.engine, &handle.hold)));
+    let owned = join_all(owned.into_iter().map(|handle| Box::pin(release::release_async(handle.pending_release()))));
+    let (worst, owned) = join(Box::pin(together.send_async()), owned).await;
+    owned.into_iter().fold(worst, worst_release)
 }
 
 /// One granted hold of a lock, from [`Lock::acquire`](crate::Lock::acquire). Dropping it gives the lock back in the

@@ -111,6 +111,8 @@ mod multi_handle;
 #[cfg(feature = "client")]
 mod multi_lock;
 #[cfg(feature = "client")]
+mod multi_members;
+#[cfg(feature = "client")]
 pub mod runtime;
 #[cfg(feature = "client")]
 mod rw_lock;

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::client::Client;
+use crate::client::{Client, check_once};
 use crate::driver::engine::Engine;
-use crate::driver::extend::{self, Extension};
-use crate::driver::hold::{Hold, OnJeopardy};
-use crate::driver::lock_spec::{LockSpec, LossCallback};
+use crate::driver::extend;
+use crate::driver::hold::Hold;
+use crate::driver::lock_spec::LockSpec;
+use crate::driver::together::Together;
 use crate::driver::{multi, sleep_until};
 use crate::error::{Error, ErrorKind};
 use crate::lease::{Lease, LeaseHandle, release_together};
 use crate::lock::{self, Lock};
-use crate::machine::multi::{GiveUpReason, MultiAcquire, MultiStep, PlacedMember};
+use crate::machine::multi::{AllAtOnce, MultiAcquire, MultiStep, PlacedMember};
 use crate::machine::{Jitter, LossReason};
-use crate::multi_handle::{AnyHandle, MultiHandle};
+use crate::multi_handle::AnyHandle;
+use crate::multi_members::{Arranged, WholeCallbacks, grace, impossible, is_loss, renewals};
 use crate::sys::clock;
 
 /// The setters that the async and the blocking form share.
@@ -68,8 +70,9 @@ pub(crate) use multi_setters;
 /// holds nothing.
 ///
 /// The lease is held while all of them are, its time is that of the one that ends first, and the first loss is the loss of
-/// the whole. Members are acquired one after the other, in an order that is the same for everybody (key, kind, address),
-/// and held while later ones are waited for: callers of overlapping sets never wait in a circle. So name the locks of one
+/// the whole. Plain locks of one client that are free, and whose names are on one server (in a cluster: in one slot, as with
+/// one `{tag}`), are taken and released by one request. Else members are acquired one after the other, in an order that is the
+/// same for everybody (key, kind, address), and held while later ones are waited for: callers of overlapping sets never wait in a circle. So name the locks of one
 /// piece of work together, instead of acquiring one while holding another.
 ///
 /// ```
@@ -88,76 +91,6 @@ pub struct MultiLock {
     callbacks: WholeCallbacks,
 }
 
-/// The callbacks of the whole.
-#[derive(Clone, Default)]
-pub(crate) struct WholeCallbacks {
-    pub(crate) on_lost: Option<LossCallback>,
-    pub(crate) on_jeopardy: Option<OnJeopardy>,
-}
-
-/// The members of one acquire, in their order.
-pub(crate) struct Arranged<L> {
-    pub(crate) order: Vec<PlacedMember>,
-    /// As they are acquired.
-    pub(crate) locks: Vec<L>,
-    /// As they are once all are held.
-    pub(crate) specs: Vec<LockSpec>,
-}
-
-impl<L> Arranged<L> {
-    pub(crate) fn new(order: Vec<PlacedMember>, member: impl Fn(usize) -> Option<(L, LockSpec)>) -> Arranged<L> {
-        let (locks, specs) = order.iter().filter_map(|placed| member(placed.given)).unzip();
-        Arranged { order, locks, specs }
-    }
-
-    /// Joins the members into one lease.
-    pub(crate) fn hand_out(
-        &self,
-        held: Vec<LeaseHandle>,
-        callbacks: &WholeCallbacks,
-    ) -> Result<AnyHandle, Vec<LeaseHandle>> {
-        let mut given: Vec<usize> = (0..self.order.len()).collect();
-        given.sort_by_key(|at| self.order.get(*at).map(|placed| placed.given));
-        let specs: Vec<&LockSpec> = self.specs.iter().collect();
-        let handle = MultiHandle::hand_out(held, &specs, given)?;
-        let of_members = self.specs.iter().map(LockSpec::callbacks);
-        for (on_lost, on_jeopardy) in of_members.chain([(callbacks.on_lost.clone(), callbacks.on_jeopardy.clone())]) {
-            if let Some(callback) = on_lost {
-                handle.on_lost(Box::new(move |reason| callback(reason)));
-            }
-            if let Some(callback) = on_jeopardy {
-                handle.on_jeopardy(&callback);
-            }
-        }
-        Ok(AnyHandle::Many(handle))
-    }
-
-    /// The error of an acquire that gives up while so many members are held.
-    pub(crate) fn given_up(&self, tried: &str, why: GiveUpReason, held: usize) -> Error {
-        let about = if why == GiveUpReason::TooSlow { held.min(self.specs.len().saturating_sub(1)) } else { 0 };
-        let name = self.specs.get(about).map_or(&[][..], |spec| &spec.name);
-        Error::new(why.kind(), tried, why.explain()).on(name)
-    }
-
-    /// What one look at all held members says.
-    pub(crate) fn looked(&self, machine: &mut MultiAcquire, held: &[LeaseHandle]) -> MultiStep {
-        let looks: Vec<_> =
-            held.iter().zip(&self.specs).map(|(member, spec)| multi::look(&member.hold, spec)).collect();
-        machine.looked(clock::now(), &looks)
-    }
-}
-
-/// How much later than its wait an acquire of locks of these clients ends at the latest.
-pub(crate) fn grace(engines: &[Arc<Engine>]) -> Duration {
-    let of = |engine: &Arc<Engine>| engine.options.connect_timeout + engine.options.request_timeout * 2;
-    engines.iter().map(of).max().unwrap_or_default()
-}
-
-/// Whether a member's renewal failed because it is not held any more.
-pub(crate) fn is_loss(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotHeld)
-}
-
 impl MultiLock {
     multi_setters!(Lock);
 
@@ -165,7 +98,8 @@ impl MultiLock {
         MultiLock { locks, callbacks: WholeCallbacks::default() }
     }
 
-    /// Waits until all of them are held, as long as it takes. Uncontended: one round trip for each.
+    /// Waits until all of them are held, as long as it takes. Uncontended: one round trip for plain locks on one server, else
+    /// one for each.
     ///
     /// Each is waited for as its kind of lock is; those that are held already are renewed meanwhile, and what limits a hold
     /// (`auto_renew(false)`, `max_hold`) counts from the moment when all are held. When one of them is lost before that,
@@ -300,8 +234,12 @@ impl MultiLock {
         let engines = self.locks.iter().map(|lock| lock.client().engine()).collect::<Result<Vec<_>, _>>()?;
         let order = self.check(tried, Some(&engines))?;
         let jitter = engines.first().map_or(Jitter::new(0), |engine| engine.jitter());
-        let arranged = Arranged::new(order, |at| self.locks.get(at).map(Lock::as_member));
-        let machine = MultiAcquire::new(&arranged.order, wait, grace(&engines), clock::now());
+        let arranged = Arranged::new(order, &engines, |at| self.locks.get(at).map(Lock::as_member));
+        let mut machine = MultiAcquire::new(&arranged.order, wait, grace(&engines), clock::now());
+        if let Some(engine) = arranged.one_engine() {
+            check_once(engine).await?;
+            machine = machine.at_once();
+        }
         Box::pin(acquire_all(tried, machine, &arranged, &self.callbacks, jitter)).await
     }
 }
@@ -315,9 +253,23 @@ async fn acquire_all(
     mut jitter: Jitter,
 ) -> Result<Lease, Error> {
     let mut held: Vec<LeaseHandle> = Vec::new();
+    let mut together: Option<Together> = None;
     let mut step = machine.next(clock::now(), &mut jitter);
     loop {
         match step {
+            MultiStep::TakeAll { until } => {
+                let mut all = match together.take() {
+                    Some(all) => all,
+                    None => arranged.together(tried, machine.wait())?,
+                };
+                let answer = all.send_async(until).await;
+                match machine.took_all(clock::now(), &answer.outcome) {
+                    AllAtOnce::Held => held = arranged.taken(all, &answer)?,
+                    AllAtOnce::Again => together = Some(all),
+                    AllAtOnce::Separately => all.give_up(),
+                    AllAtOnce::Refused(member, failure) => return Err(all.refused(member, &failure)),
+                }
+            }
             MultiStep::Enter { member, wait } => {
                 let Some(lock) = arranged.locks.get(member) else { break };
                 let holds: Vec<Arc<Hold>> = held.iter().map(|member| member.hold.clone()).collect();
@@ -388,17 +340,6 @@ async fn acquire_all(
         step = machine.next(clock::now(), &mut jitter);
     }
     Err(impossible(tried))
-}
-
-/// The renewals of these members, for the full time.
-pub(crate) fn renewals(held: &[LeaseHandle], due: &[usize]) -> Vec<Extension> {
-    let due = due.iter().filter_map(|at| held.get(*at));
-    due.map(|member| member.extension(multi::full_length(&member.hold))).collect()
-}
-
-/// The error of a member that is not there, or is no single lock.
-pub(crate) fn impossible(tried: &str) -> Error {
-    Error::new(ErrorKind::Internal, tried, "a member of several locks is not one lock")
 }
 
 impl Client {

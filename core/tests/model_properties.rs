@@ -208,9 +208,47 @@ proptest! {
                 | Op::AcquirePermits { .. }
                 | Op::InspectPermits { .. }
                 | Op::SetPermits { .. }
-                | Op::ForceReleasePermits { .. } => unreachable!("no step of these"),
+                | Op::ForceReleasePermits { .. }
+                | Op::AcquireMany { .. }
+                | Op::ReleaseMany { .. } => unreachable!("no step of these"),
             }
         });
+    }
+
+    #[test]
+    fn several_at_once_are_each_alone_at_the_same_time_or_nothing(
+        steps in steps(),
+        claims in prop::collection::btree_map(keys(), (0..3u8, ttls()), 1..4),
+        fenced in any::<bool>(),
+    ) {
+        let (before, now_us) = run(&steps, |_, _, _, _, _| ());
+        let claims: Vec<(Claim, u64)> = claims
+            .into_iter()
+            .map(|(key, (number, ttl_ms))| {
+                (Claim { kind: Kind::Mutex, key, token: format!("onelock1:{number}").into() }, ttl_ms)
+            })
+            .collect();
+        let single = |(claim, ttl_ms): &(Claim, u64)| {
+            let fence_ttl_ms = fenced.then(|| naming::fence_ttl_ms(*ttl_ms));
+            Op::Acquire { claim: claim.clone(), ttl_ms: *ttl_ms, fence_ttl_ms, info: None }
+        };
+        let mut after = before.clone();
+        let answer = after.apply(now_us, &Op::AcquireMany { claims: claims.clone(), fenced });
+        let mut alone = before.clone();
+        match reply(&answer) {
+            Reply::Many(replies) => {
+                for (claim, told) in claims.iter().zip(replies) {
+                    let answer = alone.apply(now_us, &single(claim));
+                    prop_assert_eq!(reply(&answer), told);
+                }
+            }
+            Reply::RefusedAt { index, reply: told } => {
+                let answer = before.clone().apply(now_us, &single(&claims[*index]));
+                prop_assert_eq!(reply(&answer), &**told);
+            }
+            other => panic!("{other:?}"),
+        }
+        prop_assert_eq!(state(&after, now_us), state(&alone, now_us));
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use crate::proxy::Match;
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 12] = [
+pub const ALL: [&str; 14] = [
     ACQUIRE,
+    ACQUIRE_MANY,
+    RELEASE_MANY,
     ACQUIRE_REENTRANT,
     FAIR_LOCK,
     RW_LOCK,
@@ -20,6 +22,10 @@ pub const ALL: [&str; 12] = [
 
 /// Takes a mutex.
 pub const ACQUIRE: &str = include_str!("../../core/src/store/redis/command/scripts/lock/acquire.lua");
+/// Takes several mutexes, all or none.
+pub const ACQUIRE_MANY: &str = include_str!("../../core/src/store/redis/command/scripts/multi_lock/acquire.lua");
+/// Gives several mutexes back.
+pub const RELEASE_MANY: &str = include_str!("../../core/src/store/redis/command/scripts/multi_lock/release.lua");
 /// Takes a reentrant lock.
 pub const ACQUIRE_REENTRANT: &str =
     include_str!("../../core/src/store/redis/command/scripts/reentrant_lock/acquire.lua");

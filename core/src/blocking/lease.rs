@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::{Interrupt, Interrupter, check_outside_runtime, is_inside_task, wait_for};
 use crate::driver::extend::{self, Extension};
 use crate::driver::release;
+use crate::driver::release_many::ReleasesTogether;
 use crate::driver::spans::ReleaseSpan;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
@@ -205,6 +206,12 @@ pub(super) fn release_together(handles: &[LeaseHandle]) -> Release {
     let Some((last, others)) = begun.split_last() else { return Release::AlreadyReleased };
     if is_inside_task() {
         return begun.iter().map(|handle| release_begun(handle)).fold(Release::AlreadyReleased, worst_release);
+    }
+    let holds = || begun.iter().map(|handle| (&handle.engine, &handle.hold));
+    if ReleasesTogether::are_one_request(holds()) {
+        return ReleasesTogether::begin(holds()).send_blocking().unwrap_or_else(|rest| {
+            wait_for(&last.engine, &Uninterrupted, rest.send_async()).unwrap_or(Release::Unconfirmed)
+        });
     }
     let (sender, results) = sync_channel(others.len());
     for handle in others {

@@ -198,15 +198,7 @@ impl Lock {
         self.what.check_use(tried, wait)?;
         let engine = self.client.engine(tried).map_err(|error| error.on(&self.what.name))?;
         let interrupt = self.interrupt.get();
-        if !engine.is_checked() {
-            let worker = engine.clone();
-            if engine.options.min_fencing_grade == Grade::None {
-                client::check_later(&engine);
-            } else {
-                wait_for(&engine, interrupt, async move { client::check_once(&worker).await })
-                    .unwrap_or_else(|stopped| Err(self.stopped(stopped)))?;
-            }
-        }
+        self.look_at_server(&engine)?;
         if interrupt.interrupted() {
             return Err(failed(&engine, tried, &self.what.name, &cancelled()));
         }
@@ -214,6 +206,20 @@ impl Lock {
         let entered = acquire.inside(|| self.what.acquire_span(wait).in_scope(|| self.entered(engine, wait)));
         acquire.end(entered.as_ref().map(|handle| &*handle.hold));
         entered.map(|handle| self.lease(handle))
+    }
+
+    /// Has the server checked, once per engine; waits for it only where the grade of its fencing tokens matters.
+    pub(super) fn look_at_server(&self, engine: &Arc<Engine>) -> Result<(), Error> {
+        if engine.is_checked() {
+            return Ok(());
+        }
+        if engine.options.min_fencing_grade == Grade::None {
+            client::check_later(engine);
+            return Ok(());
+        }
+        let worker = engine.clone();
+        wait_for(engine, self.interrupt.get(), async move { client::check_once(&worker).await })
+            .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
     }
 
     fn entered(&self, engine: Arc<Engine>, wait: Option<Duration>) -> Result<LeaseHandle, Error> {

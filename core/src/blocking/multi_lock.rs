@@ -11,12 +11,14 @@ use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
 use crate::driver::lock_spec::LockSpec;
 use crate::driver::multi;
+use crate::driver::together::Together;
 use crate::error::{Error, ErrorKind};
 use crate::lease::LeaseHandle;
-use crate::machine::multi::{MultiAcquire, MultiStep, PlacedMember};
+use crate::machine::multi::{AllAtOnce, MultiAcquire, MultiStep, PlacedMember};
 use crate::machine::{Jitter, LossReason, Time};
 use crate::multi_handle::AnyHandle;
-use crate::multi_lock::{Arranged, WholeCallbacks, grace, impossible, is_loss, multi_setters, renewals};
+use crate::multi_lock::multi_setters;
+use crate::multi_members::{Arranged, WholeCallbacks, grace, impossible, is_loss, renewals};
 use crate::sys::clock;
 
 /// Several locks as one, for threads, from [`Client::multi_lock`](super::Client::multi_lock) or [`MultiLock::new`]: all are held, or none. See
@@ -160,8 +162,12 @@ impl MultiLock {
         let engines = self.locks.iter().map(|lock| lock.client().engine(tried)).collect::<Result<Vec<_>, _>>()?;
         let order = self.check(tried, Some(&engines))?;
         let jitter = engines.first().map_or(Jitter::new(0), |engine| engine.jitter());
-        let arranged = Arranged::new(order, |at| self.locks.get(at).map(Lock::as_member));
-        let machine = MultiAcquire::new(&arranged.order, wait, grace(&engines), clock::now());
+        let arranged = Arranged::new(order, &engines, |at| self.locks.get(at).map(Lock::as_member));
+        let mut machine = MultiAcquire::new(&arranged.order, wait, grace(&engines), clock::now());
+        if let (Some(engine), Some(first)) = (arranged.one_engine(), arranged.locks.first()) {
+            first.look_at_server(engine)?;
+            machine = machine.at_once();
+        }
         self.acquire_all(tried, machine, &arranged, jitter)
     }
 
@@ -174,9 +180,24 @@ impl MultiLock {
         mut jitter: Jitter,
     ) -> Result<Lease, Error> {
         let mut held: Vec<LeaseHandle> = Vec::new();
+        let mut together: Option<Together> = None;
         let mut step = machine.next(clock::now(), &mut jitter);
         loop {
             match step {
+                MultiStep::TakeAll { until } => {
+                    let mut all = match together.take() {
+                        Some(all) => all,
+                        None => arranged.together(tried, machine.wait())?,
+                    };
+                    let answer = all.send_blocking(until, self.interrupt.get());
+                    match machine.took_all(clock::now(), &answer.outcome) {
+                        AllAtOnce::Held => held = arranged.taken(all, &answer)?,
+                        AllAtOnce::Refused(member, failure) => return Err(all.refused(member, &failure)),
+                        _ if self.interrupt.get().interrupted() => return Err(all.interrupted()),
+                        AllAtOnce::Again => together = Some(all),
+                        AllAtOnce::Separately => all.give_up(),
+                    }
+                }
                 MultiStep::Enter { member, wait } => {
                     let Some(lock) = arranged.locks.get(member) else { break };
                     let holds: Vec<Arc<Hold>> = held.iter().map(|member| member.hold.clone()).collect();

@@ -11,6 +11,7 @@
 //! | `gauge` | counts the waiting and the cancelled acquires |
 //! | `hold` | one granted hold, shared by its handles and the watchdog |
 //! | `release` | what a holder does to be rid of a lease: release, detach |
+//! | `release_many` | the release of several holds at once |
 //! | `release_retry` | whether a release is repeated, and what both answers mean |
 //! | `extend` | a renewal that the holder waits for |
 //! | `downgrade` | a writer's lease becomes a reader's |
@@ -19,6 +20,7 @@
 //! | `enter`, `reentry` | re-entry of reentrant locks |
 //! | `count_sync` | synchronises the server's hold count with the registry |
 //! | `multi` | several holds that are one lease |
+//! | `together` | taking several mutexes by one request |
 //! | `wait_queues` | the local wait queues and their subscriptions |
 //! | `background` | the background tasks: renewal and cleanup |
 //! | `callbacks` | the one thread that runs the user's callbacks |
@@ -44,8 +46,10 @@ pub(crate) mod metrics;
 pub(crate) mod multi;
 pub(crate) mod reentry;
 pub(crate) mod release;
+pub(crate) mod release_many;
 pub(crate) mod release_retry;
 pub(crate) mod spans;
+pub(crate) mod together;
 pub(crate) mod undo_guard;
 pub(crate) mod wait_queues;
 

@@ -30,8 +30,8 @@ pub(crate) enum ReleaseStep {
 
 /// A release in progress. Dropped before its answer, it is queued for cleanup.
 pub(crate) struct ReleaseRequest {
-    engine: Arc<Engine>,
-    hold: Arc<Hold>,
+    pub(super) engine: Arc<Engine>,
+    pub(super) hold: Arc<Hold>,
     kind: ReleaseKind,
     /// It was lost before, or the answer says so.
     lost: bool,
@@ -220,6 +220,20 @@ impl ReleaseRequest {
     }
 }
 
+/// Sends it from an async caller, and judges the answer.
+pub(super) async fn send_async(request: ReleaseRequest) -> Release {
+    let engine = request.engine.clone();
+    let until = request.until();
+    let mut answer = engine.store.call(request.op(), until).await;
+    engine.observe_clock(&answer);
+    if release_retry::is_worth_repeating(&answer, until) {
+        // boxed: it is rare, and would make the future of every release larger
+        let again = Box::pin(engine.store.call(request.op(), until)).await;
+        answer = release_retry::combine(again, answer);
+    }
+    request.judge(&answer)
+}
+
 /// A handle whose release has not begun. Dropped, it is released in the background.
 pub(crate) struct PendingRelease {
     engine: Arc<Engine>,
@@ -286,15 +300,7 @@ async fn release_pending(mut pending: PendingRelease) -> Release {
                 }
             }
             ReleaseStep::Send(request) => {
-                let until = request.until();
-                let mut answer = engine.store.call(request.op(), until).await;
-                engine.observe_clock(&answer);
-                if release_retry::is_worth_repeating(&answer, until) {
-                    // boxed: it is rare, and would make the future of every release larger
-                    let again = Box::pin(engine.store.call(request.op(), until)).await;
-                    answer = release_retry::combine(again, answer);
-                }
-                return request.judge(&answer);
+                return send_async(request).await;
             }
         }
     }

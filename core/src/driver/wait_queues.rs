@@ -74,6 +74,13 @@ impl WaitQueues {
         &self.herd_backoffs[place(name.0, &name.1)]
     }
 
+    /// Whether an acquire of this lock is better off in the queue: others of this client are there, or it has to leave the
+    /// lock to others first.
+    pub(crate) fn is_contended(&self, kind: Kind, key: &Key) -> bool {
+        self.retaken[place(kind, key)].load(Ordering::Relaxed) >= RETAKEN_MAX
+            || lock(&self.by_lock).contains_key(&(kind, key.clone()))
+    }
+
     /// A lock was released for which others wait.
     pub(crate) fn released_to_waiters(&self, claim: &Claim) {
         let retaken = &self.retaken[place(claim.kind, &claim.key)];

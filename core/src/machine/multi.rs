@@ -5,13 +5,17 @@
 //! waits waits for somebody who is further on: there is no circle. Programs can disagree about the order only where two
 //! members differ in nothing but how their store's address is spelt; there, and only there, holding while waiting ends
 //! after some seconds.
+//!
+//! **All at once.** Where one server can take them all in one step, it is asked to do that first. Refused, nothing is held;
+//! then they are taken one after the other. So whoever takes all at once never waits while it holds.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::error::ErrorKind;
-use crate::machine::{Jitter, Key, Kind, LossReason, Owner, Release, Terms, Time};
+use crate::machine::last_answer::LastAnswer;
+use crate::machine::{Failure, Jitter, Key, Kind, LossReason, Outcome, Owner, Release, Reply, Terms, Time};
 
 /// How many members there may be.
 pub const MEMBERS_MAX: usize = 32;
@@ -23,6 +27,8 @@ pub const HOLD_MAX: Duration = Duration::from_millis(7500);
 const PAUSE_MAX: Duration = Duration::from_millis(250);
 /// How often members are renewed before the whole is handed out; who is slower than that begins anew.
 const RENEWALS_MAX: u32 = 3;
+/// How often a request for all at once is sent that is not answered; after that each is asked for by itself.
+const REQUESTS_MAX: u32 = 3;
 
 /// What tells one member from another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +130,11 @@ pub struct MemberLook {
 /// What an acquire of several locks wants done next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MultiStep {
+    /// Take all by one request, which is answered by then, or given up.
+    TakeAll {
+        /// When the answer is not waited for any more.
+        until: Time,
+    },
     /// Acquire this member, waiting at most so long (zero is one try). Stop when a member that is held is lost, and at the
     /// [hard limit](MultiAcquire::hard_limit).
     Enter {
@@ -145,6 +156,19 @@ pub enum MultiStep {
     HandOut,
     /// Release everything and end.
     GiveUp(GiveUpReason),
+}
+
+/// What the answer to a request for all at once means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AllAtOnce {
+    /// All are held.
+    Held,
+    /// Nobody knows: the same request again, with the same tokens.
+    Again,
+    /// None is held: undo what may have been taken, and go on one after the other.
+    Separately,
+    /// None is held, and it was one try: the whole ends with this, because of this member.
+    Refused(usize, Failure),
 }
 
 /// Why an acquire of several locks ends although no member was refused.
@@ -201,6 +225,9 @@ pub struct MultiAcquire {
     /// The present wait is cut short, since holding while waiting is limited here.
     cut: bool,
     renewals: u32,
+    /// How many requests for all at once may still be sent.
+    requests_left: u32,
+    grace: Duration,
 }
 
 impl MultiAcquire {
@@ -217,11 +244,24 @@ impl MultiAcquire {
             phase: MultiPhase::Entering,
             cut: false,
             renewals: 0,
+            requests_left: 0,
+            grace,
         }
+    }
+
+    /// The same where one server can take all at once.
+    #[must_use]
+    pub fn at_once(self) -> MultiAcquire {
+        MultiAcquire { requests_left: REQUESTS_MAX, ..self }
     }
 
     fn is_try(&self) -> bool {
         self.wait == Some(Duration::ZERO)
+    }
+
+    /// How long it waits; zero is one try, `None` as long as it takes.
+    pub fn wait(&self) -> Option<Duration> {
+        self.wait
     }
 
     /// How many members are held.
@@ -244,6 +284,9 @@ impl MultiAcquire {
         if now >= self.hard_limit {
             return MultiStep::GiveUp(GiveUpReason::TooSlow);
         }
+        if self.requests_left > 0 {
+            return MultiStep::TakeAll { until: (now + self.grace).min(self.hard_limit) };
+        }
         let Some(class) = self.classes.get(self.held) else { return MultiStep::Look };
         // the rest of a bounded wait never becomes a single try
         let rest = self.wait.map(|wait| self.give_up_at.since(now).max(wait.min(Duration::from_millis(1))));
@@ -251,6 +294,29 @@ impl MultiAcquire {
         let most = if disputed && !self.is_try() { jitter.between(HOLD_MIN, HOLD_MAX) } else { Duration::MAX };
         self.cut = rest.is_none_or(|rest| most < rest) && most < Duration::MAX;
         MultiStep::Enter { member: self.held, wait: if self.cut { Some(most) } else { rest } }
+    }
+
+    /// The request for all at once ended so.
+    pub fn took_all(&mut self, now: Time, outcome: &Outcome<Reply>) -> AllAtOnce {
+        let left = std::mem::take(&mut self.requests_left);
+        match outcome {
+            Outcome::Applied(Reply::Many(replies)) if replies.len() == self.classes.len() => {
+                self.held = self.classes.len();
+                AllAtOnce::Held
+            }
+            Outcome::Applied(Reply::RefusedAt { index, reply }) if self.is_try() => match **reply {
+                Reply::Denied { ttl_left_ms, .. } => {
+                    AllAtOnce::Refused(*index, LastAnswer::Denied { ttl_left_ms }.failure(self.wait, 0))
+                }
+                _ => AllAtOnce::Separately,
+            },
+            Outcome::Indeterminate(_) if left > 1 && now < self.hard_limit => {
+                self.requests_left = left - 1;
+                AllAtOnce::Again
+            }
+            // whatever it was, each by itself says it best
+            _ => AllAtOnce::Separately,
+        }
     }
 
     /// The member was entered.

@@ -208,3 +208,71 @@ fn the_worst_release_and_the_first_loss_count() {
     assert_eq!((loss.reason(), loss.note(LossReason::Taken)), (None, LossReason::Taken));
     assert_eq!(loss.note(LossReason::Expired), LossReason::Taken);
 }
+
+fn outcome(reply: Reply) -> Outcome<Reply> {
+    Outcome::Applied(reply)
+}
+
+fn lost() -> Outcome<Reply> {
+    Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, "no reply"))
+}
+
+fn taken(count: usize) -> Outcome<Reply> {
+    outcome(Reply::Many(vec![Reply::Granted { fence: None, again: false }; count]))
+}
+
+fn refused(reply: Reply) -> Outcome<Reply> {
+    outcome(Reply::RefusedAt { index: 1, reply: Box::new(reply) })
+}
+
+fn at_once(wait: Option<Duration>) -> MultiAcquire {
+    let order = [PlacedMember { given: 0, class: 0 }, PlacedMember { given: 1, class: 1 }];
+    MultiAcquire::new(&order, wait, GRACE, Time::ZERO).at_once()
+}
+
+#[test]
+fn all_at_once_comes_first_and_only_once() {
+    let mut jitter = Jitter::new(1);
+    let mut multi = at_once(None);
+    assert_eq!(multi.next(Time::ZERO, &mut jitter), MultiStep::TakeAll { until: Time::ZERO + GRACE });
+    assert_eq!(multi.took_all(Time::ZERO, &taken(2)), AllAtOnce::Held);
+    assert_eq!((multi.held(), multi.next(Time::ZERO, &mut jitter)), (2, MultiStep::Look));
+    // what begins anew goes one after the other: it may wait for one while it holds another
+    multi.lost(Time::ZERO);
+    assert!(matches!(multi.next(Time::ZERO, &mut jitter), MultiStep::Release { .. }));
+    multi.released();
+    assert_eq!(multi.next(Time::ZERO, &mut jitter), MultiStep::Enter { member: 0, wait: None });
+}
+
+#[test]
+fn what_is_not_answered_is_asked_again_a_few_times() {
+    let mut jitter = Jitter::new(1);
+    let mut multi = at_once(None);
+    for expected in [AllAtOnce::Again, AllAtOnce::Again, AllAtOnce::Separately] {
+        assert!(matches!(multi.next(Time::ZERO, &mut jitter), MultiStep::TakeAll { .. }));
+        assert_eq!(multi.took_all(Time::ZERO, &lost()), expected);
+    }
+    assert!(matches!(multi.next(Time::ZERO, &mut jitter), MultiStep::Enter { member: 0, .. }));
+    // not beyond the end of the whole
+    let mut multi = at_once(Some(Duration::ZERO));
+    assert_eq!(multi.took_all(Time::ZERO + GRACE, &lost()), AllAtOnce::Separately);
+}
+
+#[test]
+fn a_refusal_ends_a_try_and_makes_others_go_one_after_the_other() {
+    let denied = || refused(Reply::Denied { ttl_left_ms: Some(70), announces: true });
+    let AllAtOnce::Refused(1, failure) = at_once(Some(Duration::ZERO)).took_all(Time::ZERO, &denied()) else {
+        panic!("one try is over")
+    };
+    assert_eq!(failure.kind, ErrorKind::Busy);
+    assert!(failure.detail.contains("another 70 ms"), "{}", failure.detail);
+    for wait in [None, Some(Duration::from_secs(1))] {
+        assert_eq!(at_once(wait).took_all(Time::ZERO, &denied()), AllAtOnce::Separately);
+    }
+    // each by itself says it best: another kind, a server that would not, a reply that tells too little
+    let kind = refused(Reply::WrongKind { found: "list".to_owned() });
+    let never = Outcome::NotApplied(Failure::lasting(ErrorKind::NotPermitted, "NOPERM"));
+    for outcome in [kind, never, taken(1), outcome(Reply::Gone)] {
+        assert_eq!(at_once(Some(Duration::ZERO)).took_all(Time::ZERO, &outcome), AllAtOnce::Separately);
+    }
+}

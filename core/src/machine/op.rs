@@ -39,6 +39,20 @@ pub enum Op {
         /// Text for inspection, stored as `onelock_info` in the hash of a reentrant lock (a mutex carries it in its token).
         info: Option<Arc<str>>,
     },
+    /// [`Op::Acquire`] of several mutexes whose keys one server has in one slot: all of them in one step, or none. No key may
+    /// be there twice. Sent again it takes what is missing and answers "yours already" for the rest.
+    AcquireMany {
+        /// The claims, each with its time to live on the server in milliseconds.
+        claims: Vec<(Claim, u64)>,
+        /// Whether fencing tokens are drawn, for each as [`naming::fence_ttl_ms`](crate::machine::naming::fence_ttl_ms) says.
+        fenced: bool,
+    },
+    /// [`Op::Release`] of several mutexes, in one step. Each is compared by itself: what is not there any more keeps
+    /// nothing else from being released.
+    ReleaseMany {
+        /// The holds.
+        claims: Vec<Claim>,
+    },
     /// Take the lock if it is this claim's turn, else a place in its queue on the server; keep the place if it has one. For
     /// kinds that queue, and for readers, who take no place. Answer "yours already" if this very token holds it, perhaps since somebody else's release.
     Enter {
@@ -208,6 +222,8 @@ impl Op {
     pub const fn name(&self) -> &'static str {
         match self {
             Op::Acquire { .. } => "acquire",
+            Op::AcquireMany { .. } => "acquire_many",
+            Op::ReleaseMany { .. } => "release_many",
             Op::Enter { .. } => "enter",
             Op::Downgrade { .. } => "downgrade",
             Op::AcquirePermits { .. } => "acquire_permits",
@@ -238,6 +254,15 @@ pub enum Reply {
         fence: Option<u64>,
         /// It was held by this token before: a resent request.
         again: bool,
+    },
+    /// To [`Op::AcquireMany`] and [`Op::ReleaseMany`]: what would be the reply for each claim alone, in order.
+    Many(Vec<Reply>),
+    /// To [`Op::AcquireMany`]: nothing was taken, because of this claim.
+    RefusedAt {
+        /// Its place among the claims.
+        index: usize,
+        /// What would be the reply for it alone: [`Reply::Denied`] or [`Reply::WrongKind`].
+        reply: Box<Reply>,
     },
     /// To [`Op::Acquire`] and [`Op::Attach`]: granted, but confirmed by too few servers. Not valid: the token must be
     /// released and not used again; the failure says what was missing.

@@ -1,5 +1,6 @@
 //! The three outcomes of a request. Never treat the third as one of the others.
 
+use crate::error::ErrorKind;
 use crate::machine::Time;
 use crate::machine::failure::Failure;
 use crate::machine::op::Reply;
@@ -39,4 +40,23 @@ pub struct Answer {
     pub server_time_us: Option<u64>,
     /// What came of it.
     pub outcome: Outcome<Reply>,
+}
+
+impl Answer {
+    /// The answer to a request for several claims, as that to the claim at this place alone.
+    #[must_use]
+    pub fn of_member(&self, index: usize) -> Answer {
+        let outcome = match &self.outcome {
+            Outcome::Applied(Reply::Many(replies)) => {
+                let failure = || Failure::transient(ErrorKind::Unavailable, "the reply tells nothing of this lock");
+                replies
+                    .get(index)
+                    .map_or_else(|| Outcome::Indeterminate(failure()), |reply| Outcome::Applied(reply.clone()))
+            }
+            // nothing was taken
+            Outcome::Applied(Reply::RefusedAt { reply, .. }) => Outcome::Applied((**reply).clone()),
+            other => other.clone(),
+        };
+        Answer { outcome, ..*self }
+    }
 }

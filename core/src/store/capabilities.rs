@@ -31,6 +31,8 @@ pub struct Capabilities {
     pub min_replicas: bool,
     /// Whether a release wakes those who wait in other processes. If not, they look again and again.
     pub wake_ups: bool,
+    /// Whether mutexes of one [shard](crate::store::Store::shard) can be taken and released together, by one request.
+    pub together: bool,
     /// The shortest lease that it keeps.
     pub ttl_min: Duration,
     /// The longest.
@@ -51,6 +53,7 @@ impl Capabilities {
             lock_delay: true,
             min_replicas: true,
             wake_ups: true,
+            together: true,
             ttl_min: terms::TTL_MIN,
             ttl_max: terms::SPAN_MAX,
         }
@@ -160,6 +163,7 @@ mod tests {
         lock_delay: false,
         min_replicas: false,
         wake_ups: false,
+        together: false,
         ttl_min: SECOND,
         ttl_max: Duration::from_secs(60),
     };

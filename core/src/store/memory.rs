@@ -25,7 +25,7 @@ use super::{
 };
 use crate::ErrorKind;
 use crate::machine::model::Model;
-use crate::machine::{Answer, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time, glob};
+use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time, glob};
 use crate::sys::clock;
 
 /// What it can do: whatever a server can, but for replicas.
@@ -120,6 +120,14 @@ impl MemoryState {
     }
 
     fn apply(&mut self, now_us: u64, op: &Op) -> Outcome<Reply> {
+        if let Op::ReleaseMany { claims } = op {
+            // each is announced
+            let one = |claim: &Claim| match self.apply(now_us, &Op::Release { claim: claim.clone() }) {
+                Outcome::Applied(reply) => reply,
+                Outcome::NotApplied(_) | Outcome::Indeterminate(_) => Reply::Released(false),
+            };
+            return Outcome::Applied(Reply::Many(claims.iter().map(one).collect()));
+        }
         let reply = self.model.apply(now_us, op);
         if self.model.len() > self.compact_at {
             self.model.compact(now_us);

@@ -86,12 +86,37 @@ pub enum Bug {
     MemberLossUntold,
     /// A member that is lost while a later one is waited for is taken again alone.
     LostMemberRetaken,
+    /// The script that takes several locks takes them until one is held by somebody else, and leaves it at that.
+    HalfTaken,
+    /// The script that takes several locks looks at the first one only.
+    FirstLookedAt,
+    /// The script that takes several locks gives each the token of another one.
+    TokensMixedUp,
+    /// The script that releases several locks ends at the first that is not there.
+    ReleaseStops,
+    /// The script that releases several locks does not compare.
+    ReleasesUncompared,
+    /// A request for several locks that was given up is undone for all of them but one.
+    UndoForgetsOne,
+    /// A request for several locks that was not answered is sent again with other tokens, and nobody undoes the first.
+    AllResentAnew,
 }
 
 impl Bug {
     /// Those of several locks at once.
-    pub const OF_SEVERAL: [Bug; 4] =
-        [Bug::CallersOrder, Bug::MembersKept, Bug::MemberLossUntold, Bug::LostMemberRetaken];
+    pub const OF_SEVERAL: [Bug; 11] = [
+        Bug::CallersOrder,
+        Bug::MembersKept,
+        Bug::MemberLossUntold,
+        Bug::LostMemberRetaken,
+        Bug::HalfTaken,
+        Bug::FirstLookedAt,
+        Bug::TokensMixedUp,
+        Bug::ReleaseStops,
+        Bug::ReleasesUncompared,
+        Bug::UndoForgetsOne,
+        Bug::AllResentAnew,
+    ];
 
     /// Those of locks with a queue on the server.
     pub const OF_QUEUES: [Bug; 12] = [

@@ -22,6 +22,16 @@ impl World {
     /// A request was carried out.
     pub(super) fn check_execution(&mut self, id: usize, executed: &Executed) {
         let Outcome::Applied(reply) = &executed.outcome else { return };
+        if let Reply::Many(replies) = reply {
+            for (deed, reply) in self.requests[id].deeds.clone().into_iter().zip(replies) {
+                match reply {
+                    Reply::Granted { fence, again } => self.check_grant(id, deed, *fence, *again),
+                    Reply::Released(found) => self.check_released(deed, *found),
+                    _ => {}
+                }
+            }
+            return;
+        }
         let request = &self.requests[id];
         let deed = request.deeds[0];
         let is_acquire = matches!(request.op, Op::Acquire { .. } | Op::Enter { .. });
@@ -35,17 +45,7 @@ impl World {
         match reply {
             Reply::Granted { fence, again } if is_attach => self.check_exchange(deed, *fence, *again),
             Reply::Granted { fence, again } => self.check_grant(id, deed, *fence, *again),
-            Reply::Released(found) => {
-                self.deeds[deed].release_executed = true;
-                if *found {
-                    if self.deeds[deed].cell.phase() == Phase::Detached {
-                        let detail = format!("deed {deed} was handed over, and its former holder has released it");
-                        self.violate("P1 exclusion", detail);
-                    }
-                    self.deeds[deed].release_applied = true;
-                    self.check_taken(self.deeds[deed].name, None);
-                }
-            }
+            Reply::Released(found) => self.check_released(deed, *found),
             Reply::Renewed(verdicts) => {
                 let renewed = verdicts.iter().zip(self.requests[id].deeds.clone());
                 let renewed = renewed.filter(|(verdict, _)| **verdict == Renewal::Renewed).map(|(_, deed)| deed);
@@ -65,6 +65,18 @@ impl World {
                 deed.last_count = deed.last_count.max(id as u32);
             }
             _ => {}
+        }
+    }
+
+    fn check_released(&mut self, deed: usize, found: bool) {
+        self.deeds[deed].release_executed = true;
+        if found {
+            if self.deeds[deed].cell.phase() == Phase::Detached {
+                let detail = format!("deed {deed} was handed over, and its former holder has released it");
+                self.violate("P1 exclusion", detail);
+            }
+            self.deeds[deed].release_applied = true;
+            self.check_taken(self.deeds[deed].name, None);
         }
     }
 

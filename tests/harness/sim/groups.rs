@@ -13,11 +13,11 @@
 use std::time::Duration;
 
 use onelock::ErrorKind;
-use onelock::machine::Time;
 use onelock::machine::multi::{
     GiveUpReason, MemberId, MemberLook, MultiAcquire, MultiStep, PlacedMember, SharedLoss, arrange,
     terms_while_acquiring,
 };
+use onelock::machine::{Kind, Time};
 
 use super::bug::Bug;
 use super::plan::{TaskPlan, Wait};
@@ -30,6 +30,8 @@ use super::world::{Event, World, note};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum GroupStage {
     Idle,
+    /// One request for all members is under way.
+    TakingAll,
     /// The member at this place in the order is being acquired.
     Entering(usize),
     /// So many renewals are under way.
@@ -59,6 +61,9 @@ pub(super) struct Group {
     pub(super) started: u64,
     /// A renewal failed for another reason than a loss.
     failed: bool,
+    /// The claims that one request is to take, and that request.
+    pub(super) taking: Vec<usize>,
+    pub(super) taking_request: Option<usize>,
 }
 
 impl World {
@@ -102,6 +107,8 @@ impl World {
                 told: 0,
                 started: 0,
                 failed: false,
+                taking: Vec::new(),
+                taking_request: None,
             });
             let soon = self.local(client) + Duration::from_nanos(self.dice.below(self.plan.ttl.as_nanos() as u64 / 2));
             self.enter_group(group, GroupStage::Idle, soon);
@@ -137,6 +144,7 @@ impl World {
             }
             GroupStage::Pausing => self.begin_group_anew(group),
             GroupStage::Holding => self.release_group(group, None),
+            GroupStage::TakingAll => self.cancel_taking(group),
             _ => {}
         }
     }
@@ -150,7 +158,10 @@ impl World {
             Wait::Bounded(span) => Some(span),
             Wait::Forever => None,
         };
-        it.machine = Some(MultiAcquire::new(&it.order, wait, grace, now));
+        let machine = MultiAcquire::new(&it.order, wait, grace, now);
+        let plain = it.plan.names.iter().all(|name| self.names[*name].kind == Kind::Mutex);
+        it.machine = Some(if plain { machine.at_once() } else { machine });
+        (it.taking, it.taking_request) = (Vec::new(), None);
         (it.loss, it.told, it.started, it.failed) = (SharedLoss::default(), 0, self.now, false);
         self.stats.add(Count::ManyAcquires);
         note!(self, "group {group}: an acquire begins ({wait:?})");
@@ -172,6 +183,7 @@ impl World {
         let step = machine.next(now, &mut self.clients[client].jitter);
         let step = if step == MultiStep::Look { self.look_at_group(group) } else { step };
         match step {
+            MultiStep::TakeAll { until } => self.take_all(group, until),
             MultiStep::Enter { member, wait } => {
                 let limit = self.groups[group].machine.as_ref().map_or(Time::MAX, MultiAcquire::hard_limit);
                 self.enter_group(group, GroupStage::Entering(member), limit);
@@ -318,6 +330,9 @@ impl World {
             return self.group_released(group, then);
         }
         self.enter_group(group, GroupStage::Releasing(held.len(), then), Time::MAX);
+        if held.len() > 1 && held.iter().all(|task| self.names[self.tasks[*task].plan.name].kind == Kind::Mutex) {
+            return self.release_all(group, &held);
+        }
         for task in held {
             self.leave(task);
         }
@@ -332,7 +347,7 @@ impl World {
 
     /// An acquire ends without a lease: nothing is held when the caller hears that others hold a member; else that is
     /// left to the background.
-    fn end_group(&mut self, group: usize, why: ErrorKind) {
+    pub(super) fn end_group(&mut self, group: usize, why: ErrorKind) {
         self.stats.add(Count::ManyRefused);
         note!(self, "group {group}: the acquire fails: {why:?}");
         if self.bug == Some(Bug::MembersKept) {

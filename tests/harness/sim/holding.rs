@@ -96,6 +96,12 @@ impl World {
     }
 
     fn release(&mut self, task: usize, deed: usize) {
+        self.begin_release(task, deed);
+        self.errand(task, deed, Aim::Release);
+    }
+
+    /// It does not count as held from here on.
+    pub(super) fn begin_release(&mut self, task: usize, deed: usize) {
         let client = self.tasks[task].plan.client;
         let now = self.local(client);
         self.check_told(deed);
@@ -107,7 +113,6 @@ impl World {
             }
         }
         self.deeds[deed].release_begun = true;
-        self.errand(task, deed, Aim::Release);
     }
 
     /// A handle goes out of scope: nothing is awaited.

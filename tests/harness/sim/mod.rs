@@ -13,7 +13,7 @@
 //! | `server`, `faults` | the server with its faults; everything else that goes wrong |
 //! | `process`, `task`, `acquiring`, `ending`, `holding`, `handing`, `hearing`, `trail` | a client: what a driver does with the machines |
 //! | `checks` | the properties |
-//! | `groups`, `group_losses`, `group_checks` | several locks at once, and their properties |
+//! | `groups`, `groups_at_once`, `group_losses`, `group_checks` | several locks at once, and their properties |
 //! | `places`, `server_queue` | locks with a queue on the server: their properties, and bugs planted in their scripts |
 //! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
@@ -28,6 +28,7 @@ mod faults;
 mod group_checks;
 mod group_losses;
 mod groups;
+mod groups_at_once;
 mod handing;
 mod hearing;
 mod holding;

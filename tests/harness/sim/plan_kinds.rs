@@ -26,6 +26,11 @@ impl Plan {
         while self.names.len() < 3 {
             self.names.push(aside.pick(&[Kind::Mutex, Kind::Reentrant, Kind::Fair]));
         }
+        if aside.chance(500) {
+            // one request takes them all
+            self.names.fill(Kind::Mutex);
+            self.tasks.iter_mut().for_each(|task| task.owner = None);
+        }
         let part = |numerator: u32| self.ttl * numerator / 10;
         for client in 0..self.clients.len() {
             for _ in 0..aside.range(1, 2) {

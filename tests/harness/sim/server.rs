@@ -33,7 +33,7 @@ pub(super) enum Refusal {
 /// What came of one command.
 pub(super) struct Executed {
     pub(super) outcome: Outcome<Reply>,
-    pub(super) announced: Option<(Kind, Key)>,
+    pub(super) announced: Vec<(Kind, Key)>,
     pub(super) granted: Option<DirectGrant>,
 }
 
@@ -85,7 +85,7 @@ impl Server {
     pub(super) fn execute(&mut self, now: u64, op: &Op, leaving: bool, bug: Option<Bug>) -> Executed {
         let us = self.clock.micros(now);
         self.highest_us = self.highest_us.max(us);
-        let grows = matches!(op, Op::Acquire { .. } | Op::Enter { .. });
+        let grows = matches!(op, Op::Acquire { .. } | Op::AcquireMany { .. } | Op::Enter { .. });
         match self.refusal {
             Refusal::Everything => {
                 return refused(Failure::transient(ErrorKind::ServerRefused, "LOADING the dataset"));
@@ -102,8 +102,12 @@ impl Server {
         if let Some(executed) = bug.and_then(|bug| self.execute_wrongly(us, op, leaving, bug)) {
             return executed;
         }
+        if let Op::ReleaseMany { claims } = op {
+            return self.release_all(us, claims);
+        }
         let done = self.model.apply(us, op);
-        let mut executed = Executed { outcome: done.outcome, announced: done.announced, granted: done.granted };
+        let announced = done.announced.into_iter().collect();
+        let mut executed = Executed { outcome: done.outcome, announced, granted: done.granted };
         if bug == Some(Bug::CountingFence)
             && let Op::Acquire { claim, .. } = op
             && let Outcome::Applied(Reply::Granted { fence, again }) = &mut executed.outcome
@@ -117,7 +121,7 @@ impl Server {
 
     /// The planted bugs of the scripts; `None` where the honest script is right.
     fn execute_wrongly(&mut self, us: u64, op: &Op, leaving: bool, bug: Bug) -> Option<Executed> {
-        if let Some(executed) = self.queue_wrongly(us, op, bug) {
+        if let Some(executed) = self.queue_wrongly(us, op, bug).or_else(|| self.all_wrongly(us, op, bug)) {
             return Some(executed);
         }
         let reply = match (bug, op) {
@@ -207,7 +211,7 @@ fn refused_batch(us: u64, holds: usize) -> Executed {
 }
 
 fn plain(outcome: Outcome<Reply>) -> Executed {
-    Executed { outcome, announced: None, granted: None }
+    Executed { outcome, announced: Vec::new(), granted: None }
 }
 
 fn refused(failure: Failure) -> Executed {

@@ -35,7 +35,8 @@ impl Server {
             }
             _ => return None,
         };
-        Some(Executed { outcome: done.outcome, announced: done.announced, granted: done.granted })
+        let announced = done.announced.into_iter().collect();
+        Some(Executed { outcome: done.outcome, announced, granted: done.granted })
     }
 
     fn value(&self, us: u64, key: &[u8]) -> Option<Value> {

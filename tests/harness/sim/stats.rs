@@ -94,9 +94,19 @@ pub enum Count {
     ManyRenewals,
     /// Leases of several locks lost.
     ManyLost,
+    /// Several locks taken by one request.
+    AllTaken,
+    /// Requests for several locks that took none.
+    AllRefused,
+    /// The same, sent again.
+    AllResent,
+    /// The same, cancelled.
+    AllCancelled,
+    /// Several locks released by one request.
+    AllReleased,
 }
 
-const COUNTS: usize = Count::ManyLost as usize + 1;
+const COUNTS: usize = Count::AllReleased as usize + 1;
 
 /// The counts of one or many schedules.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -183,6 +193,11 @@ impl Count {
         Count::ManyAnew,
         Count::ManyRenewals,
         Count::ManyLost,
+        Count::AllTaken,
+        Count::AllRefused,
+        Count::AllResent,
+        Count::AllCancelled,
+        Count::AllReleased,
     ];
 
     /// With which kinds of locks it has to happen.

@@ -54,6 +54,10 @@ pub(super) enum Purpose {
     Attach(usize),
     /// A holder: extend, enter, leave, release.
     Errand(usize),
+    /// A group that takes all its members by one request.
+    TakeAll(usize),
+    /// A group that releases them so.
+    ReleaseAll(usize),
     /// Nobody any more.
     Nobody,
 }
@@ -181,8 +185,14 @@ impl World {
             let longest = holds.iter().map(|(_, ttl_ms)| *ttl_ms).max().unwrap_or(0);
             self.longest_ttl_ms = self.longest_ttl_ms.max(longest);
         }
-        if matches!(purpose, Purpose::Attempt(_) | Purpose::Attach(_)) {
-            self.deeds[deeds[0]].trail.submitted(id as u32);
+        if let Op::AcquireMany { claims, .. } = &op {
+            let longest = claims.iter().map(|(_, ttl_ms)| *ttl_ms).max().unwrap_or(0);
+            self.longest_ttl_ms = self.longest_ttl_ms.max(longest);
+        }
+        if matches!(purpose, Purpose::Attempt(_) | Purpose::Attach(_) | Purpose::TakeAll(_)) {
+            for deed in &deeds {
+                self.deeds[*deed].trail.submitted(id as u32);
+            }
         }
         self.requests.push(Request {
             client,
@@ -239,9 +249,13 @@ impl World {
         if self.strikes(Fault::Duplicates) {
             let later = arrival + self.dice.below(nanos(self.plan.ttl) * 3 / 2);
             self.launch(id, later, true);
-            let first = self.requests[id].deeds[0];
-            self.deeds[first].copied |=
-                matches!(self.requests[id].op, Op::Acquire { .. } | Op::Enter { .. } | Op::Attach { .. });
+            let takes = matches!(
+                self.requests[id].op,
+                Op::Acquire { .. } | Op::AcquireMany { .. } | Op::Enter { .. } | Op::Attach { .. }
+            );
+            for deed in self.requests[id].deeds.clone() {
+                self.deeds[deed].copied |= takes;
+            }
         }
     }
 
@@ -268,9 +282,10 @@ impl World {
             note!(self, "client {client}: sends request {id}, {name} of {deeds:?}, on connection {number}");
         }
         match purpose {
-            Purpose::Attempt(_) | Purpose::Attach(_) | Purpose::Nobody => {
-                let deed = self.requests[id].deeds[0];
-                self.deeds[deed].trail.sent(id as u32, number);
+            Purpose::Attempt(_) | Purpose::Attach(_) | Purpose::TakeAll(_) | Purpose::Nobody => {
+                for deed in self.requests[id].deeds.clone() {
+                    self.deeds[deed].trail.sent(id as u32, number);
+                }
             }
             Purpose::Renewal(round) => self.renewal_sent(id, round),
             _ => {}
@@ -331,7 +346,7 @@ impl World {
         let executed = self.server.execute(self.now, &self.requests[id].op, leaving, self.bug);
         note!(self, "server: carries out request {id}: {:?}", executed.outcome);
         self.check_execution(id, &executed);
-        if let Some((kind, key)) = executed.announced {
+        for (kind, key) in executed.announced {
             self.publish(kind, &key);
         }
         if let Some(grant) = executed.granted {
@@ -341,8 +356,8 @@ impl World {
             return;
         }
         // whoever made a copy of a release has had the answer that counts
-        let stray =
-            self.requests[id].executed > 1 && matches!(self.requests[id].op, Op::Release { .. } | Op::Retain { .. });
+        let releases = matches!(self.requests[id].op, Op::Release { .. } | Op::ReleaseMany { .. } | Op::Retain { .. });
+        let stray = self.requests[id].executed > 1 && releases;
         if stray || self.conns[conn].dead || self.strikes(Fault::ReplyLoss) {
             note!(self, "network: the reply to request {id} is lost");
             self.trouble();
@@ -465,6 +480,8 @@ impl World {
             Purpose::Renewal(round) => self.renewal_answered(client, round, &answer),
             Purpose::Undo(undo) => self.undo_answered(client, undo, &answer),
             Purpose::Errand(task) => self.errand_answered(task, id, &answer),
+            Purpose::TakeAll(group) => self.took_all(group, id, &answer),
+            Purpose::ReleaseAll(group) => self.released_all(group, id, &answer),
             Purpose::Attach(task) => self.attach_heard(task, id, &answer),
             Purpose::Nobody => {}
         }

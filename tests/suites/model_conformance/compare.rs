@@ -22,6 +22,14 @@ fn same_ttl(real: Option<u64>, modelled: Option<u64>) -> bool {
 }
 
 pub(crate) fn same_reply(real: &Outcome<Reply>, modelled: &Outcome<Reply>) -> Result<(), String> {
+    if let (
+        Outcome::Applied(Reply::RefusedAt { index: one, reply: real }),
+        Outcome::Applied(Reply::RefusedAt { index: other, reply: modelled }),
+    ) = (real, modelled)
+    {
+        same("refused at", one, other)?;
+        return same_reply(&Outcome::Applied((**real).clone()), &Outcome::Applied((**modelled).clone()));
+    }
     let mut levelled = modelled.clone();
     let both = match (real, &mut levelled) {
         (
@@ -69,7 +77,7 @@ pub(crate) fn same_state(real: &[Stored], model: &Model, now_us: u64) -> Result<
 }
 
 /// Every kind of reply there is, as [`shapes`] calls them.
-pub(crate) const SHAPES: [&str; 34] = [
+pub(crate) const SHAPES: [&str; 43] = [
     "granted",
     "granted again",
     "granted without fencing",
@@ -104,6 +112,15 @@ pub(crate) const SHAPES: [&str; 34] = [
     "permits nothing",
     "permits held",
     "wrong kind semaphore",
+    "each granted",
+    "each granted again",
+    "each granted without fencing",
+    "each released true",
+    "each released false",
+    "none, the first denied by ours",
+    "none, a later one denied by ours",
+    "none, a later one denied by a stranger",
+    "none, a later one wrong kind hash",
 ];
 
 /// What kinds of reply this is.
@@ -113,6 +130,16 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
     match reply {
         Reply::Granted { fence: None, .. } => one("granted without fencing"),
         Reply::Granted { again, .. } => one(if *again { "granted again" } else { "granted" }),
+        Reply::Many(replies) => {
+            let each = replies.iter().flat_map(|reply| shapes(&Outcome::Applied(reply.clone())));
+            each.map(|shape| format!("each {shape}")).collect()
+        }
+        Reply::RefusedAt { index, reply } => {
+            let refused = shapes(&Outcome::Applied((**reply).clone())).into_iter();
+            refused
+                .map(|shape| format!("none, {} {shape}", if *index == 0 { "the first" } else { "a later one" }))
+                .collect()
+        }
         Reply::Unconfirmed(_) => one("unconfirmed"),
         Reply::Gone => one("gone"),
         // one server of several: the same verdicts with other words

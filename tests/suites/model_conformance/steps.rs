@@ -92,6 +92,7 @@ impl Draw {
                 ttl_ms: self.foreign_ttl(),
             },
             6 => self.pick(&[Step::Flush, Step::ScriptFlush]),
+            _ if self.one_in(16) => Step::Ask(self.many()),
             _ => Step::Ask(self.op()),
         }
     }
@@ -197,6 +198,23 @@ impl Draw {
         let claim = self.fair();
         let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,12".into());
         Op::Enter { claim, ttl_ms: self.ttl(), fence_ttl_ms: self.ttl(), info, entry }
+    }
+
+    /// Several mutexes at once; most of those that are taken are the first two, and none twice.
+    fn many(&mut self) -> Op {
+        let count = 1 + self.0.below(3);
+        if self.one_in(3) {
+            return Op::ReleaseMany { claims: (0..count).map(|_| self.claim_of(Kind::Mutex)).collect() };
+        }
+        let mut keys = keys().to_vec();
+        let mut claims = Vec::new();
+        for _ in 0..count {
+            let upto = if self.one_in(3) { keys.len() as u64 } else { 2 };
+            let key = keys.remove(self.0.below(upto) as usize);
+            let token = token(Kind::Mutex, self.0.below(3));
+            claims.push((Claim { kind: Kind::Mutex, key, token }, self.ttl()));
+        }
+        Op::AcquireMany { claims, fenced: !self.one_in(4) }
     }
 
     fn key(&mut self) -> Key {

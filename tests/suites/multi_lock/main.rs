@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop at once, with its message")]
 
 mod acquiring;
+mod at_once;
 mod ending;
 mod philosophers;
 mod places;

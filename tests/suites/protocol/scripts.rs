@@ -28,8 +28,10 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 11] = [
+const SCRIPTS: [(&str, &str); 13] = [
     script!("acquire_lock", "lock/acquire"),
+    script!("acquire_many", "multi_lock/acquire"),
+    script!("release_many", "multi_lock/release"),
     script!("acquire_reentrant", "reentrant_lock/acquire"),
     script!("fair_lock", "fair_lock/queue"),
     script!("attach"),
@@ -184,6 +186,7 @@ fn set_count(claim: &Claim, count: u64) -> Op {
 fn scripts_are_called_and_answer_as_in_the_tables() {
     let mut bench = Bench::new();
     mutex(&mut bench);
+    several(&mut bench);
     reentrant(&mut bench);
     fair(&mut bench);
     looking(&mut bench);
@@ -247,6 +250,38 @@ fn mutex(bench: &mut Bench) {
     bench.server.cmd(&["RPUSH", NAME, "x"]);
     bench.check(&case("acquire_lock", "something else stands there"), &acquire(&mine, true));
     bench.server.cmd(&["DEL", NAME]);
+}
+
+/// The second of two locks.
+const NAME2: &str = "orders:422";
+
+fn several(bench: &mut Bench) {
+    let (mine, second, other) =
+        (claim(Kind::Mutex, NAME, 1), claim(Kind::Mutex, NAME2, 1), claim(Kind::Mutex, NAME2, 2));
+    let take = |one: &Claim, other: &Claim, fenced| {
+        let claims = [one, other].map(|claim| (claim.clone(), TTL)).to_vec();
+        Op::AcquireMany { claims, fenced }
+    };
+    let both = Op::ReleaseMany { claims: vec![mine.clone(), second.clone()] };
+    let granted = Case { writes: Some("writes when granted"), ..case("acquire_many", "granted") };
+    bench.check(&granted, &take(&mine, &second, true));
+    bench.check(&case("acquire_many", "held by these tokens already"), &take(&mine, &second, true));
+    let held = case("acquire_many", "the second is held by another client of this library");
+    bench.check(&held, &take(&mine, &other, true));
+    let deleted = Case { writes: Some("writes when deleted"), ..case("release_many", "deleted, and announced") };
+    bench.check(&deleted, &both);
+    let (keys, argv) = ("KEYS without fencing", "ARGV without fencing");
+    bench.check(&Case { keys, argv, ..case("acquire_many", "granted") }, &take(&mine, &second, false));
+    bench.server.cmd(&["DEL", NAME2]);
+    bench.check(&case("release_many", "the second is not there"), &both);
+    bench.server.cmd(&["SET", NAME2, "somebody", "PX", "60000"]);
+    let foreign = case("acquire_many", "the second is held by a foreign client, which announces nothing");
+    bench.check(&foreign, &take(&mine, &second, true));
+    bench.server.cmd(&["DEL", NAME2]);
+    bench.server.cmd(&["RPUSH", NAME2, "x"]);
+    bench.check(&case("acquire_many", "something else stands at the second"), &take(&mine, &second, true));
+    assert_eq!(bench.server.text(&["EXISTS", NAME]), "0");
+    bench.server.cmd(&["DEL", NAME2]);
 }
 
 fn reentrant(bench: &mut Bench) {

@@ -199,6 +199,54 @@ fn a_reentrant_lock_is_attached_and_retained_while_its_slot_moves() {
     });
 }
 
+/// How many scripts a node has run by their hash.
+fn script_calls(node: &Server) -> u64 {
+    let stats = node.text(&["INFO", "commandstats"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.and_then(|line| line.split(',').next()).map_or(0, |calls| calls.parse().unwrap())
+}
+
+/// Several locks of one slot are one request; of several slots, or while their slot moves, they are taken and released one by
+/// one.
+#[test]
+fn several_locks_of_one_slot_go_together_and_one_by_one_while_it_moves() {
+    each_flavor(|flavor| {
+        let cluster = Cluster::start(flavor);
+        for face in Face::ALL {
+            let client = client(face, &cluster);
+            let tag = cluster.name_on(1, &format!("{face:?}"));
+            let slot = cluster.slot(&tag);
+            works(&client, &tag);
+            let names: Vec<String> = (0..3).map(|number| format!("{{{tag}}}{number}")).collect();
+            let sent = || cluster.nodes.iter().map(script_calls).sum::<u64>();
+            // the scripts come along once
+            assert_eq!(client.multi_lock(&names).acquire().unwrap().give_back(), Release::Released);
+            let before = sent();
+            let lease = client.multi_lock(&names).acquire().unwrap();
+            assert_eq!(sent() - before, 1);
+            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(sent() - before, 2);
+            let apart = [cluster.name_on(0, "apart"), cluster.name_on(1, "apart")];
+            let before = sent();
+            assert_eq!(client.multi_lock(&apart).acquire().unwrap().give_back(), Release::Released);
+            assert!(sent() - before >= 4);
+
+            let lease = client.multi_lock(&names).acquire().unwrap();
+            cluster.begin_move(slot, 1, 0);
+            let port = cluster.nodes[0].port().to_string();
+            cluster.nodes[1].cmd(&["MIGRATE", "127.0.0.1", &port, &names[1], "0", "5000"]);
+            assert_eq!(lease.give_back(), Release::Released, "their keys are on two nodes");
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| client.multi_lock(&names).acquire_within(SOON).unwrap());
+                cluster.move_keys(slot, 1, 0);
+                cluster.end_move(slot, 0);
+                assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+            });
+            assert!(names.iter().all(|name| !exists(&cluster, name)));
+        }
+    });
+}
+
 /// Many holders in one slot: their renewal is one call, and goes key by key while the slot moves.
 #[test]
 fn renewals_go_slot_by_slot_and_key_by_key_while_a_slot_moves() {

@@ -15,6 +15,7 @@
 
 mod hash;
 mod keyspace;
+mod many;
 mod queue;
 mod raw;
 mod rw;
@@ -97,6 +98,9 @@ impl Model {
     }
 
     /// Carries out one operation at `server_time_us`, the server's wall clock in microseconds since 1970.
+    ///
+    /// Of [`Op::ReleaseMany`] it announces nothing: whoever has subscribers to tell carries out the releases that it stands
+    /// for, one after the other at the same time.
     pub fn apply(&mut self, server_time_us: u64, op: &Op) -> ModelReply {
         let now = Moment::at(server_time_us);
         if let Some(reply) = self.apply_to_permits(now, op).or_else(|| self.apply_to_shared(now, op)) {
@@ -108,6 +112,8 @@ impl Model {
                 let fence = fence_ttl_ms.map(|ttl_ms| Proposal { base: now.us, ttl_ms });
                 self.acquire(now, claim, *ttl_ms, fence, info.as_deref()).into()
             }
+            Op::AcquireMany { claims, fenced } => self.acquire_many(now, claims, *fenced).into(),
+            Op::ReleaseMany { claims } => self.release_many(now, claims).into(),
             Op::Enter { claim, ttl_ms, fence_ttl_ms, info, entry } => {
                 self.enter(now, claim, (*ttl_ms, *fence_ttl_ms), info.as_deref(), entry)
             }

@@ -9,6 +9,9 @@ use crate::machine::{
 };
 use crate::store::redis::resp::value;
 
+#[path = "reply_many.rs"]
+mod many;
+
 /// Fencing tokens are below this: from here on Lua and JavaScript round them, and two holders could have the same. A
 /// larger one does not come from our script.
 const FENCE_END: u64 = 1 << 53;
@@ -45,6 +48,8 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
     let Some(server_time_us) = items.count() else { return unusable(op) };
     let reply = match op {
         Op::Acquire { .. } | Op::Enter { .. } => acquired(&mut items),
+        Op::AcquireMany { claims, .. } => many::acquired(&mut items, claims.len()).map(|reply| (reply, false)),
+        Op::ReleaseMany { claims } => many::released(&mut items, claims.len()),
         Op::AcquirePermits { claim, total, .. } => permitted(&mut items, &claim.token, *total),
         Op::InspectPermits { .. } | Op::SetPermits { .. } => counted_permits(&mut items).map(|reply| (reply, false)),
         Op::ForceReleasePermits { .. } => forced_permits(&mut items),
@@ -369,6 +374,37 @@ mod tests {
         let granted = Outcome::Applied(Reply::Granted { fence: None, again: false });
         assert_eq!(read(&acquire(None), Value::Okay).outcome, granted);
         assert!(matches!(read(&acquire(Some(9)), Value::Okay).outcome, Outcome::Indeterminate(_)));
+    }
+
+    #[test]
+    fn each_of_several_is_told_or_nothing_is_known() {
+        let claim = |key: &[u8]| Claim { kind: Kind::Mutex, key: key.into(), token: "t".into() };
+        let claims = vec![(claim(b"a"), 5), (claim(b"b"), 5)];
+        let take = Op::AcquireMany { claims, fenced: true };
+        let numbers = |items: &[i64]| array(&items.iter().copied().map(Value::Int).collect::<Vec<_>>());
+        let granted = |fence, again| Reply::Granted { fence: Some(fence), again };
+        let taken = Reply::Many(vec![granted(7, false), granted(8, true)]);
+        assert_eq!(read(&take, numbers(&[5, 0, 0, 7, 1, 8])).outcome, Outcome::Applied(taken));
+        let denied = Box::new(Reply::Denied { ttl_left_ms: Some(9), announces: true });
+        let refused = Outcome::Applied(Reply::RefusedAt { index: 1, reply: denied });
+        assert_eq!(read(&take, numbers(&[5, 1, 2, 2, 9, 1])).outcome, refused);
+        let odd: [&[i64]; 6] = [
+            &[5, 0, 0, 7],
+            &[5, 0, 0, 7, 2, 9, 1],
+            &[5, 0, 0, 1 << 53, 0, 7],
+            &[5, 1, 0, 2, 9, 1],
+            &[5, 1, 3, 2, 9, 1],
+            &[5, 1, 1, 0, 7],
+        ];
+        for items in odd {
+            assert!(matches!(read(&take, numbers(items)).outcome, Outcome::Indeterminate(_)), "{items:?}");
+        }
+        let release = Op::ReleaseMany { claims: vec![claim(b"a"), claim(b"b"), claim(b"c")] };
+        let reading = read(&release, numbers(&[5, 3, 2, 0]));
+        let replies = vec![Reply::ReleasedToWaiters, Reply::Released(true), Reply::Released(false)];
+        assert_eq!((reading.outcome, reading.publish_refused), (Outcome::Applied(Reply::Many(replies)), true));
+        assert!(matches!(read(&release, numbers(&[5, 1, 1])).outcome, Outcome::Indeterminate(_)));
+        assert!(matches!(read(&release, numbers(&[5, 1, 1, 4])).outcome, Outcome::Indeterminate(_)));
     }
 
     #[test]

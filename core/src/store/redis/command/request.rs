@@ -69,6 +69,8 @@ pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
             let terms = AcquireTerms { ttl_ms: *ttl_ms, fence_ttl_ms: *fence_ttl_ms, proposed: None };
             acquire(claim, &terms, info.as_deref(), form)
         }
+        Op::AcquireMany { claims, fenced } => acquire_many(claims, *fenced, form),
+        Op::ReleaseMany { claims } => release_many(claims, announce, form),
         Op::Enter { claim, ttl_ms, fence_ttl_ms, info, entry } => {
             let verb = if entry.window_ms == 0 { "try" } else { "enter" };
             let mut command = queue(claim, verb, form, announce, 7);
@@ -151,6 +153,37 @@ fn acquire(claim: &Claim, terms: &AcquireTerms, info: Option<&str>, form: Comman
     if let Some(proposed) = terms.proposed {
         command.arg(proposed);
     }
+    command
+}
+
+fn acquire_many(claims: &[(Claim, u64)], fenced: bool, form: CommandForm) -> Cmd {
+    let keys = if fenced { 2 * claims.len() } else { claims.len() };
+    let size = claims.iter().map(|(claim, _)| 2 * claim.key.len() + claim.token.len() + 80).sum();
+    let mut command = begin(&SCRIPTS.acquire_many, form, keys, keys + 1 + 3 * claims.len(), size);
+    for (claim, _) in claims {
+        command.arg(&*claim.key);
+    }
+    for (claim, _) in claims.iter().filter(|_| fenced) {
+        command.arg(naming::fence_key(&claim.key));
+    }
+    command.arg(claims.len());
+    for (claim, ttl_ms) in claims {
+        let fence_ttl_ms = if fenced { naming::fence_ttl_ms(*ttl_ms) } else { 0 };
+        command.arg(&*claim.token).arg(*ttl_ms).arg(fence_ttl_ms);
+    }
+    command
+}
+
+fn release_many(claims: &[Claim], announce: Announce, form: CommandForm) -> Cmd {
+    let size = claims.iter().map(|claim| 2 * claim.key.len() + claim.token.len() + 64).sum();
+    let mut command = begin(&SCRIPTS.release_many, form, claims.len(), 3 * claims.len() + 2, size);
+    for claim in claims {
+        command.arg(&*claim.key);
+    }
+    for claim in claims {
+        command.arg(&*claim.token).arg(naming::channel(claim.kind, &claim.key));
+    }
+    announce.add_to(&mut command);
     command
 }
 
@@ -340,6 +373,30 @@ mod tests {
         assert_eq!(
             words(&Op::Retain { claim: claim(Kind::Mutex), nodes: crate::machine::NodeSet::ALL, rest_ms: 7 }),
             ["1", "k", "m", "tok", "7", "onelock_channel:{k}"]
+        );
+        let second = Claim { key: b"l"[..].into(), ..claim(Kind::Mutex) };
+        let take = |fenced| Op::AcquireMany { claims: vec![(claim(Kind::Mutex), 5), (second.clone(), 6)], fenced };
+        assert_eq!(
+            words(&take(true)),
+            [
+                "4",
+                "k",
+                "l",
+                "onelock_fence:{k}",
+                "onelock_fence:{l}",
+                "2",
+                "tok",
+                "5",
+                "604800000",
+                "tok",
+                "6",
+                "604800000"
+            ]
+        );
+        assert_eq!(words(&take(false)), ["2", "k", "l", "2", "tok", "5", "0", "tok", "6", "0"]);
+        assert_eq!(
+            words(&Op::ReleaseMany { claims: vec![claim(Kind::Mutex), second] }),
+            ["2", "k", "l", "tok", "onelock_channel:{k}", "tok", "onelock_channel:{l}"]
         );
         let undo = Op::Undo { claim: claim(Kind::Mutex), nodes: crate::machine::NodeSet::ALL, quiet: true };
         assert_eq!(words(&undo), ["1", "k", "m", "tok", ""]);

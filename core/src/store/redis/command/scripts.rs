@@ -19,6 +19,8 @@ impl Script {
 /// All of them.
 pub(crate) struct Scripts {
     pub(crate) acquire_lock: Script,
+    pub(crate) acquire_many: Script,
+    pub(crate) release_many: Script,
     pub(crate) acquire_reentrant: Script,
     pub(crate) fair_lock: Script,
     pub(crate) attach: Script,
@@ -34,9 +36,11 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 13] {
+    pub(crate) fn all(&self) -> [&Script; 15] {
         [
             &self.acquire_lock,
+            &self.acquire_many,
+            &self.release_many,
             &self.acquire_reentrant,
             &self.fair_lock,
             &self.attach,
@@ -70,6 +74,8 @@ impl Deref for Hashed {
 fn scripts() -> Scripts {
     Scripts {
         acquire_lock: Script::new(include_str!("scripts/lock/acquire.lua")),
+        acquire_many: Script::new(include_str!("scripts/multi_lock/acquire.lua")),
+        release_many: Script::new(include_str!("scripts/multi_lock/release.lua")),
         acquire_reentrant: Script::new(include_str!("scripts/reentrant_lock/acquire.lua")),
         fair_lock: Script::new(include_str!("scripts/fair_lock/queue.lua")),
         attach: Script::new(include_str!("scripts/attach.lua")),
@@ -101,7 +107,10 @@ mod tests {
             assert!(SCRIPTS.inspect.text.contains(&format!("'{field}'")));
             assert!(SCRIPTS.attach.text.contains(&format!("'{field}'")));
         }
-        for script in [&SCRIPTS.semaphore, &SCRIPTS.inspect, &SCRIPTS.acquire_lock] {
+        let many = SCRIPTS.acquire_many.text;
+        assert!(many.contains(&format!("'{}'", naming::VALUE_PREFIX)));
+        assert!(many.contains(&format!("1, {}) ==", naming::VALUE_PREFIX.len())));
+        for script in [&SCRIPTS.semaphore, &SCRIPTS.inspect, &SCRIPTS.acquire_lock, &SCRIPTS.acquire_many] {
             assert!(script.text.contains(&format!("'{}'", naming::SEMAPHORE_MARK)));
         }
         assert!(SCRIPTS.renew.text.contains(&format!("math.max({}, ", naming::FENCE_TTL_MIN_MS)));
@@ -110,7 +119,7 @@ mod tests {
         }
         let retain = SCRIPTS.retain.text;
         assert!(retain.contains(&format!("'{}'", naming::INFO_FIELD)));
-        for script in [&SCRIPTS.release, &SCRIPTS.retain] {
+        for script in [&SCRIPTS.release, &SCRIPTS.retain, &SCRIPTS.release_many] {
             assert!(script.text.contains(&format!("'{}')", naming::RELEASE_MESSAGE)));
         }
         for message in [naming::RELEASE_MESSAGE, naming::RW_MESSAGE] {

@@ -149,7 +149,8 @@ fn key(op: &Op) -> Option<&Key> {
         | Op::Undo { claim, .. }
         | Op::Vote { claim, .. }
         | Op::WriteBack { claim, .. } => Some(&claim.key),
-        Op::Renew { holds } => holds.first().map(|(claim, _)| &claim.key),
+        Op::Renew { holds: claims } | Op::AcquireMany { claims, .. } => claims.first().map(|(claim, _)| &claim.key),
+        Op::ReleaseMany { claims } => claims.first().map(|claim| &claim.key),
         Op::Inspect { key }
         | Op::ForceRelease { key, .. }
         | Op::InspectPermits { key }
@@ -194,6 +195,12 @@ fn alone(op: &Op) -> Option<Op> {
 /// The answer to it. It may have been the release of a place in the queue, which is still there: nothing is known then.
 fn found(answer: Answer) -> Answer {
     if answer.outcome == Outcome::Applied(Reply::Released(false)) { slot_is_moving() } else { answer }
+}
+
+/// Whether it can be done in parts while its slot moves: here, or by whoever asked for several at once.
+fn is_divisible(op: &Op) -> bool {
+    let many = matches!(op, Op::AcquireMany { .. } | Op::ReleaseMany { .. });
+    many || split_by_hold(op).is_some() || alone(op).is_some()
 }
 
 /// One answer made of those to the parts. Its deadline counts from the earliest.
@@ -252,7 +259,7 @@ async fn call_one(topology: &Arc<ClusterTopology>, op: &Op, until: Time) -> Opti
     if let Some(answer) = check_before_send(topology, op) {
         return Some(answer);
     }
-    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some() || alone(op).is_some());
+    let (slot, several) = (naming::slot(key(op)?), is_divisible(op));
     let (mut router, mut to) = (Router::new(until), None);
     loop {
         let begun = clock::now();
@@ -301,7 +308,7 @@ fn call_one_blocking(
     if let Some(answer) = check_before_send(topology, op) {
         return Some(answer);
     }
-    let (slot, several) = (naming::slot(key(op)?), split_by_hold(op).is_some() || alone(op).is_some());
+    let (slot, several) = (naming::slot(key(op)?), is_divisible(op));
     let (mut router, mut to) = (Router::new(until), None);
     let deadline = Deadline { until, interrupt };
     loop {
