@@ -63,6 +63,18 @@ def test_transfer(server: Server) -> None:
     run(server, "transfer", "30 transfers, together 300")
 
 
+def test_job_queue(server: Server) -> None:
+    run(server, "job_queue", r"30 jobs, each taken once; no machine took more than \d+$")
+
+
+def test_cache(server: Server) -> None:
+    run(server, "cache", "20 readers, refreshed 1 time")
+
+
+def test_downloads(server: Server) -> None:
+    run(server, "downloads", "12 downloads, [123] at a time at most")
+
+
 def test_only_one(server: Server) -> None:
     command = [PYTHON, str(EXAMPLES / "only_one.py")]
     done = subprocess.run(command, env=environment(server), capture_output=True, text=True, timeout=60)

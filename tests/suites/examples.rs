@@ -60,6 +60,21 @@ fn transfer() {
 }
 
 #[test]
+fn job_queue() {
+    expect(env!("CARGO_BIN_EXE_example-job_queue"), &["30 jobs, each taken once"]);
+}
+
+#[test]
+fn cache() {
+    expect(env!("CARGO_BIN_EXE_example-cache"), &["20 readers, refreshed 1 time"]);
+}
+
+#[test]
+fn downloads() {
+    expect(env!("CARGO_BIN_EXE_example-downloads"), &["12 downloads, ", " at a time at most"]);
+}
+
+#[test]
 fn only_one() {
     let server = Server::valkey();
     let output = run(env!("CARGO_BIN_EXE_example-only_one"), Some(&server.url()), None);

@@ -129,7 +129,7 @@ check_fuzz() {
 check_examples() {
     staged
     step "examples"
-    for example in acquire try_acquire renew lost_lease worker transfer; do
+    for example in acquire try_acquire renew lost_lease worker transfer job_queue cache downloads; do
         gcc -std=c99 $posix "${warnings[@]}" $(include) -o "$work/example-$example" "$binding/examples/$example.c" $(shared) -pthread
         run 60 "$work/example-$example" | tail -n 3
     done
