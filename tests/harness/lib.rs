@@ -2,6 +2,7 @@
 //! recorded histories.
 //!
 //! - [`servers`]: a Redis or Valkey of one's own, ready within milliseconds and gone at the end of the test.
+//! - [`postgres`]: a PostgreSQL of one's own.
 //! - [`proxy`]: sits between client and server and loses, holds, doubles, delays or spoils single messages.
 //! - [`history`]: what clients saw, one line per event, and the properties that it must have.
 //! - [`resp`]: a small raw client, for what a client library would hide.
@@ -28,6 +29,7 @@ pub mod clock;
 pub mod face;
 pub mod history;
 pub mod holder;
+pub mod postgres;
 pub mod proxy;
 pub mod resp;
 pub mod scenario;

@@ -24,7 +24,11 @@ pub(crate) mod diagnosis;
 #[cfg(all(feature = "file", unix))]
 mod file;
 pub mod memory;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod net;
 mod on_runtime;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
 pub mod redis;

@@ -77,6 +77,12 @@ const SCHEMES: &[Scheme] = &[
         read: built_in!(all(feature = "file", unix), ReadAddress, super::file::address::read),
     },
     Scheme {
+        names: &["postgres"],
+        aliases: &["postgresql"],
+        feature: "postgres",
+        read: built_in!("postgres", ReadAddress, super::postgres::address::read),
+    },
+    Scheme {
         names: &["memory"],
         aliases: &[],
         feature: "client",

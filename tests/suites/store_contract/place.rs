@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use onelock::ClientBuilder;
 use onelock::store::SharedStore;
 use onelock_tests::face::{Client, Face, side_by_side};
+use onelock_tests::postgres::Postgres;
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::stage::unhurried;
 use onelock_tests::topology::{Cluster, Several};
@@ -26,6 +27,8 @@ static RUNNING: LazyLock<Vec<Running>> = LazyLock::new(|| {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let url = format!("file://{}", directory.path().display());
     all.push(running("file", url, Box::new(directory)));
+    let postgres = Postgres::start();
+    all.push(running("postgres", postgres.url(""), Box::new(postgres)));
     for flavor in Flavor::ALL {
         let server = Server::start(flavor);
         all.push(running(&format!("redis {flavor:?}"), server.url(), Box::new(server)));

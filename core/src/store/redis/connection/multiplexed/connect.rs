@@ -1,29 +1,25 @@
 //! Connecting for async callers: resolve, connect, encrypt, shake hands. No request of a caller is sent here.
 
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use redis::Value;
 use rustls::pki_types::ServerName;
-use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
-use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::credentials::Credentials;
 use crate::machine::Failure;
+pub(crate) use crate::store::net::{resolve, tcp, tcp_to};
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::connection::context::{NodeContext, StoreState};
 use crate::store::redis::connection::handshake::{Handshake, HandshakeResult, HandshakeStep};
 use crate::store::redis::connection::socket::{
-    AddressAttempts, NO_RESP, broken, literal, no_connection_in_time, no_thread, not_connected, reason, tune,
+    NO_RESP, broken, no_connection_in_time, not_connected, reason,
 };
 use crate::store::redis::connection::{login, tls};
 use crate::store::redis::options::RedisOptions;
@@ -104,44 +100,6 @@ pub(crate) async fn unix(path: &std::path::Path) -> io::Result<Box<dyn AsyncStre
 #[cfg(not(unix))]
 pub(crate) async fn unix(_: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
     Err(io::ErrorKind::Unsupported.into())
-}
-
-async fn tcp(host: &str, port: u16, limit: Duration) -> io::Result<TcpStream> {
-    let until = clock::now() + limit;
-    let addresses = match literal(host, port) {
-        Some(address) => vec![address],
-        None => resolve(host, port).await?,
-    };
-    tcp_to(addresses, until.since(clock::now())).await
-}
-
-/// Connects to the first of these addresses that answers; `limit` is shared by all of them.
-pub(crate) async fn tcp_to(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<TcpStream> {
-    let until = clock::now() + limit;
-    let mut tries = AddressAttempts::new(addresses);
-    while let Some((address, share)) = tries.next(until.since(clock::now())) {
-        match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
-                tune(&SockRef::from(&stream));
-                return Ok(stream);
-            }
-            Ok(Err(error)) => tries.failed(error),
-            Err(_) => tries.failed(io::ErrorKind::TimedOut.into()),
-        }
-    }
-    Err(tries.give_up())
-}
-
-/// Resolves on a separate thread, since the resolver blocks: the runtime's thread pool panics when the system gives it
-/// no thread.
-pub(crate) async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
-    let (sender, found) = oneshot::channel();
-    let host = host.to_owned();
-    let work = move || {
-        let _ = sender.send((host.as_str(), port).to_socket_addrs().map(Vec::from_iter));
-    };
-    thread::Builder::new().name("onelock-lookup".to_owned()).spawn(work).map_err(|error| no_thread(&error))?;
-    found.await.unwrap_or_else(|_| Err(io::Error::other("the lookup ended")))
 }
 
 async fn handshake(

@@ -1,0 +1,195 @@
+//! A look at a database: how strong its fencing tokens are, and step by step whether locks can be taken in it.
+
+use std::sync::Arc;
+
+use super::{PostgresStore, Shared};
+use crate::ErrorKind;
+use crate::config::warning::{PERSISTENCE, REPLICAS, UNKNOWN, finding};
+use crate::machine::{Claim, Failure, Grade, Kind, Op, Outcome, Reply, Time, token};
+use crate::store::diagnosis::{Finding, FindingList};
+use crate::store::{Boxed, Facts, Store};
+use crate::sys::{clock, random};
+
+/// How often the round trip is measured.
+const ROUNDS: usize = 9;
+
+/// What decides how strong a fencing token is.
+struct Settings {
+    version: String,
+    fsync: bool,
+    commit: bool,
+    /// Standbys that get commits later, or may; `None` where this user may not look.
+    late_standbys: Option<i64>,
+}
+
+impl Settings {
+    fn grade(&self) -> Grade {
+        match self {
+            Settings { late_standbys: None | Some(1..), .. } => Grade::BestEffort,
+            Settings { fsync: true, commit: true, .. } => Grade::Strict,
+            _ => Grade::ClockBounded,
+        }
+    }
+
+    fn standbys(&self) -> Option<(&'static str, String)> {
+        match self.late_standbys {
+            Some(0) => None,
+            Some(_) => Some((
+                REPLICAS,
+                "a standby gets what was committed a moment later: when it is promoted, the latest locks are lost; name \
+                 it in synchronous_standby_names"
+                    .to_owned(),
+            )),
+            None => Some((UNKNOWN, "this user may not see whether there are standbys".to_owned())),
+        }
+    }
+
+    fn forgets(&self) -> Option<&'static str> {
+        match (self.fsync, self.commit) {
+            (true, true) => None,
+            (false, _) => Some("fsync is off: a crash of the machine forgets locks and counters; set fsync to on"),
+            (true, false) => Some(
+                "synchronous_commit is off or local: a crash forgets the latest locks; a pooler keeps this client from \
+                 setting it",
+            ),
+        }
+    }
+}
+
+async fn settings(shared: &Shared, until: Time) -> Result<Settings, Failure> {
+    let rows = shared.query(&shared.connector.statements.facts, &[], until).await?;
+    let broken = |why: &str| Failure::lasting(ErrorKind::Internal, format!("{}: {why}", shared.address));
+    let row = rows.first().ok_or_else(|| broken("no row"))?;
+    let error = |error: tokio_postgres::Error| broken(&error.to_string());
+    Ok(Settings {
+        version: row.try_get(0).map_err(error)?,
+        fsync: row.try_get(1).map_err(error)?,
+        commit: row.try_get(2).map_err(error)?,
+        late_standbys: row.try_get(3).map_err(error)?,
+    })
+}
+
+pub(super) async fn facts(shared: &Shared, until: Time) -> Result<Facts, Failure> {
+    let found = settings(shared, until).await?;
+    let mut warnings = Vec::new();
+    if let Some((name, text)) = found.standbys() {
+        warnings.push(finding(name, &text));
+    }
+    if let Some(text) = found.forgets() {
+        warnings.push(finding(PERSISTENCE, text));
+    }
+    Ok(Facts { grade: found.grade(), warnings, dangers: Vec::new(), server: format!("postgresql {}", found.version) })
+}
+
+/// Looks at the database. `name` is what the keys begin with.
+pub(super) fn look(store: PostgresStore, name: Vec<u8>) -> Boxed<Vec<Finding>> {
+    Box::pin(async move {
+        let mut found = FindingList::of(store.address());
+        steps(&store.shared, &name, &mut found).await;
+        store.close();
+        found.all
+    })
+}
+
+async fn steps(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList) {
+    let limits = &shared.connector.limits;
+    let within = || clock::now() + limits.connect + limits.request;
+    let settings = match settings(shared, within()).await {
+        Ok(settings) => settings,
+        Err(failure) => {
+            let step = match failure.kind {
+                ErrorKind::AuthFailed => "user",
+                ErrorKind::InvalidArgument => "database",
+                ErrorKind::ReadOnly => "role",
+                ErrorKind::NotPermitted | ErrorKind::ServerRefused => "permission",
+                ErrorKind::Unsupported => "tls",
+                _ => "tcp",
+            };
+            return found.failure(step, &failure);
+        }
+    };
+    found.passed("tcp", "the server answers");
+    found.passed("user", "user and password are right");
+    found.passed("role", "it can be written to");
+    found.passed("version", format!("PostgreSQL {}", settings.version));
+    match settings.forgets() {
+        None => found.passed("persistence", "what is committed survives a crash"),
+        Some(text) => found.remark("persistence", text, "set it in postgresql.conf"),
+    }
+    match settings.standbys() {
+        None => found.passed("replicas", "no standby that would get commits later"),
+        Some((REPLICAS, text)) => found.warning("replicas", text, "or keep to locks whose loss does no harm"),
+        Some((_, text)) => found.remark("replicas", text, "grant pg_read_all_stats to this user"),
+    }
+    if !take(shared, name, found, within()).await {
+        return;
+    }
+    round_trip(shared, found).await;
+    if !shared.connector.database.listens {
+        found.remark("notify", "wake=poll: waiters look again and again", "leave wake out, where no pooler stands between");
+        return;
+    }
+    match super::listener::try_out(shared).await {
+        Ok(true) => found.passed("notify", "releases are heard"),
+        Ok(false) => found.warning(
+            "notify",
+            "announcements do not arrive, as behind a pooler in transaction mode: waiters look again and again",
+            "give onelock a connection past the pooler, or write wake=poll",
+        ),
+        Err(failure) => found.warning("notify", failure.detail, "waiters look again and again"),
+    }
+}
+
+/// Takes a lock of its own and releases it.
+async fn take(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList, until: Time) -> bool {
+    let random = match random::random() {
+        Ok(random) => random,
+        Err(error) => {
+            found.failed("permission", error.kind(), error.detail(), error.kind().todo());
+            return false;
+        }
+    };
+    let token = token::value(random, None);
+    let mut key = name.to_vec();
+    key.extend_from_slice(b"onelock-doctor");
+    let claim = Claim { kind: Kind::Mutex, key: key.into(), token };
+    let acquire = Op::Acquire { claim: claim.clone(), ttl_ms: 10_000, fence_ttl_ms: Some(10_000), info: None };
+    let acquired = shared.call(&acquire, until).await.outcome;
+    let released = shared.call(&Op::Release { claim }, until).await.outcome;
+    match (acquired, released) {
+        (Outcome::Applied(Reply::Granted { .. }), Outcome::Applied(Reply::Released(true) | Reply::ReleasedToWaiters)) => {
+            found.passed("permission", "a lock was taken and released");
+            true
+        }
+        // another doctor at the same moment
+        (Outcome::Applied(Reply::Denied { .. }), Outcome::Applied(_)) => {
+            found.passed("permission", "a lock was asked for and released");
+            true
+        }
+        (Outcome::NotApplied(failure) | Outcome::Indeterminate(failure), _)
+        | (_, Outcome::NotApplied(failure) | Outcome::Indeterminate(failure)) => {
+            found.failure("permission", &failure);
+            false
+        }
+        (acquired, released) => {
+            let detail = format!("a new lock could not be taken and released: {acquired:?}, {released:?}");
+            found.failed("permission", ErrorKind::Internal, detail, ErrorKind::Internal.todo());
+            false
+        }
+    }
+}
+
+async fn round_trip(shared: &Shared, found: &mut FindingList) {
+    let mut spans = Vec::new();
+    for _ in 0..ROUNDS {
+        let begun = clock::now();
+        if shared.query("SELECT 1", &[], begun + shared.connector.limits.request).await.is_err() {
+            return found.skipped("round trip", "a request failed");
+        }
+        spans.push(clock::now().since(begun).as_micros() as u64);
+    }
+    spans.sort_unstable();
+    let (median, most) = (spans[ROUNDS / 2], spans[ROUNDS - 1]);
+    found.passed("round trip", format!("{median} us"));
+    found.measured(&[("median_us", median as f64), ("max_us", most as f64)]);
+}

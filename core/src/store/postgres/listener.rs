@@ -1,0 +1,370 @@
+//! Wake-ups: one connection that listens for all who wait in this client. It is there while somebody waits, and a few seconds
+//! longer.
+//!
+//! A release is announced only when somebody waits, since `NOTIFY` takes a lock of the whole server at its commit. So who
+//! waits marks the row of the lock; the mark lasts ten seconds, whoever holds the lock meanwhile, and is made again every
+//! three.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_postgres::types::{ToSql, Type};
+
+use super::connection::Connection;
+use super::{Shared, failure, from_hex, hex};
+use crate::machine::{Failure, Key};
+use crate::store::{Subscription, SubscriptionState};
+use crate::sys::fork::ProcessStamp;
+use crate::sys::{clock, lock, random, runtime};
+
+/// How long the connection stays when nobody waits.
+const IDLE: Duration = Duration::from_secs(5);
+/// How often the marks are made again.
+const MARK_EVERY: Duration = Duration::from_secs(3);
+/// What is not heard within this time of what the client tells itself, a pooler keeps from it.
+const ECHO: Duration = Duration::from_secs(2);
+/// For how long nothing is listened for behind such a pooler.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// The same after a mark that failed, since somebody keeps a row locked.
+const MARK_AGAIN: Duration = Duration::from_millis(200);
+const BACKOFF_MIN: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
+
+pub(super) struct Listener {
+    table: Mutex<Table>,
+    changed: Notify,
+    /// Whether releases are heard, as far as is known.
+    heard: AtomicBool,
+    /// Whether they are listened for at all.
+    wanted: bool,
+    closed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Table {
+    locks: HashMap<Vec<u8>, Entry>,
+    serving: bool,
+}
+
+struct Entry {
+    waiting: usize,
+    /// Listened for and marked.
+    confirmed: bool,
+    state: watch::Sender<SubscriptionState>,
+}
+
+impl Entry {
+    fn update(&self, change: impl FnOnce(&mut SubscriptionState)) {
+        self.state.send_modify(|state| {
+            change(state);
+            state.generation += 1;
+        });
+    }
+}
+
+/// One who waits, until dropped.
+struct Waiting {
+    listener: Arc<Listener>,
+    key: Vec<u8>,
+    stamp: ProcessStamp,
+    /// Keeps the channel open.
+    _state: watch::Sender<SubscriptionState>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if !self.stamp.is_here() {
+            return;
+        }
+        let mut table = lock(&self.listener.table);
+        if let Some(entry) = table.locks.get_mut(&self.key) {
+            entry.waiting -= 1;
+            if entry.waiting == 0 {
+                table.locks.remove(&self.key);
+            }
+        }
+    }
+}
+
+/// Says that nobody serves the table any more, however the task ends.
+struct Serving(Arc<Listener>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let mut table = lock(&self.0.table);
+        table.serving = false;
+        for entry in table.locks.values_mut() {
+            entry.confirmed = false;
+            entry.update(|state| state.subscribed = false);
+        }
+    }
+}
+
+impl Listener {
+    pub(super) fn new(wanted: bool) -> Listener {
+        Listener {
+            table: Mutex::default(),
+            changed: Notify::new(),
+            heard: AtomicBool::new(wanted),
+            wanted,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether whoever waits is told of a release. If not, he looks again and again.
+    pub(super) fn is_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.changed.notify_one();
+    }
+
+    fn refuse_all(&self) {
+        self.heard.store(false, Ordering::Relaxed);
+        for entry in lock(&self.table).locks.values() {
+            entry.update(|state| (state.subscribed, state.refused) = (false, true));
+        }
+    }
+
+    fn unconfirmed(&self) -> Vec<Vec<u8>> {
+        lock(&self.table).locks.iter().filter(|(_, entry)| !entry.confirmed).map(|(key, _)| key.clone()).collect()
+    }
+
+    fn all(&self) -> Vec<Vec<u8>> {
+        lock(&self.table).locks.keys().cloned().collect()
+    }
+
+    fn confirm(&self, keys: &[Vec<u8>]) {
+        let mut table = lock(&self.table);
+        for key in keys {
+            if let Some(entry) = table.locks.get_mut(key) {
+                entry.confirmed = true;
+                entry.update(|state| (state.subscribed, state.refused) = (true, false));
+            }
+        }
+    }
+
+    fn told(&self, payload: &str) {
+        if let Some(entry) = from_hex(payload).and_then(|key| lock(&self.table).locks.get(&key).map(|e| e.state.clone()))
+        {
+            entry.send_modify(|state| state.generation += 1);
+        }
+    }
+
+    /// Whether the task ends: nobody waits. Whoever comes later starts another one.
+    fn ends(&self, serving: &mut Option<Serving>) -> bool {
+        let is_empty = lock(&self.table).locks.is_empty();
+        if is_empty {
+            drop(serving.take());
+        }
+        is_empty
+    }
+}
+
+/// Listens for the releases of one lock.
+pub(super) fn subscribe(shared: &Arc<Shared>, key: &Key) -> Subscription {
+    let listener = &shared.listener;
+    let key = key.to_vec();
+    if shared.ready().is_err() || !listener.wanted {
+        let (sender, state) =
+            watch::channel(SubscriptionState { subscribed: false, refused: true, generation: 1 });
+        return Subscription { state, guard: Box::new(sender) };
+    }
+    let mut table = lock(&listener.table);
+    let entry = table.locks.entry(key.clone()).or_insert_with(|| Entry {
+        waiting: 0,
+        confirmed: false,
+        state: watch::Sender::new(SubscriptionState::default()),
+    });
+    entry.waiting += 1;
+    let (state, sender) = (entry.state.subscribe(), entry.state.clone());
+    let starts = !std::mem::replace(&mut table.serving, true);
+    drop(table);
+    if starts {
+        let serving = Serving(listener.clone());
+        match runtime::handle() {
+            Ok(handle) => {
+                handle.spawn(serve(Arc::downgrade(shared), listener.clone(), serving));
+            }
+            Err(_) => listener.refuse_all(),
+        }
+    }
+    listener.changed.notify_one();
+    let guard = Waiting { listener: listener.clone(), key, stamp: shared.connector.stamp, _state: sender };
+    Subscription { state, guard: Box::new(guard) }
+}
+
+/// Connects and listens while somebody waits.
+async fn serve(shared: Weak<Shared>, listener: Arc<Listener>, serving: Serving) {
+    let mut serving = Some(serving);
+    let mut backoff = BACKOFF_MIN;
+    loop {
+        let Some(strong) = shared.upgrade().filter(|shared| shared.ready().is_ok()) else { return };
+        let session = Session::open(&strong).await;
+        drop(strong);
+        match session {
+            Ok(Some(session)) => {
+                backoff = BACKOFF_MIN;
+                let ended = session.run(&shared, &listener, &mut serving).await;
+                if ended {
+                    return;
+                }
+                for entry in lock(&listener.table).locks.values_mut() {
+                    entry.confirmed = false;
+                    entry.update(|state| state.subscribed = false);
+                }
+            }
+            Ok(None) => {
+                tracing::warn!(
+                    "onelock: announcements do not arrive, as behind a pooler that hands connections from transaction to \
+                     transaction; waiters look again and again. Give onelock a connection past the pooler, or write wake=poll"
+                );
+                let until = Instant::now() + REFUSED_FOR;
+                while Instant::now() < until {
+                    listener.refuse_all();
+                    let _ = timeout(IDLE, listener.changed.notified()).await;
+                    if listener.closed.load(Ordering::Acquire) || listener.ends(&mut serving) {
+                        return;
+                    }
+                }
+            }
+            Err(failure) => {
+                tracing::debug!(why = failure.detail, "onelock: cannot listen");
+                if !failure.transient {
+                    // the caller's own statements say why; waiters look again and again meanwhile
+                    listener.refuse_all();
+                }
+                let _ = timeout(backoff, listener.changed.notified()).await;
+                sleep(backoff / 2).await;
+                backoff = (backoff * 2).min(BACKOFF_MAX);
+                if listener.closed.load(Ordering::Acquire) || listener.ends(&mut serving) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// A connection that listens.
+struct Session {
+    connection: Connection,
+    heard: mpsc::UnboundedReceiver<String>,
+}
+
+impl Session {
+    /// `None`: it hears nothing, not even itself.
+    async fn open(shared: &Shared) -> Result<Option<Session>, Failure> {
+        let until = clock::now() + shared.connector.limits.connect;
+        let (sender, mut heard) = mpsc::unbounded_channel();
+        let connection = shared.connector.connect(0, until, Some(sender)).await?;
+        let place = &shared.address;
+        let failed = |error: &_| failure::refusal(error, place).failure;
+        let word = format!("echo:{}", hex(&random::random().map_err(|error| {
+            Failure::transient(error.kind(), error.detail())
+        })?));
+        connection.client().batch_execute("LISTEN onelock").await.map_err(|error| failed(&error))?;
+        // told on another connection, as a release is: behind a pooler one hears at most what one says oneself
+        let told: [(&(dyn ToSql + Sync), Type); 1] = [(&word, Type::TEXT)];
+        shared.query("SELECT pg_notify('onelock', $1)::text", &told, until).await?;
+        let echo = timeout(ECHO, async {
+            while let Some(payload) = heard.recv().await {
+                if payload == word {
+                    return true;
+                }
+            }
+            false
+        });
+        match echo.await {
+            Ok(true) => {
+                shared.listener.heard.store(true, Ordering::Relaxed);
+                Ok(Some(Session { connection, heard }))
+            }
+            Ok(false) => Err(Failure::transient(crate::ErrorKind::Unavailable, format!("{place}: the connection ended"))),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Until the connection ends (`false`), or the task may (`true`).
+    async fn run(
+        mut self,
+        shared: &Weak<Shared>,
+        listener: &Arc<Listener>,
+        serving: &mut Option<Serving>,
+    ) -> bool {
+        let mut mark_all = Instant::now() + MARK_EVERY;
+        let mut idle_since = None;
+        loop {
+            if listener.closed.load(Ordering::Acquire) {
+                return true;
+            }
+            let new = listener.unconfirmed();
+            let due = Instant::now() >= mark_all;
+            let keys = if due { listener.all() } else { new.clone() };
+            if due {
+                mark_all = Instant::now() + MARK_EVERY;
+            }
+            if !keys.is_empty() {
+                let Some(strong) = shared.upgrade() else { return true };
+                match self.mark(&strong, &keys).await {
+                    Marked::Yes => {}
+                    Marked::NotNow => mark_all = Instant::now() + MARK_AGAIN,
+                    Marked::Ended => return false,
+                }
+                drop(strong);
+                listener.confirm(&new);
+            }
+            match (lock(&listener.table).locks.is_empty(), idle_since) {
+                (false, _) => idle_since = None,
+                (true, None) => idle_since = Some(Instant::now()),
+                (true, Some(_)) => {}
+            }
+            if idle_since.is_some_and(|since| since.elapsed() >= IDLE) && listener.ends(serving) {
+                return true;
+            }
+            tokio::select! {
+                payload = self.heard.recv() => match payload {
+                    Some(payload) => listener.told(&payload),
+                    None => return false,
+                },
+                () = listener.changed.notified() => {}
+                () = tokio::time::sleep_until(mark_all) => {}
+            }
+            while let Ok(payload) = self.heard.try_recv() {
+                listener.told(&payload);
+            }
+        }
+    }
+
+    async fn mark(&self, shared: &Shared, keys: &[Vec<u8>]) -> Marked {
+        let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&names, Type::BYTEA_ARRAY)];
+        let asked = self.connection.client().query_typed(&shared.connector.statements.mark, &parameters);
+        match timeout(shared.connector.limits.request, asked).await {
+            Ok(Ok(_)) => Marked::Yes,
+            Ok(Err(error)) => {
+                let refusal = failure::refusal(&error, &shared.address);
+                if refusal.ends_connection { Marked::Ended } else { Marked::NotNow }
+            }
+            Err(_) => Marked::Ended,
+        }
+    }
+}
+
+/// Whether the rows say that somebody waits.
+enum Marked {
+    Yes,
+    /// A row is locked, or the table is gone.
+    NotNow,
+    Ended,
+}
+
+/// Whether releases would be heard; the connection is closed again.
+pub(super) async fn try_out(shared: &Shared) -> Result<bool, Failure> {
+    Session::open(shared).await.map(|session| session.is_some())
+}

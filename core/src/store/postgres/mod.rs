@@ -1,0 +1,190 @@
+//! The `postgres://` store: each lock is a row of a table. The server's clock ends a hold.
+//!
+//! Each operation is one statement, so that nothing is ever half done, and no transaction is open while a lock is held. The
+//! driver is tokio-postgres; a statement is sent with its parameters in one message and nothing is prepared, so that poolers
+//! which hand a connection from transaction to transaction do no harm.
+//!
+//! | file | is |
+//! |---|---|
+//! | `address` | `postgres://user@host/database` |
+//! | `statements`, `sql/` | the statements |
+//! | `connection` | connecting, the table |
+//! | `operations` | an operation as a statement, and its rows as a reply |
+//! | `failure` | what errors mean |
+//! | `lane` | a connection that is made anew when it ended |
+//! | `listener` | wake-ups: `LISTEN`, and the marks of those who wait |
+//! | `diagnosis` | a look at the database step by step, and how strong its fencing tokens are |
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use tokio_postgres::types::Type;
+
+use self::address::Database;
+use self::connection::{Connector, Limits};
+use self::lane::Lane;
+use self::listener::Listener;
+use super::{
+    Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription, foreign_cursor,
+};
+use crate::ErrorKind;
+use crate::config::Options;
+use crate::machine::{Answer, ClientTag, Failure, Key, Kind, Op, Outcome, Time, glob};
+use crate::sys::clock;
+
+pub(crate) mod address;
+mod connection;
+mod diagnosis;
+mod failure;
+mod lane;
+mod listener;
+mod operations;
+mod statements;
+
+/// What it can do: whatever one server can, but for replicas, and for locks with several holders.
+pub(crate) const CAPABILITIES: Capabilities =
+    Capabilities { min_replicas: false, ..Capabilities::all("postgres", &[Kind::Mutex, Kind::Reentrant]) };
+
+/// One client's access to the locks of a table.
+pub(crate) struct PostgresStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connector: Connector,
+    /// What is asked in order: acquire, release, undo ...
+    main: Lane,
+    /// Renewals: a row that somebody keeps locked delays them no longer than themselves.
+    renewals: Lane,
+    listener: Arc<Listener>,
+    closed: AtomicBool,
+    numbers: AtomicU64,
+    commands_sent: AtomicU64,
+    reconnects: AtomicU64,
+    /// When rows that nobody uses are looked for next.
+    purge_at: AtomicU64,
+    address: String,
+}
+
+impl PostgresStore {
+    fn new(database: Database, options: &Options) -> PostgresStore {
+        let limits = Limits {
+            connect: options.connect_timeout,
+            request: options.request_timeout,
+            label: options.label.clone(),
+        };
+        let (address, listens) = (database.to_string(), database.listens);
+        let shared = Arc::new(Shared {
+            connector: Connector::new(database, limits),
+            main: Lane::default(),
+            renewals: Lane::default(),
+            listener: Arc::new(Listener::new(listens)),
+            closed: AtomicBool::new(false),
+            numbers: AtomicU64::new(0),
+            commands_sent: AtomicU64::new(0),
+            reconnects: AtomicU64::new(0),
+            purge_at: AtomicU64::new(0),
+            address,
+        });
+        PostgresStore { shared }
+    }
+}
+
+impl Shared {
+    /// Before anything is sent: not closed, and not inherited.
+    fn ready(&self) -> Result<(), Failure> {
+        if !self.connector.stamp.is_here() {
+            let detail = format!("{} was connected by the parent process", self.address);
+            return Err(Failure::lasting(ErrorKind::Forked, detail));
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Failure::lasting(ErrorKind::Closed, format!("{} was closed", self.address)));
+        }
+        Ok(())
+    }
+
+    fn lane(&self, op: &Op) -> &Lane {
+        if matches!(op, Op::Renew { .. }) { &self.renewals } else { &self.main }
+    }
+
+    fn answer(sent_at: Time, number: u64, outcome: Outcome<crate::machine::Reply>, time: Option<u64>) -> Answer {
+        Answer { sent_at, received_at: clock::now(), connection: number, server_time_us: time, outcome }
+    }
+}
+
+impl Store for PostgresStore {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
+        let shared = self.shared.clone();
+        Box::pin(async move { shared.call(&op, until).await })
+    }
+
+    fn connection(&self) -> u64 {
+        if self.shared.connector.stamp.is_here() { self.shared.main.number(&self.shared.numbers) } else { 0 }
+    }
+
+    fn subscribe(&self, _kind: Kind, key: &Key, _client: ClientTag) -> Subscription {
+        listener::subscribe(&self.shared, key)
+    }
+
+    fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {
+        let shared = self.shared.clone();
+        Box::pin(async move { diagnosis::facts(&shared, until).await })
+    }
+
+    /// A cursor is the last name that was looked at, in hex.
+    fn scan(&self, scan: Scan, until: Time) -> Boxed<Result<Scanned, Failure>> {
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            let after = scan.cursor.as_deref().map(|cursor| from_hex(cursor).ok_or_else(foreign_cursor)).transpose()?;
+            let (after, count) = (after.unwrap_or_default(), i64::from(scan.count.max(1)));
+            let parameters = [(&after as _, Type::BYTEA), (&count as _, Type::INT8)];
+            let rows = shared.query(&shared.connector.statements.scan, &parameters, until).await?;
+            let names: Vec<Vec<u8>> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
+            let next = names.last().filter(|_| names.len() as u64 >= count.cast_unsigned()).map(|name| hex(name));
+            let keys = names.into_iter().filter(|name| glob::matches(&scan.pattern, name)).map(Key::from).collect();
+            Ok(Scanned { keys, next })
+        })
+    }
+
+    fn stats(&self) -> StoreStats {
+        StoreStats {
+            commands_sent: self.shared.commands_sent.load(Ordering::Relaxed),
+            reconnects: self.shared.reconnects.load(Ordering::Relaxed),
+        }
+    }
+
+    fn address(&self) -> &str {
+        &self.shared.address
+    }
+
+    fn close(&self) {
+        self.shared.closed.store(true, Ordering::Release);
+        // a child says nothing on what it inherited, and its parent's locks may be closed for ever
+        if self.shared.connector.stamp.is_here() {
+            self.shared.main.close();
+            self.shared.renewals.close();
+            self.shared.listener.close();
+        }
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        if self.shared.connector.stamp.is_here() {
+            self.shared.listener.close();
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok());
+    if text.len().is_multiple_of(2) { digits.collect() } else { None }
+}

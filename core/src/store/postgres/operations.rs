@@ -1,0 +1,253 @@
+//! One operation as one statement, and its rows as a reply.
+
+use std::sync::Arc;
+
+use tokio_postgres::error::Error as DriverError;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
+
+use super::failure;
+use super::statements::Statements;
+use crate::error::ErrorKind;
+use crate::machine::naming::RELEASED_VALUE;
+use crate::machine::{Claim, Failure, InspectedKey, Key, Kind, Op, Outcome, Renewal, Reply};
+
+/// So often an acquire is repeated at once whose row changed hands while it looked.
+const RACES: usize = 8;
+
+/// What a statement needs beside the operation.
+pub(super) struct Statement<'a> {
+    pub(super) client: &'a Client,
+    pub(super) statements: &'a Statements,
+    /// The server's address, for messages.
+    pub(super) place: &'a str,
+    /// Whether whoever waits hears of releases.
+    pub(super) announces: bool,
+}
+
+/// A reply, and the server's clock in microseconds.
+pub(super) type Replied = (Outcome<Reply>, Option<u64>);
+
+/// A value and its type.
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+fn us(ms: u64) -> i64 {
+    i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX / 4)
+}
+
+fn left_ms(us: Option<i64>) -> Option<u64> {
+    // rounded up: it is not over before
+    us.map(|us| (us.max(0).cast_unsigned()).div_ceil(1000))
+}
+
+fn number(kind: Kind) -> i16 {
+    if kind == Kind::Reentrant { 2 } else { 1 }
+}
+
+fn kind(number: i16) -> Result<Kind, String> {
+    match number {
+        1 => Ok(Kind::Mutex),
+        2 => Ok(Kind::Reentrant),
+        other => Err(format!("kind {other}")),
+    }
+}
+
+fn applied(reply: Reply, now_us: i64) -> Replied {
+    (Outcome::Applied(reply), Some(now_us.cast_unsigned()))
+}
+
+impl Statement<'_> {
+    async fn row(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Row, DriverError> {
+        self.client.query_typed_one(text, parameters).await
+    }
+
+    pub(super) async fn carry_out(&self, op: &Op) -> Result<Replied, DriverError> {
+        match op {
+            Op::Acquire { claim, ttl_ms, fence_ttl_ms, info } => {
+                self.acquire(claim, *ttl_ms, fence_ttl_ms.is_some(), info.as_ref()).await
+            }
+            Op::Attach { claim, from, ttl_ms, info } => self.attach(claim, from, *ttl_ms, info.as_ref()).await,
+            Op::Renew { holds } => self.renew(holds).await,
+            Op::SetCount { claim, count, ttl_ms } => {
+                let count = i64::try_from(*count).unwrap_or(i64::MAX);
+                let (now_us, found) = self.hold(claim, *ttl_ms, Some(count)).await?;
+                Ok(applied(Reply::Counted(found), now_us))
+            }
+            Op::Release { claim } => self.release(claim, true).await,
+            Op::Undo { claim, quiet, .. } => self.release(claim, !quiet).await,
+            Op::Retain { claim, rest_ms, .. } => {
+                let (token, rest_us, nobody) = (&*claim.token, us(*rest_ms), RELEASED_VALUE);
+                let parameters: [Parameter<'_>; 4] =
+                    [(&&*claim.key, Type::BYTEA), (&token, Type::TEXT), (&rest_us, Type::INT8), (&nobody, Type::TEXT)];
+                let row = self.row(&self.statements.retain, &parameters).await?;
+                Ok(applied(Reply::Released(row.try_get(1)?), row.try_get(0)?))
+            }
+            Op::Inspect { key } => self.inspect(key).await,
+            Op::ForceRelease { key, .. } => {
+                let row = self.row(&self.statements.force, &[(&&**key, Type::BYTEA)]).await?;
+                Ok(applied(Reply::Forced(row.try_get(1)?), row.try_get(0)?))
+            }
+            // refused above the store, by its capabilities
+            _ => {
+                let failure = Failure::lasting(ErrorKind::Unsupported, format!("postgres:// has no {}", op.name()));
+                Ok((Outcome::NotApplied(failure), None))
+            }
+        }
+    }
+
+    async fn acquire(
+        &self,
+        claim: &Claim,
+        ttl_ms: u64,
+        fenced: bool,
+        info: Option<&Arc<str>>,
+    ) -> Result<Replied, DriverError> {
+        let (token, wanted, ttl_us, info) = (&*claim.token, number(claim.kind), us(ttl_ms), info.map(|info| &**info));
+        let parameters: [Parameter<'_>; 6] = [
+            (&&*claim.key, Type::BYTEA),
+            (&token, Type::TEXT),
+            (&wanted, Type::INT2),
+            (&ttl_us, Type::INT8),
+            (&info, Type::TEXT),
+            (&fenced, Type::BOOL),
+        ];
+        let mut race = 0;
+        loop {
+            let row = self.row(&self.statements.acquire, &parameters).await?;
+            let now_us = row.try_get(0)?;
+            if let Some(fence) = row.try_get::<_, Option<i64>>(1)? {
+                let again = row.try_get(4)?;
+                let fence = fenced.then_some(fence.cast_unsigned());
+                return Ok(applied(Reply::Granted { fence, again }, now_us));
+            }
+            let announces = self.announces;
+            match row.try_get::<_, Option<i16>>(2)? {
+                Some(found) if found != wanted => {
+                    let found = kind(found).map_or_else(|what| what, |kind| kind.as_str().to_owned());
+                    return Ok(applied(Reply::WrongKind { found }, now_us));
+                }
+                Some(_) => {
+                    let ttl_left_ms = left_ms(row.try_get(3)?);
+                    return Ok(applied(Reply::Denied { ttl_left_ms, announces }, now_us));
+                }
+                // somebody else took it between the look and the write
+                None if race < RACES => race += 1,
+                None => return Ok(applied(Reply::Denied { ttl_left_ms: Some(1), announces }, now_us)),
+            }
+        }
+    }
+
+    async fn attach(
+        &self,
+        claim: &Claim,
+        from: &Arc<str>,
+        ttl_ms: u64,
+        info: Option<&Arc<str>>,
+    ) -> Result<Replied, DriverError> {
+        let (token, wanted, ttl_us, info, from) =
+            (&*claim.token, number(claim.kind), us(ttl_ms), info.map(|info| &**info), &**from);
+        let parameters: [Parameter<'_>; 6] = [
+            (&&*claim.key, Type::BYTEA),
+            (&token, Type::TEXT),
+            (&wanted, Type::INT2),
+            (&ttl_us, Type::INT8),
+            (&info, Type::TEXT),
+            (&from, Type::TEXT),
+        ];
+        let row = self.row(&self.statements.attach, &parameters).await?;
+        let reply = match (row.try_get::<_, Option<i64>>(1)?, row.try_get::<_, Option<bool>>(2)?) {
+            (Some(fence), Some(fenced)) => {
+                Reply::Granted { fence: fenced.then_some(fence.cast_unsigned()), again: row.try_get(3)? }
+            }
+            _ => Reply::Gone,
+        };
+        Ok(applied(reply, row.try_get(0)?))
+    }
+
+    async fn hold(&self, claim: &Claim, ttl_ms: u64, count: Option<i64>) -> Result<(i64, bool), DriverError> {
+        let (token, ttl_us) = (&*claim.token, us(ttl_ms));
+        let parameters: [Parameter<'_>; 4] =
+            [(&&*claim.key, Type::BYTEA), (&token, Type::TEXT), (&ttl_us, Type::INT8), (&count, Type::INT8)];
+        let row = self.row(&self.statements.hold, &parameters).await?;
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
+    /// One statement for all; what it did not find may have been locked by another session, and is asked for alone.
+    async fn renew(&self, holds: &[(Claim, u64)]) -> Result<Replied, DriverError> {
+        let mut verdicts = vec![None; holds.len()];
+        let mut now_us = None;
+        if holds.len() > 1 {
+            let names: Vec<&[u8]> = holds.iter().map(|(claim, _)| &*claim.key).collect();
+            let owners: Vec<&str> = holds.iter().map(|(claim, _)| &*claim.token).collect();
+            let spans: Vec<i64> = holds.iter().map(|(_, ttl_ms)| us(*ttl_ms)).collect();
+            let parameters: [Parameter<'_>; 3] =
+                [(&names, Type::BYTEA_ARRAY), (&owners, Type::TEXT_ARRAY), (&spans, Type::INT8_ARRAY)];
+            for row in self.client.query_typed(&self.statements.renew, &parameters).await? {
+                now_us = Some(row.try_get::<_, i64>(0)?.cast_unsigned());
+                let at = row.try_get::<_, Option<i64>>(1)?.and_then(|at| usize::try_from(at - 1).ok());
+                if let Some(verdict) = at.and_then(|at| verdicts.get_mut(at)) {
+                    *verdict = Some(Renewal::Renewed);
+                }
+            }
+        }
+        for ((claim, ttl_ms), verdict) in holds.iter().zip(&mut verdicts).filter(|(_, verdict)| verdict.is_none()) {
+            *verdict = Some(match self.hold(claim, *ttl_ms, None).await {
+                Ok((at_us, found)) => {
+                    now_us = Some(at_us.cast_unsigned());
+                    if found { Renewal::Renewed } else { Renewal::NotMine }
+                }
+                Err(error) => {
+                    let refusal = failure::refusal(&error, self.place);
+                    if !refusal.undone || !refusal.failure.transient || refusal.ends_connection {
+                        return Err(error);
+                    }
+                    Renewal::Failed(refusal.failure.detail)
+                }
+            });
+        }
+        let verdicts = verdicts.into_iter().map(|verdict| verdict.unwrap_or(Renewal::NotMine)).collect();
+        Ok((Outcome::Applied(Reply::Renewed(verdicts)), now_us))
+    }
+
+    async fn release(&self, claim: &Claim, tell: bool) -> Result<Replied, DriverError> {
+        let token = &*claim.token;
+        let ask = |tell: bool| async move {
+            let parameters: [Parameter<'_>; 3] =
+                [(&&*claim.key, Type::BYTEA), (&token, Type::TEXT), (&tell, Type::BOOL)];
+            self.row(&self.statements.release, &parameters).await
+        };
+        let row = match ask(tell).await {
+            // the queue of announcements is full, which undid the statement; those who wait will look
+            Err(error) if tell && error.code().is_some_and(|code| code.code() == "54000") => ask(false).await?,
+            other => other?,
+        };
+        let reply = match (row.try_get(1)?, row.try_get(2)?) {
+            (true, true) => Reply::ReleasedToWaiters,
+            (found, _) => Reply::Released(found),
+        };
+        Ok(applied(reply, row.try_get(0)?))
+    }
+
+    async fn inspect(&self, key: &Key) -> Result<Replied, DriverError> {
+        let row = self.row(&self.statements.inspect, &[(&&**key, Type::BYTEA)]).await?;
+        let now_us = row.try_get(0)?;
+        let Some(found) = row.try_get::<_, Option<i16>>(1)? else {
+            return Ok(applied(Reply::Inspected(None), now_us));
+        };
+        let kind = kind(found);
+        let owner: String = row.try_get(2)?;
+        let is_nobody = owner == RELEASED_VALUE;
+        let count: i64 = row.try_get(3)?;
+        let info: Option<String> = row.try_get(6)?;
+        let fence: Option<i64> = row.try_get(5)?;
+        // a lock that is kept by nobody for the rest of its shortest time looks as it does on other servers
+        let (holder, count, info) = match &kind {
+            Ok(Kind::Reentrant) if is_nobody => (Vec::new(), 0, Some(owner.into_bytes())),
+            Ok(Kind::Mutex) => (owner.into_bytes(), 1, info.map(String::into_bytes)),
+            _ => (owner.into_bytes(), count.max(0).cast_unsigned(), info.map(String::into_bytes)),
+        };
+        let fence = fence.filter(|_| !is_nobody).map(i64::cast_unsigned);
+        let seen = InspectedKey { kind, holder, count, ttl_left_ms: left_ms(row.try_get(4)?), fence, info };
+        Ok(applied(Reply::Inspected(Some(seen)), now_us))
+    }
+}

@@ -1,0 +1,9 @@
+-- End whatever hold is there. $1 name.
+WITH t AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us),
+gone AS (
+    UPDATE {table} l SET owner = NULL, count = 0, expires_us = 0, info = NULL, touched_us = t.now_us FROM t
+    WHERE l.name = $1 AND l.owner IS NOT NULL AND l.expires_us > t.now_us RETURNING l.waited_us > t.now_us AS waited
+)
+SELECT t.now_us, EXISTS (SELECT 1 FROM gone),
+    (SELECT pg_notify('onelock', encode($1, 'hex'))::text FROM gone WHERE waited)
+FROM t

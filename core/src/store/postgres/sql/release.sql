@@ -1,0 +1,9 @@
+-- End a hold. $1 name, $2 owner, $3 whether to tell those who wait.
+WITH t AS MATERIALIZED (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_us),
+gone AS (
+    UPDATE {table} l SET owner = NULL, count = 0, expires_us = 0, info = NULL, touched_us = t.now_us FROM t
+    WHERE l.name = $1 AND l.owner = $2 AND l.expires_us > t.now_us RETURNING l.waited_us > t.now_us AND $3 AS waited
+)
+SELECT t.now_us, EXISTS (SELECT 1 FROM gone), EXISTS (SELECT 1 FROM gone WHERE waited),
+    (SELECT pg_notify('onelock', encode($1, 'hex'))::text FROM gone WHERE waited)
+FROM t

@@ -1,0 +1,2 @@
+//! `postgres://`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
