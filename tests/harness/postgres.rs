@@ -19,7 +19,7 @@ use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 use crate::servers::{Port, signal, spawn};
 
 /// The file name of its program, as `tools/servers.sh` knows it.
-const PROGRAM: &str = "postgres-15";
+const PROGRAM: &str = "postgres";
 /// How long a server may take to start. Far more than it needs, for a machine that is busy.
 const START_LIMIT: Duration = Duration::from_secs(40);
 /// The server runs as nobody where the test runs as root, which it refuses to be.
@@ -59,6 +59,20 @@ fn command(program: &str) -> Command {
     command
 }
 
+/// What the names of the folders begin with; the number of the process follows.
+const FOLDERS: &str = "onelock-postgres-";
+
+/// Removes the folders of test processes that have ended: one that is killed, or keeps a server to its end, leaves its own.
+fn sweep() {
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let pid = name.to_str().and_then(|name| name.strip_prefix(FOLDERS)?.split_once('-')).map(|(pid, _)| pid);
+        if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 impl Postgres {
     /// Starts a server whose user `postgres` needs no password.
     pub fn start() -> Postgres {
@@ -96,7 +110,9 @@ impl Postgres {
     }
 
     fn prepare(settings: &[&str]) -> Postgres {
-        let folder = tempfile::tempdir().expect("a folder can be made");
+        sweep();
+        let prefix = format!("{FOLDERS}{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir().expect("a folder can be made");
         if is_root() {
             std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).expect("root may give folders away");
         }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::Table;
 
 pub(crate) use run::leftovers;
-pub use run::{Store, run};
+pub use run::{PostgresTable, Store, run};
 pub use step::Step;
 
 /// One case.
@@ -34,6 +34,8 @@ pub struct Scenario {
     memory: Option<bool>,
     /// Whether it can run on `file://`: as in memory, and when it asks for nothing that files lack, unless said otherwise.
     files: Option<bool>,
+    /// Whether it can run on `postgres://`: as in memory, where it asks for no other kind of lock, unless said otherwise.
+    postgres: Option<bool>,
     /// Whether it says something that holds on one server only, not behind Sentinels or in a cluster.
     #[serde(default)]
     pub one_server: bool,
@@ -54,13 +56,18 @@ impl Scenario {
         self.memory.unwrap_or_else(|| !self.steps.iter().any(Step::needs_server))
     }
 
+    /// Whether it makes sense on `postgres://`. What that refuses is the subject of the suite `store_contract`.
+    pub fn runs_in_postgres(&self) -> bool {
+        self.postgres.unwrap_or_else(|| self.runs_in_memory() && !self.steps.iter().any(Step::needs_other_kinds))
+    }
+
     /// Whether it makes sense on `file://`. What that refuses is the subject of the suite `store_contract`.
     pub fn runs_in_files(&self) -> bool {
         const LACKING: [&str; 2] = ["min_hold_ms", "lock_delay_ms"];
         let lacks = |options: &Table| LACKING.iter().any(|word| options.contains_key(*word));
         self.files.unwrap_or_else(|| {
             self.runs_in_memory()
-                && !self.steps.iter().any(|step| step.needs_more_than_files() || lacks(&step.args))
+                && !self.steps.iter().any(|step| step.needs_other_kinds() || step.hands_over() || lacks(&step.args))
                 && !self.clients.values().any(lacks)
         })
     }

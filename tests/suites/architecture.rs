@@ -384,7 +384,12 @@ fn each_store_builds_alone() {
     assert!(memory.contains("tokio") && !memory.contains("redis") && !memory.contains("rustls"), "{memory:?}");
     let file = dependencies(&["--no-default-features", "--features", "file"]);
     assert_eq!(file, memory, "locks in files need no further crate");
+    let postgres = dependencies(&["--no-default-features", "--features", "postgres"]);
+    assert!(postgres.contains("tokio-postgres") && !postgres.contains("rustls"), "{postgres:?}");
+    let usual = dependencies(&[]);
+    assert!(!usual.contains("tokio-postgres"), "a driver that not everybody needs");
     check_core(&["--features", "client"]);
     check_core(&["--features", "redis"]);
     check_core(&["--features", "file"]);
+    check_core(&["--features", "postgres"]);
 }

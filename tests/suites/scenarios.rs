@@ -6,10 +6,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
-use onelock_tests::scenario::{self, Scenario, Store};
+use onelock_tests::postgres::Postgres;
+use onelock_tests::scenario::{self, PostgresTable, Scenario, Store};
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::supervisor::{DriverKind, kinds};
 use onelock_tests::topology::{Cluster, Group, Several};
@@ -22,6 +23,7 @@ enum Place {
     On(Flavor),
     InMemory,
     InFiles,
+    InPostgres,
     BehindSentinels,
     InCluster,
     OnSeveral,
@@ -36,7 +38,8 @@ struct Case {
 
 /// Every scenario alone with each driver everywhere (or where the list says so, on the main server, in memory and in files),
 /// and on the main server and in files with each pair of neighbours in the list of drivers, so that every language meets another one. Behind
-/// Sentinels and in a cluster, which are chosen by the address alone, the drivers take turns.
+/// Sentinels, in a cluster and in PostgreSQL, which are chosen by the address alone, the drivers take turns, in PostgreSQL two at a
+/// time.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
     let mut casts: Vec<Vec<DriverKind>> = kinds.iter().map(|kind| vec![kind.clone()]).collect();
@@ -53,6 +56,10 @@ fn cases() -> Vec<Case> {
             let name = format!("{place_name} {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place });
         }
+        for kind in [turn, turn + 3].map(|at| &kinds[at % kinds.len()]).into_iter().filter(|_| scenario.runs_in_postgres()) {
+            let name = format!("postgres {} {}: {}", kind.name, scenario.group, scenario.name);
+            all.push(Case { name, scenario: scenario.clone(), cast: vec![kind.clone()], place: Place::InPostgres });
+        }
         for cast in &casts {
             let mixed = cast.len() > 1;
             let main_only = mixed || cast[0].main_server_only;
@@ -60,7 +67,9 @@ fn cases() -> Vec<Case> {
             for place in places {
                 let (place_name, wanted) = match place {
                     Place::On(flavor) => (flavor.program(), !main_only || flavor == Flavor::Valkey91),
-                    Place::BehindSentinels | Place::InCluster | Place::OnSeveral => unreachable!("not in this list"),
+                    Place::BehindSentinels | Place::InCluster | Place::OnSeveral | Place::InPostgres => {
+                        unreachable!("not in this list")
+                    }
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
                     Place::InFiles => ("file", scenario.runs_in_files()),
                 };
@@ -75,6 +84,9 @@ fn cases() -> Vec<Case> {
     all
 }
 
+/// One for all: each scenario has a table there.
+static POSTGRES: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+
 fn run(number: usize, case: &Case) -> Result<(), String> {
     let store = match case.place {
         Place::On(flavor) => Store::Server(Box::new(Server::start(flavor))),
@@ -83,6 +95,7 @@ fn run(number: usize, case: &Case) -> Result<(), String> {
         Place::OnSeveral => Store::Several(Box::new(Several::start(Flavor::Valkey91, 3))),
         Place::InMemory => Store::Memory(format!("scenario-{number}")),
         Place::InFiles => Store::Files(tempfile::tempdir().unwrap()),
+        Place::InPostgres => Store::Postgres(PostgresTable::new(&POSTGRES, number)),
     };
     catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::expect::{Known, compare, resolve};
 use super::{Scenario, Step};
 use crate::clock::boot_ns;
+use crate::postgres::{Postgres, Session};
 use crate::resp::text;
 use crate::servers::Server;
 use crate::supervisor::{Answer, Driver, DriverKind, Failure};
@@ -35,6 +36,38 @@ pub enum Store {
     Memory(String),
     /// In the files of a directory of one's own.
     Files(tempfile::TempDir),
+    /// In a table of one's own.
+    Postgres(PostgresTable),
+}
+
+/// A table of a server that many share, and a user with the same name.
+pub struct PostgresTable {
+    url: String,
+    name: String,
+    session: Session,
+}
+
+impl PostgresTable {
+    /// The table with this number.
+    pub fn new(server: &Postgres, number: usize) -> PostgresTable {
+        let (session, name) = (server.session(), format!("scenario_{number}"));
+        session.run(&format!("CREATE USER {name} SUPERUSER"));
+        PostgresTable { url: server.url_of(&name, &format!("table={name}")), name, session }
+    }
+
+    /// Locks that are still held by somebody, and connections.
+    fn leftovers(&self) -> Vec<String> {
+        let held = format!(
+            "SELECT encode(name, 'escape') FROM {} WHERE owner <> 'onelock1:released' AND expires_us > \
+             extract(epoch FROM clock_timestamp()) * 1000000",
+            self.name
+        );
+        // there is no table when nothing was done
+        let mut left = self.session.query(&held).unwrap_or_default();
+        let connections = format!("SELECT 'connection ' || query FROM pg_stat_activity WHERE usename = '{}'", self.name);
+        left.extend(self.session.query(&connections).unwrap());
+        left
+    }
 }
 
 impl Store {
@@ -46,6 +79,7 @@ impl Store {
             Store::Several(several) => several.url("quarantine_ms=0"),
             Store::Memory(name) => format!("memory://{name}"),
             Store::Files(directory) => format!("file://{}", directory.path().display()),
+            Store::Postgres(table) => table.url.clone(),
         }
     }
 
@@ -56,7 +90,9 @@ impl Store {
             Store::Group(group) => Ok(group.master()),
             Store::Cluster(cluster) => Ok(cluster.keeper(key)),
             Store::Several(several) => Ok(&several.servers[0]),
-            Store::Memory(_) | Store::Files(_) => Err("there is no server behind memory:// and file://".to_owned()),
+            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) => {
+                Err("there is no server of Redis behind memory://, file:// and postgres://".to_owned())
+            }
         }
     }
 
@@ -67,7 +103,7 @@ impl Store {
             Store::Group(group) => vec![group.master()],
             Store::Cluster(cluster) => cluster.nodes.iter().collect(),
             Store::Several(several) => several.servers.iter().collect(),
-            Store::Memory(_) | Store::Files(_) => Vec::new(),
+            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) => Vec::new(),
         }
     }
 
@@ -356,6 +392,9 @@ impl Run<'_> {
         if let Store::Files(directory) = self.store {
             nothing_locked(directory.path())?;
         }
+        if let Store::Postgres(table) = self.store {
+            until_nothing_is_left(|| table.leftovers())?;
+        }
         for driver in &self.drivers {
             driver.end(Duration::from_secs(5))?;
         }
@@ -363,17 +402,21 @@ impl Run<'_> {
     }
 
     fn look_around(&self, server: &Server) -> Result<(), String> {
-        let start = Instant::now();
-        loop {
-            let left = leftovers(server, &self.scenario.leaves);
-            if left.is_empty() {
-                return Ok(());
-            }
-            if start.elapsed() > CLEAN {
-                return Err(format!("at the end there is still {left:?}"));
-            }
-            std::thread::sleep(LOOK);
+        until_nothing_is_left(|| leftovers(server, &self.scenario.leaves).into_iter().collect())
+    }
+}
+
+fn until_nothing_is_left(left: impl Fn() -> Vec<String>) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        let left = left();
+        if left.is_empty() {
+            return Ok(());
         }
+        if start.elapsed() > CLEAN {
+            return Err(format!("at the end there is still {left:?}"));
+        }
+        std::thread::sleep(LOOK);
     }
 }
 

@@ -57,17 +57,24 @@ impl Step {
         self.server.is_some()
     }
 
-    /// Whether it asks for a kind of lock that files do not keep, or hands a hold over.
-    pub fn needs_more_than_files(&self) -> bool {
-        let operation = |text: &String| {
-            let operation = text.split([' ', '.']).nth(1).unwrap_or_default();
-            ["attach", "detach"].contains(&operation) || operation.ends_with("permits")
-        };
+    /// Whether it asks for a kind of lock that only some servers keep.
+    pub fn needs_other_kinds(&self) -> bool {
+        let operation = |text: &String| operation(text).ends_with("permits");
         let kind = self.args.get("kind").and_then(Value::as_str);
         ["fair", "read", "write", "semaphore"].iter().any(|kind| self.args.contains_key(*kind))
             || kind.is_some_and(|kind| ["fair_lock", "semaphore"].contains(&kind))
             || self.act.iter().chain(&self.start).any(operation)
     }
+
+    /// Whether it hands a hold over, which files do not.
+    pub fn hands_over(&self) -> bool {
+        self.act.iter().chain(&self.start).any(|text| ["attach", "detach"].contains(&operation(text)))
+    }
+}
+
+/// The method that a step calls.
+fn operation(text: &str) -> &str {
+    text.split([' ', '.']).nth(1).unwrap_or_default()
 }
 
 impl std::fmt::Display for Step {

@@ -80,8 +80,8 @@ pub(super) fn not_connected(error: &DriverError, place: &str) -> Failure {
     let without_tls = detail.contains("no encryption") || detail.contains("SSL off");
     match code.code() {
         "28000" | "28P01" if without_tls => {
-            let why = format!("{detail}; TLS to PostgreSQL is not built in: allow host or hostnossl for this user, or use a tunnel");
-            Failure::lasting(ErrorKind::Unsupported, why)
+            let why = "if the server takes this user over TLS only: TLS to PostgreSQL is not built in, use a tunnel";
+            Failure::lasting(ErrorKind::AuthFailed, format!("{detail}; {why}"))
         }
         "28000" | "28P01" => Failure::lasting(ErrorKind::AuthFailed, detail),
         "3D000" => Failure::lasting(ErrorKind::InvalidArgument, format!("{detail}; create it, or correct the address")),

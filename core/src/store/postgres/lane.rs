@@ -121,7 +121,8 @@ impl Shared {
         }
     }
 
-    /// Now and then removes the rows of locks that nobody has used for long, in the background.
+    /// Now and then removes the rows of locks that nobody has used for long: in the background, on a connection of its own,
+    /// so that nobody waits for it.
     fn purge(self: &Arc<Self>, now: Time) {
         let due = self.purge_at.load(Ordering::Relaxed);
         let next = (now + PURGE_EVERY).as_nanos();
@@ -131,7 +132,7 @@ impl Shared {
         let shared = self.clone();
         tokio::spawn(async move {
             let until = clock::now() + shared.connector.limits.connect;
-            if let Ok(connection) = shared.connected(&shared.renewals, until).await {
+            if let Ok(connection) = shared.connector.connect(0, until, None).await {
                 // one that fails, or is stopped after the time of a request, is made up for by the next
                 let _ = connection.client().execute_typed(&shared.connector.statements.purge, &[]).await;
             }
