@@ -253,7 +253,8 @@ impl Session {
         let runtime =
             Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(|error| error.to_string())?;
         let client = runtime.block_on(async {
-            let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
+            let stream =
+                tokio::net::TcpStream::connect(("127.0.0.1", port)).await.map_err(|error| error.to_string())?;
             let _ = stream.set_nodelay(true);
             let mut config = Config::new();
             config.user(user).dbname("postgres");

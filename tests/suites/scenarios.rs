@@ -56,7 +56,9 @@ fn cases() -> Vec<Case> {
             let name = format!("{place_name} {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place });
         }
-        for kind in [turn, turn + 3].map(|at| &kinds[at % kinds.len()]).into_iter().filter(|_| scenario.runs_in_postgres()) {
+        for kind in
+            [turn, turn + 3].map(|at| &kinds[at % kinds.len()]).into_iter().filter(|_| scenario.runs_in_postgres())
+        {
             let name = format!("postgres {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind.clone()], place: Place::InPostgres });
         }

@@ -48,6 +48,7 @@ class Client:
     | `redis+cluster://h1:6379,h2:6379` | a Redis or Valkey cluster; one node is enough, it tells the others |
     | `redlock://h1:6379,h2:6379,h3:6379[/db]` | Redlock: several independent servers, of which a majority holds the lock |
     | `file:///dir` | one machine without a server: a directory, in which each lock is a file that the kernel locks |
+    | `postgres://user[:password]@host[:port][/database]` | PostgreSQL 12 or newer: each lock is a row of a table |
     | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
     | (empty) | the address in `$ONELOCK_URL` |
 

@@ -77,8 +77,8 @@ const SCHEMES: &[Scheme] = &[
         read: built_in!(all(feature = "file", unix), ReadAddress, super::file::address::read),
     },
     Scheme {
-        names: &["postgres"],
-        aliases: &["postgresql"],
+        names: &["postgres", "postgresql"],
+        aliases: &[],
         feature: "postgres",
         read: built_in!("postgres", ReadAddress, super::postgres::address::read),
     },

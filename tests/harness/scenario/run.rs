@@ -64,7 +64,8 @@ impl PostgresTable {
         );
         // there is no table when nothing was done
         let mut left = self.session.query(&held).unwrap_or_default();
-        let connections = format!("SELECT 'connection ' || query FROM pg_stat_activity WHERE usename = '{}'", self.name);
+        let connections =
+            format!("SELECT 'connection ' || query FROM pg_stat_activity WHERE usename = '{}'", self.name);
         left.extend(self.session.query(&connections).unwrap());
         left
     }

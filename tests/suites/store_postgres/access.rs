@@ -24,7 +24,8 @@ fn a_user_needs_four_rights_on_the_table_and_no_more() {
         let table = Table::new();
         assert!(is_free(&table.client(face), "a"));
         let url = user(&table, "SELECT, INSERT, UPDATE, DELETE");
-        let (client, other) = (Client::build(face, unhurried(), &url).unwrap(), Client::build(face, unhurried(), &url).unwrap());
+        let (client, other) =
+            (Client::build(face, unhurried(), &url).unwrap(), Client::build(face, unhurried(), &url).unwrap());
         let lease = client.lock("a").ttl(ms(600)).acquire().unwrap();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| other.lock("a").acquire_within(SOON).unwrap());
@@ -138,9 +139,7 @@ fn a_standby_is_passed_by_and_a_promoted_one_used() {
 #[test]
 fn a_diagnosis_goes_step_by_step() {
     let table = Table::new();
-    let steps = |url: &str| {
-        block_on(async { unhurried().build(url).unwrap().diagnose("a").await.unwrap() }).findings
-    };
+    let steps = |url: &str| block_on(async { unhurried().build(url).unwrap().diagnose("a").await.unwrap() }).findings;
     let good = steps(&table.url());
     let names: Vec<&str> = good.iter().map(|finding| finding.step).collect();
     let all = ["tcp", "user", "role", "version", "persistence", "replicas", "permission", "round trip", "notify"];

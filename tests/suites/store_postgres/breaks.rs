@@ -37,7 +37,9 @@ fn a_lost_reply_is_the_same_grant_when_asked_again_and_undone_when_given_up() {
         assert!(is_free(&client, "warm"));
         lose();
         let tried = client.lock("undone").acquire_within(ms(1));
-        wait_until(SOON, "cleanup", || table.rows("SELECT 1 FROM TABLE WHERE owner IS NOT NULL").is_empty() || tried.is_ok());
+        wait_until(SOON, "cleanup", || {
+            table.rows("SELECT 1 FROM TABLE WHERE owner IS NOT NULL").is_empty() || tried.is_ok()
+        });
         client.close();
     });
 }
@@ -120,10 +122,10 @@ fn waiters_get_the_lock_though_announcements_are_lost() {
     on_both(|face| {
         let table = Table::new();
         // as behind a pooler; switched off; and with listeners that are cut again and again
-        let wire = Wire::to(server().port(), Rules { no_announcements: true, refuse_settings: true, ..Rules::default() });
+        let wire =
+            Wire::to(server().port(), Rules { no_announcements: true, refuse_settings: true, ..Rules::default() });
         let plain = Wire::to(server().port(), Rules::default());
-        let urls =
-            [table.url_at(wire.port()), format!("{}&wake=poll", table.url()), table.url_at(plain.port())];
+        let urls = [table.url_at(wire.port()), format!("{}&wake=poll", table.url()), table.url_at(plain.port())];
         for url in &urls {
             let (holder, waiting) = (table.client(face), Client::build(face, unhurried(), url).unwrap());
             let lease = holder.lock("a").acquire().unwrap();

@@ -63,8 +63,7 @@ impl Table {
 
     /// Ends all connections of this user, whatever they are doing.
     pub(crate) fn terminate(&self) {
-        let text =
-            format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'", self.name);
+        let text = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{}'", self.name);
         self.session.run(&text);
     }
 }

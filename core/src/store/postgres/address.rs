@@ -168,11 +168,15 @@ fn set(database: &mut Database, word: &str, value: &str) -> Result<(), Error> {
             );
             return Err(Error::new(ErrorKind::Unsupported, TRIED, detail));
         }
-        ("sslmode", _) => return Err(wrong("sslmode must be disable, allow, prefer, require, verify-ca or verify-full")),
+        ("sslmode", _) => {
+            return Err(wrong("sslmode must be disable, allow, prefer, require, verify-ca or verify-full"));
+        }
         ("host", folder) if folder.starts_with('/') && database.hosts.is_empty() => {
             database.hosts.push(Host::Socket(folder.to_owned(), PORT));
         }
-        ("host", _) => return Err(wrong("host in the query is the folder of a socket, where the address names no other")),
+        ("host", _) => {
+            return Err(wrong("host in the query is the folder of a socket, where the address names no other"));
+        }
         // it may be the end of a password with a ? in it, and is not shown
         _ if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') => {
             return Err(wrong(&format!("\"{word}\" is no option of this address; there are: {WORDS}")));

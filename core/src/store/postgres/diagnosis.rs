@@ -126,7 +126,11 @@ async fn steps(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList) {
     }
     round_trip(shared, found).await;
     if !shared.connector.database.listens {
-        found.remark("notify", "wake=poll: waiters look again and again", "leave wake out, where no pooler stands between");
+        found.remark(
+            "notify",
+            "wake=poll: waiters look again and again",
+            "leave wake out, where no pooler stands between",
+        );
         return;
     }
     match super::listener::try_out(shared).await {
@@ -157,7 +161,10 @@ async fn take(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList, until:
     let acquired = shared.call(&acquire, until).await.outcome;
     let released = shared.call(&Op::Release { claim }, until).await.outcome;
     match (acquired, released) {
-        (Outcome::Applied(Reply::Granted { .. }), Outcome::Applied(Reply::Released(true) | Reply::ReleasedToWaiters)) => {
+        (
+            Outcome::Applied(Reply::Granted { .. }),
+            Outcome::Applied(Reply::Released(true) | Reply::ReleasedToWaiters),
+        ) => {
             found.passed("permission", "a lock was taken and released");
             true
         }

@@ -54,7 +54,9 @@ pub(super) fn refusal(error: &DriverError, place: &str) -> Refusal {
         "25006" => (true, true, Failure::transient(ErrorKind::ReadOnly, detail)),
         "42501" => (true, false, Failure::lasting(ErrorKind::NotPermitted, detail)),
         // no such table, or it is another program's
-        "42P01" | "3F000" | "42703" | "42804" | "42P10" => (true, false, Failure::lasting(ErrorKind::ServerRefused, detail)),
+        "42P01" | "3F000" | "42703" | "42804" | "42P10" => {
+            (true, false, Failure::lasting(ErrorKind::ServerRefused, detail))
+        }
         // stopped by an operator, by the time limit, or at the server's end: perhaps as late as its commit
         "57014" => (false, false, Failure::transient(ErrorKind::Unavailable, detail)),
         "57P01" | "57P02" | "57P03" | "57P05" => (false, true, Failure::transient(ErrorKind::Unavailable, detail)),

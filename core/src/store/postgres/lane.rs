@@ -126,7 +126,9 @@ impl Shared {
     fn purge(self: &Arc<Self>, now: Time) {
         let due = self.purge_at.load(Ordering::Relaxed);
         let next = (now + PURGE_EVERY).as_nanos();
-        if now.as_nanos() < due || self.purge_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+        if now.as_nanos() < due
+            || self.purge_at.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
             return;
         }
         let shared = self.clone();

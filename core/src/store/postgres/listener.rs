@@ -151,7 +151,8 @@ impl Listener {
     }
 
     fn told(&self, payload: &str) {
-        if let Some(entry) = from_hex(payload).and_then(|key| lock(&self.table).locks.get(&key).map(|e| e.state.clone()))
+        if let Some(entry) =
+            from_hex(payload).and_then(|key| lock(&self.table).locks.get(&key).map(|e| e.state.clone()))
         {
             entry.send_modify(|state| state.generation += 1);
         }
@@ -172,8 +173,7 @@ pub(super) fn subscribe(shared: &Arc<Shared>, key: &Key) -> Subscription {
     let listener = &shared.listener;
     let key = key.to_vec();
     if shared.ready().is_err() || !listener.wanted {
-        let (sender, state) =
-            watch::channel(SubscriptionState { subscribed: false, refused: true, generation: 1 });
+        let (sender, state) = watch::channel(SubscriptionState { subscribed: false, refused: true, generation: 1 });
         return Subscription { state, guard: Box::new(sender) };
     }
     let mut table = lock(&listener.table);
@@ -265,9 +265,10 @@ impl Session {
         let connection = shared.connector.connect(0, until, Some(sender)).await?;
         let place = &shared.address;
         let failed = |error: &_| failure::refusal(error, place).failure;
-        let word = format!("echo:{}", hex(&random::random().map_err(|error| {
-            Failure::transient(error.kind(), error.detail())
-        })?));
+        let word = format!(
+            "echo:{}",
+            hex(&random::random().map_err(|error| { Failure::transient(error.kind(), error.detail()) })?)
+        );
         connection.client().batch_execute("LISTEN onelock").await.map_err(|error| failed(&error))?;
         // told on another connection, as a release is: behind a pooler one hears at most what one says oneself
         let told: [(&(dyn ToSql + Sync), Type); 1] = [(&word, Type::TEXT)];
@@ -285,18 +286,15 @@ impl Session {
                 shared.listener.heard.store(true, Ordering::Relaxed);
                 Ok(Some(Session { connection, heard }))
             }
-            Ok(false) => Err(Failure::transient(crate::ErrorKind::Unavailable, format!("{place}: the connection ended"))),
+            Ok(false) => {
+                Err(Failure::transient(crate::ErrorKind::Unavailable, format!("{place}: the connection ended")))
+            }
             Err(_) => Ok(None),
         }
     }
 
     /// Until the connection ends (`false`), or the task may (`true`).
-    async fn run(
-        mut self,
-        shared: &Weak<Shared>,
-        listener: &Arc<Listener>,
-        serving: &mut Option<Serving>,
-    ) -> bool {
+    async fn run(mut self, shared: &Weak<Shared>, listener: &Arc<Listener>, serving: &mut Option<Serving>) -> bool {
         let mut mark_all = Instant::now() + MARK_EVERY;
         let mut idle_since = None;
         loop {

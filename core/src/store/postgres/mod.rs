@@ -24,9 +24,7 @@ use self::address::Database;
 use self::connection::{Connector, Limits};
 use self::lane::Lane;
 use self::listener::Listener;
-use super::{
-    Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription, foreign_cursor,
-};
+use super::{Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription, foreign_cursor};
 use crate::ErrorKind;
 use crate::config::Options;
 use crate::machine::{Answer, ClientTag, Failure, Key, Kind, Op, Outcome, Time, glob};
@@ -68,11 +66,8 @@ struct Shared {
 
 impl PostgresStore {
     fn new(database: Database, options: &Options) -> PostgresStore {
-        let limits = Limits {
-            connect: options.connect_timeout,
-            request: options.request_timeout,
-            label: options.label.clone(),
-        };
+        let limits =
+            Limits { connect: options.connect_timeout, request: options.request_timeout, label: options.label.clone() };
         let (address, listens) = (database.to_string(), database.listens);
         let shared = Arc::new(Shared {
             connector: Connector::new(database, limits),

@@ -241,12 +241,12 @@ impl Statement<'_> {
         let info: Option<String> = row.try_get(6)?;
         let fence: Option<i64> = row.try_get(5)?;
         // a lock that is kept by nobody for the rest of its shortest time looks as it does on other servers
-        let (holder, count, info) = match &kind {
-            Ok(Kind::Reentrant) if is_nobody => (Vec::new(), 0, Some(owner.into_bytes())),
-            Ok(Kind::Mutex) => (owner.into_bytes(), 1, info.map(String::into_bytes)),
-            _ => (owner.into_bytes(), count.max(0).cast_unsigned(), info.map(String::into_bytes)),
+        let (holder, count, info, fence) = match &kind {
+            Ok(Kind::Reentrant) if is_nobody => (Vec::new(), 0, Some(owner.into_bytes()), None),
+            Ok(Kind::Mutex) => (owner.into_bytes(), 1, info.map(String::into_bytes), fence),
+            _ => (owner.into_bytes(), count.max(0).cast_unsigned(), info.map(String::into_bytes), fence),
         };
-        let fence = fence.filter(|_| !is_nobody).map(i64::cast_unsigned);
+        let fence = fence.map(i64::cast_unsigned);
         let seen = InspectedKey { kind, holder, count, ttl_left_ms: left_ms(row.try_get(4)?), fence, info };
         Ok(applied(Reply::Inspected(Some(seen)), now_us))
     }

@@ -18,9 +18,7 @@ pub(crate) use crate::store::net::{resolve, tcp, tcp_to};
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::connection::context::{NodeContext, StoreState};
 use crate::store::redis::connection::handshake::{Handshake, HandshakeResult, HandshakeStep};
-use crate::store::redis::connection::socket::{
-    NO_RESP, broken, no_connection_in_time, not_connected, reason,
-};
+use crate::store::redis::connection::socket::{NO_RESP, broken, no_connection_in_time, not_connected, reason};
 use crate::store::redis::connection::{login, tls};
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::resp::decoder::{DecodeError, ReceivedBytes, ReplyDecoder};
