@@ -94,6 +94,7 @@ impl Capabilities {
         if !self.kinds.contains(&kind) {
             let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
             let why = match kind {
+                _ if self.store == "postgres" => "; a row has one holder at a time and no queue",
                 Kind::Read | Kind::Write => "; who goes first, readers or a writer, needs one server that decides",
                 _ if kind.row().queues => "; a queue needs one server that decides",
                 _ => "",

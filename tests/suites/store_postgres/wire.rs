@@ -37,7 +37,7 @@ impl Wire {
             for client in listener.incoming().map_while(Result::ok) {
                 let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server_port)) else { continue };
                 let (rules, lost, refused) = (rules.clone(), lost.clone(), refused.clone());
-                std::thread::spawn(move || carry(client, server, &rules, &lost, &refused));
+                std::thread::spawn(move || carry(&client, &server, &rules, &lost, &refused));
             }
         });
         wire
@@ -57,7 +57,7 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 }
 
 /// One connection, in both directions.
-fn carry(client: TcpStream, server: TcpStream, rules: &Arc<Mutex<Rules>>, lost: &AtomicU32, refused: &AtomicU32) {
+fn carry(client: &TcpStream, server: &TcpStream, rules: &Arc<Mutex<Rules>>, lost: &AtomicU32, refused: &AtomicU32) {
     let mute = Arc::new(Mutex::new(false));
     let back = {
         let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());

@@ -74,10 +74,10 @@ pub(super) fn not_connected(error: &DriverError, place: &str) -> Failure {
     let detail = format!("{place}: {}", words(error));
     let Some(code) = error.code() else {
         // the driver refuses to log in without the password that the server asks for
-        return match error.to_string().contains("password") || words(error).contains("password missing") {
-            true => Failure::lasting(ErrorKind::AuthFailed, format!("{detail}; the address has no password")),
-            false => Failure::transient(ErrorKind::Unavailable, detail),
-        };
+        if words(error).contains("password missing") {
+            return Failure::lasting(ErrorKind::AuthFailed, format!("{detail}; the address has no password"));
+        }
+        return Failure::transient(ErrorKind::Unavailable, detail);
     };
     let without_tls = detail.contains("no encryption") || detail.contains("SSL off");
     match code.code() {

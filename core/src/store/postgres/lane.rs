@@ -20,6 +20,9 @@ use crate::sys::{clock, lock};
 /// How often a client looks for rows to remove.
 const PURGE_EVERY: Duration = Duration::from_secs(3600);
 
+/// The words for a reply that did not come in time.
+const NO_REPLY: &str = "no reply in time";
+
 /// One ordered connection at a time.
 #[derive(Default)]
 pub(super) struct Lane {
@@ -46,14 +49,18 @@ impl Lane {
 }
 
 impl Shared {
+    fn silent(&self, words: &str) -> Failure {
+        Failure::transient(ErrorKind::Unavailable, format!("{}: {words}", self.address))
+    }
+
     async fn connected(&self, lane: &Lane, until: Time) -> Result<Arc<Connection>, Failure> {
         self.ready()?;
         if let Some(connection) = lane.usable() {
             return Ok(connection);
         }
         let left = until.since(clock::now());
-        let late = || Failure::transient(ErrorKind::Unavailable, format!("{}: no answer in time", self.address));
-        let _turn = timeout(left, lane.connecting.lock()).await.map_err(|_| late())?;
+        let in_vain = || self.silent("no answer in time");
+        let _turn = timeout(left, lane.connecting.lock()).await.map_err(|_| in_vain())?;
         self.ready()?;
         if let Some(connection) = lane.usable() {
             return Ok(connection);
@@ -110,8 +117,7 @@ impl Shared {
                     if clock::now().since(sent_at) >= self.connector.limits.request {
                         connection.cut();
                     }
-                    let detail = format!("{}: no reply in time", self.address);
-                    (Outcome::Indeterminate(Failure::transient(ErrorKind::Unavailable, detail)), None)
+                    (Outcome::Indeterminate(self.silent(NO_REPLY)), None)
                 }
             };
             if matches!((op, &outcome), (Op::Release { .. }, Outcome::Applied(_))) {
@@ -145,8 +151,7 @@ impl Shared {
     async fn make_table(&self, connection: &Connection, until: Time) -> Result<(), Failure> {
         let limit = until.since(clock::now()).min(self.connector.limits.request);
         let made = timeout(limit, self.connector.make_table(connection.client(), &self.address)).await;
-        let late = || Failure::transient(ErrorKind::Unavailable, format!("{}: no reply in time", self.address));
-        made.unwrap_or_else(|_| Err(late()))
+        made.unwrap_or_else(|_| Err(self.silent(NO_REPLY)))
     }
 
     /// The rows of a statement that changes nothing.
@@ -173,7 +178,7 @@ impl Shared {
                 if clock::now().since(sent_at) >= self.connector.limits.request {
                     connection.cut();
                 }
-                Err(Failure::transient(ErrorKind::Unavailable, format!("{}: no reply in time", self.address)))
+                Err(self.silent(NO_REPLY))
             }
         }
     }

@@ -102,12 +102,12 @@ impl Statement<'_> {
         fenced: bool,
         info: Option<&Arc<str>>,
     ) -> Result<Replied, DriverError> {
-        let (token, wanted, ttl_us, info) = (&*claim.token, number(claim.kind), us(ttl_ms), info.map(|info| &**info));
+        let (token, wanted, span_us, info) = (&*claim.token, number(claim.kind), us(ttl_ms), info.map(|info| &**info));
         let parameters: [Parameter<'_>; 6] = [
             (&&*claim.key, Type::BYTEA),
             (&token, Type::TEXT),
             (&wanted, Type::INT2),
-            (&ttl_us, Type::INT8),
+            (&span_us, Type::INT8),
             (&info, Type::TEXT),
             (&fenced, Type::BOOL),
         ];
@@ -144,13 +144,13 @@ impl Statement<'_> {
         ttl_ms: u64,
         info: Option<&Arc<str>>,
     ) -> Result<Replied, DriverError> {
-        let (token, wanted, ttl_us, info, from) =
+        let (token, wanted, span_us, info, from) =
             (&*claim.token, number(claim.kind), us(ttl_ms), info.map(|info| &**info), &**from);
         let parameters: [Parameter<'_>; 6] = [
             (&&*claim.key, Type::BYTEA),
             (&token, Type::TEXT),
             (&wanted, Type::INT2),
-            (&ttl_us, Type::INT8),
+            (&span_us, Type::INT8),
             (&info, Type::TEXT),
             (&from, Type::TEXT),
         ];
@@ -165,9 +165,9 @@ impl Statement<'_> {
     }
 
     async fn hold(&self, claim: &Claim, ttl_ms: u64, count: Option<i64>) -> Result<(i64, bool), DriverError> {
-        let (token, ttl_us) = (&*claim.token, us(ttl_ms));
+        let (token, span_us) = (&*claim.token, us(ttl_ms));
         let parameters: [Parameter<'_>; 4] =
-            [(&&*claim.key, Type::BYTEA), (&token, Type::TEXT), (&ttl_us, Type::INT8), (&count, Type::INT8)];
+            [(&&*claim.key, Type::BYTEA), (&token, Type::TEXT), (&span_us, Type::INT8), (&count, Type::INT8)];
         let row = self.row(&self.statements.hold, &parameters).await?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
