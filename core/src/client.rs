@@ -250,8 +250,7 @@ impl Client {
     /// | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
     /// | (empty) | the address in `$ONELOCK_URL` |
     ///
-    /// What breaks locks on that server is logged, and told by [`Client::check`]. Returns within
-    /// `connect_timeout + request_timeout` (3 s).
+    /// What breaks locks there is logged, and told by [`Client::check`]. Takes `connect_timeout + request_timeout` (3 s) at most.
     ///
     /// # Errors
     /// `InvalidArgument` for a bad address, `Unsupported` for a store that is not built in and for an option that the store

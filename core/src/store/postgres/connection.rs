@@ -12,7 +12,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
-use super::address::{Database, Host};
+use super::database::{Database, Host};
 use super::failure::{self, Refusal};
 use super::statements::Statements;
 use crate::error::ErrorKind;
@@ -71,7 +71,7 @@ impl Connection {
 }
 
 /// Where and how connections are made.
-pub(super) struct Connector {
+pub(super) struct DatabaseConnector {
     pub(super) database: Database,
     pub(super) limits: Limits,
     pub(super) statements: Statements,
@@ -80,10 +80,10 @@ pub(super) struct Connector {
     plain: AtomicBool,
 }
 
-impl Connector {
-    pub(super) fn new(database: Database, limits: Limits) -> Connector {
+impl DatabaseConnector {
+    pub(super) fn new(database: Database, limits: Limits) -> DatabaseConnector {
         let statements = Statements::on(&database.table);
-        Connector { database, limits, statements, stamp: ProcessStamp::here(), plain: AtomicBool::new(false) }
+        DatabaseConnector { database, limits, statements, stamp: ProcessStamp::here(), plain: AtomicBool::new(false) }
     }
 
     /// Connects by `until`. The connection lives on the runtime of the caller; what the server announces goes to

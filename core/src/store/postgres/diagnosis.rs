@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{PostgresStore, Shared};
+use super::{PostgresStore, TableClient};
 use crate::ErrorKind;
 use crate::config::warning::{PERSISTENCE, REPLICAS, UNKNOWN, finding};
 use crate::machine::{Claim, Failure, Grade, Kind, Op, Outcome, Reply, Time, token};
@@ -14,7 +14,7 @@ use crate::sys::{clock, random};
 const ROUNDS: usize = 9;
 
 /// What decides how strong a fencing token is.
-struct Settings {
+struct ServerSettings {
     version: String,
     fsync: bool,
     commit: bool,
@@ -22,11 +22,11 @@ struct Settings {
     late_standbys: Option<i64>,
 }
 
-impl Settings {
+impl ServerSettings {
     fn grade(&self) -> Grade {
         match self {
-            Settings { late_standbys: None | Some(1..), .. } => Grade::BestEffort,
-            Settings { fsync: true, commit: true, .. } => Grade::Strict,
+            ServerSettings { late_standbys: None | Some(1..), .. } => Grade::BestEffort,
+            ServerSettings { fsync: true, commit: true, .. } => Grade::Strict,
             _ => Grade::ClockBounded,
         }
     }
@@ -56,12 +56,12 @@ impl Settings {
     }
 }
 
-async fn settings(shared: &Shared, until: Time) -> Result<Settings, Failure> {
+async fn settings(shared: &TableClient, until: Time) -> Result<ServerSettings, Failure> {
     let rows = shared.query(&shared.connector.statements.facts, &[], until).await?;
     let broken = |why: &str| Failure::lasting(ErrorKind::Internal, format!("{}: {why}", shared.address));
     let row = rows.first().ok_or_else(|| broken("no row"))?;
     let error = |error: tokio_postgres::Error| broken(&error.to_string());
-    Ok(Settings {
+    Ok(ServerSettings {
         version: row.try_get(0).map_err(error)?,
         fsync: row.try_get(1).map_err(error)?,
         commit: row.try_get(2).map_err(error)?,
@@ -69,7 +69,7 @@ async fn settings(shared: &Shared, until: Time) -> Result<Settings, Failure> {
     })
 }
 
-pub(super) async fn facts(shared: &Shared, until: Time) -> Result<Facts, Failure> {
+pub(super) async fn facts(shared: &TableClient, until: Time) -> Result<Facts, Failure> {
     let found = settings(shared, until).await?;
     let mut warnings = Vec::new();
     if let Some((name, text)) = found.standbys() {
@@ -91,7 +91,7 @@ pub(super) fn look(store: PostgresStore, name: Vec<u8>) -> Boxed<Vec<Finding>> {
     })
 }
 
-async fn steps(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList) {
+async fn steps(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList) {
     let limits = &shared.connector.limits;
     let within = || clock::now() + limits.connect + limits.request;
     let settings = match settings(shared, within()).await {
@@ -145,7 +145,7 @@ async fn steps(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList) {
 }
 
 /// Takes a lock of its own and releases it.
-async fn take(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList, until: Time) -> bool {
+async fn take(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList, until: Time) -> bool {
     let random = match random::random() {
         Ok(random) => random,
         Err(error) => {
@@ -186,7 +186,7 @@ async fn take(shared: &Arc<Shared>, name: &[u8], found: &mut FindingList, until:
     }
 }
 
-async fn round_trip(shared: &Shared, found: &mut FindingList) {
+async fn round_trip(shared: &TableClient, found: &mut FindingList) {
     let mut spans = Vec::new();
     for _ in 0..ROUNDS {
         let begun = clock::now();

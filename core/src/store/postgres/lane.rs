@@ -9,7 +9,7 @@ use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 
-use super::Shared;
+use super::TableClient;
 use super::connection::Connection;
 use super::failure::{self, Refusal};
 use super::operations::Statement;
@@ -48,7 +48,7 @@ impl Lane {
     }
 }
 
-impl Shared {
+impl TableClient {
     fn silent(&self, words: &str) -> Failure {
         Failure::transient(ErrorKind::Unavailable, format!("{}: {words}", self.address))
     }
@@ -85,7 +85,7 @@ impl Shared {
             let begun = clock::now();
             let connection = match self.connected(lane, until).await {
                 Ok(connection) => connection,
-                Err(failure) => return Shared::answer(begun, 0, Outcome::NotApplied(failure), None),
+                Err(failure) => return TableClient::answer(begun, 0, Outcome::NotApplied(failure), None),
             };
             self.commands_sent.fetch_add(1, Ordering::Relaxed);
             let sent_at = clock::now();
@@ -123,7 +123,7 @@ impl Shared {
             if matches!((op, &outcome), (Op::Release { .. }, Outcome::Applied(_))) {
                 self.purge(sent_at);
             }
-            return Shared::answer(sent_at, connection.number, outcome, time);
+            return TableClient::answer(sent_at, connection.number, outcome, time);
         }
     }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 
 use super::connection::Connection;
-use super::{Shared, failure, from_hex, hex};
+use super::{TableClient, failure, from_hex, hex};
 use crate::machine::{Failure, Key};
 use crate::store::{Subscription, SubscriptionState};
 use crate::sys::fork::ProcessStamp;
@@ -34,8 +34,8 @@ const MARK_AGAIN: Duration = Duration::from_millis(200);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-pub(super) struct Listener {
-    table: Mutex<Table>,
+pub(super) struct ReleaseListener {
+    table: Mutex<WaitedLocks>,
     changed: Notify,
     /// Whether releases are heard, as far as is known.
     heard: AtomicBool,
@@ -45,19 +45,19 @@ pub(super) struct Listener {
 }
 
 #[derive(Default)]
-struct Table {
-    locks: HashMap<Vec<u8>, Entry>,
+struct WaitedLocks {
+    locks: HashMap<Vec<u8>, WaitedLock>,
     serving: bool,
 }
 
-struct Entry {
+struct WaitedLock {
     waiting: usize,
     /// Listened for and marked.
     confirmed: bool,
     state: watch::Sender<SubscriptionState>,
 }
 
-impl Entry {
+impl WaitedLock {
     fn update(&self, change: impl FnOnce(&mut SubscriptionState)) {
         self.state.send_modify(|state| {
             change(state);
@@ -68,7 +68,7 @@ impl Entry {
 
 /// One who waits, until dropped.
 struct Waiting {
-    listener: Arc<Listener>,
+    listener: Arc<ReleaseListener>,
     key: Vec<u8>,
     stamp: ProcessStamp,
     /// Keeps the channel open.
@@ -91,7 +91,7 @@ impl Drop for Waiting {
 }
 
 /// Says that nobody serves the table any more, however the task ends.
-struct Serving(Arc<Listener>);
+struct Serving(Arc<ReleaseListener>);
 
 impl Drop for Serving {
     fn drop(&mut self) {
@@ -104,9 +104,9 @@ impl Drop for Serving {
     }
 }
 
-impl Listener {
-    pub(super) fn new(wanted: bool) -> Listener {
-        Listener {
+impl ReleaseListener {
+    pub(super) fn new(wanted: bool) -> ReleaseListener {
+        ReleaseListener {
             table: Mutex::default(),
             changed: Notify::new(),
             heard: AtomicBool::new(wanted),
@@ -169,7 +169,7 @@ impl Listener {
 }
 
 /// Listens for the releases of one lock.
-pub(super) fn subscribe(shared: &Arc<Shared>, key: &Key) -> Subscription {
+pub(super) fn subscribe(shared: &Arc<TableClient>, key: &Key) -> Subscription {
     let listener = &shared.listener;
     let key = key.to_vec();
     if shared.ready().is_err() || !listener.wanted {
@@ -177,7 +177,7 @@ pub(super) fn subscribe(shared: &Arc<Shared>, key: &Key) -> Subscription {
         return Subscription { state, guard: Box::new(sender) };
     }
     let mut table = lock(&listener.table);
-    let entry = table.locks.entry(key.clone()).or_insert_with(|| Entry {
+    let entry = table.locks.entry(key.clone()).or_insert_with(|| WaitedLock {
         waiting: 0,
         confirmed: false,
         state: watch::Sender::new(SubscriptionState::default()),
@@ -201,7 +201,7 @@ pub(super) fn subscribe(shared: &Arc<Shared>, key: &Key) -> Subscription {
 }
 
 /// Connects and listens while somebody waits.
-async fn serve(shared: Weak<Shared>, listener: Arc<Listener>, serving: Serving) {
+async fn serve(shared: Weak<TableClient>, listener: Arc<ReleaseListener>, serving: Serving) {
     let mut serving = Some(serving);
     let mut backoff = BACKOFF_MIN;
     loop {
@@ -259,7 +259,7 @@ struct Session {
 
 impl Session {
     /// `None`: it hears nothing, not even itself.
-    async fn open(shared: &Shared) -> Result<Option<Session>, Failure> {
+    async fn open(shared: &TableClient) -> Result<Option<Session>, Failure> {
         let until = clock::now() + shared.connector.limits.connect;
         let (sender, mut heard) = mpsc::unbounded_channel();
         let connection = shared.connector.connect(0, until, Some(sender)).await?;
@@ -294,7 +294,12 @@ impl Session {
     }
 
     /// Until the connection ends (`false`), or the task may (`true`).
-    async fn run(mut self, shared: &Weak<Shared>, listener: &Arc<Listener>, serving: &mut Option<Serving>) -> bool {
+    async fn run(
+        mut self,
+        shared: &Weak<TableClient>,
+        listener: &Arc<ReleaseListener>,
+        serving: &mut Option<Serving>,
+    ) -> bool {
         let mut mark_all = Instant::now() + MARK_EVERY;
         let mut idle_since = None;
         loop {
@@ -339,7 +344,7 @@ impl Session {
         }
     }
 
-    async fn mark(&self, shared: &Shared, keys: &[Vec<u8>]) -> Marked {
+    async fn mark(&self, shared: &TableClient, keys: &[Vec<u8>]) -> Marked {
         let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&names, Type::BYTEA_ARRAY)];
         let asked = self.connection.client().query_typed(&shared.connector.statements.mark, &parameters);
@@ -363,6 +368,6 @@ enum Marked {
 }
 
 /// Whether releases would be heard; the connection is closed again.
-pub(super) async fn try_out(shared: &Shared) -> Result<bool, Failure> {
+pub(super) async fn try_out(shared: &TableClient) -> Result<bool, Failure> {
     Session::open(shared).await.map(|session| session.is_some())
 }

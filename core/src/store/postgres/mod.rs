@@ -6,7 +6,7 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `address` | `postgres://user@host/database` |
+//! | `address`, `database` | `postgres://user@host/database`, and what it names |
 //! | `statements`, `sql/` | the statements |
 //! | `connection` | connecting, the table |
 //! | `operations` | an operation as a statement, and its rows as a reply |
@@ -20,10 +20,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tokio_postgres::types::Type;
 
-use self::address::Database;
-use self::connection::{Connector, Limits};
+use self::connection::{DatabaseConnector, Limits};
+use self::database::Database;
 use self::lane::Lane;
-use self::listener::Listener;
+use self::listener::ReleaseListener;
 use super::{Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription, foreign_cursor};
 use crate::ErrorKind;
 use crate::config::Options;
@@ -32,6 +32,7 @@ use crate::sys::clock;
 
 pub(crate) mod address;
 mod connection;
+mod database;
 mod diagnosis;
 mod failure;
 mod lane;
@@ -45,16 +46,16 @@ pub(crate) const CAPABILITIES: Capabilities =
 
 /// One client's access to the locks of a table.
 pub(crate) struct PostgresStore {
-    shared: Arc<Shared>,
+    shared: Arc<TableClient>,
 }
 
-struct Shared {
-    connector: Connector,
+struct TableClient {
+    connector: DatabaseConnector,
     /// What is asked in order: acquire, release, undo ...
     main: Lane,
     /// Renewals: a row that somebody keeps locked delays them no longer than themselves.
     renewals: Lane,
-    listener: Arc<Listener>,
+    listener: Arc<ReleaseListener>,
     closed: AtomicBool,
     numbers: AtomicU64,
     commands_sent: AtomicU64,
@@ -69,11 +70,11 @@ impl PostgresStore {
         let limits =
             Limits { connect: options.connect_timeout, request: options.request_timeout, label: options.label.clone() };
         let (address, listens) = (database.to_string(), database.listens);
-        let shared = Arc::new(Shared {
-            connector: Connector::new(database, limits),
+        let shared = Arc::new(TableClient {
+            connector: DatabaseConnector::new(database, limits),
             main: Lane::default(),
             renewals: Lane::default(),
-            listener: Arc::new(Listener::new(listens)),
+            listener: Arc::new(ReleaseListener::new(listens)),
             closed: AtomicBool::new(false),
             numbers: AtomicU64::new(0),
             commands_sent: AtomicU64::new(0),
@@ -85,7 +86,7 @@ impl PostgresStore {
     }
 }
 
-impl Shared {
+impl TableClient {
     /// Before anything is sent: not closed, and not inherited.
     fn ready(&self) -> Result<(), Failure> {
         if !self.connector.stamp.is_here() {
