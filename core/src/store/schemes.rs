@@ -198,6 +198,7 @@ mod tests {
             for name in scheme.names.iter().chain(scheme.aliases) {
                 let rest = match *name {
                     name if name.ends_with("unix") || name == "file" => "/h",
+                    name if name.starts_with("postgres") => "u@h",
                     name if name.ends_with("+sentinel") => "h/group",
                     _ => "h",
                 };

@@ -51,6 +51,9 @@ fn parse(url: &str) -> Result<Database, Error> {
     if path.contains('@') {
         return Err(wrong("there is an @ behind the first /; write a / in a password as %2F"));
     }
+    if query.contains('@') && !authority.contains('@') {
+        return Err(wrong("there is an @ behind the ?; write a ? in a password as %3F"));
+    }
     let (user_info, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
     if user_info.contains('@') {
         return Err(wrong("there are several @; write an @ in a password as %40"));
@@ -210,7 +213,7 @@ mod tests {
             ("postgres://u:hunter2@x@h/d", "%40"),
             ("postgres://u:hun/ter2@h/d", "%2F"),
             ("postgres://u:hunter2#@h/d", "%23"),
-            ("postgres://u:hunter2?@h/d", "names no user"),
+            ("postgres://u:hunter2?@h/d", "%3F"),
             ("postgres://u@h/d?hunter2%40x", "%3F"),
             ("postgres://u@h/d?tables=x", "\"tables\" is no option of this address; there are: table, ddl"),
             ("postgres://u@h/d?table=a;drop", "table must be a name"),
