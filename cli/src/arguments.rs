@@ -372,7 +372,7 @@ pub(crate) struct Export {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
     /// How often the file is written, and for how long an answer over HTTP may be told again
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = every)]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = span)]
     pub(crate) every: Duration,
     /// Write the file once, and end
     #[arg(long, requires = "file")]

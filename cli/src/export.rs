@@ -12,6 +12,7 @@ use onelock::blocking::Client;
 use onelock::{LockEntry, Origin};
 
 use crate::arguments::Export;
+use crate::span::EVERY_MIN;
 use crate::status::{Failure, Status};
 use crate::{say, server, show};
 
@@ -39,7 +40,7 @@ fn write(options: &Export, client: &Client, file: &Path) -> Result<Status, Failu
         if let Some(text) = failure.and_then(|failure| failure.text) {
             say(&text);
         }
-        thread::sleep(options.every.saturating_sub(begun.elapsed()));
+        thread::sleep(options.every.saturating_sub(begun.elapsed()).max(EVERY_MIN));
     }
 }
 

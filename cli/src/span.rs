@@ -10,7 +10,7 @@ pub(crate) enum Wait {
 }
 
 /// Nobody reads faster, and the server has others to serve.
-const EVERY_MIN: Duration = Duration::from_millis(10);
+pub(crate) const EVERY_MIN: Duration = Duration::from_millis(10);
 
 /// Reads a duration.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {

@@ -23,6 +23,18 @@ fn the_command_reads_from_the_terminal() {
 }
 
 #[test]
+fn a_command_that_asked_for_the_terminal_too_early_goes_on() {
+    let place = Place::new();
+    // it is stopped for that, and has the terminal by the time that this is told
+    let line = "kill -TTIN $$; echo ready; read word; echo read:$word";
+    let mut screen = Screen::start(&place, &["run", "x", "-c", line], true);
+    screen.wait_shown("ready");
+    screen.press(b"hello\n");
+    screen.wait_shown("read:hello");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
 fn it_reads_from_the_terminal_also_when_its_output_goes_elsewhere() {
     let place = Place::new();
     let mut screen = Screen::start(&place, &["run", "x", "-c", "echo ready >&2; read word; echo read:$word"], false);

@@ -78,7 +78,8 @@ impl Child {
     /// It was stopped: for the sake of the terminal, or as the whole job.
     pub(super) fn stopped(&self, signal: i32) {
         let Some(terminal) = &self.terminal else { return };
-        if matches!(signal, SIGTTIN | SIGTTOU) && terminal.is_ours() {
+        // the command's already: it asked for it before it was given, and this is told only now
+        if matches!(signal, SIGTTIN | SIGTTOU) && (terminal.is_ours() || Terminal::is_of(self.id)) {
             Terminal::give(self.id);
             self.send(Signal::CONT);
             return;

@@ -25,8 +25,12 @@ impl Terminal {
     }
 
     pub(super) fn is_ours(&self) -> bool {
+        Terminal::is_of(self.us)
+    }
+
+    pub(super) fn is_of(group: Pid) -> bool {
         // SAFETY: asks about a descriptor by its number.
-        unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) == self.us.as_raw_nonzero().get() }
+        unsafe { libc::tcgetpgrp(libc::STDIN_FILENO) == group.as_raw_nonzero().get() }
     }
 
     pub(super) fn give(group: Pid) {
