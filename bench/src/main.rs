@@ -1,11 +1,11 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
 //! `onelock-bench [--quick] [--server NAME] [sequential] [server-cpu] [throughput] [handover] [leases] [c] [command]
-//! [redlock] [redlock-peers] [files]`; see `bench/README.md`.
+//! [redlock] [redlock-peers] [files] [kinds]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `command`, `listing`, `redlock`, `redlock_peers`, `files` | one measurement each |
+//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `command`, `listing`, `redlock`, `redlock_peers`, `files`, `kinds` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -22,6 +22,7 @@ mod files;
 mod floor;
 mod handover;
 mod host;
+mod kinds;
 mod leases;
 mod listing;
 mod raw;
@@ -58,7 +59,7 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 11] = [
     "server-cpu",
     "throughput",
     "handover",
@@ -69,6 +70,7 @@ const PARTS: [&str; 10] = [
     "redlock",
     "redlock-peers",
     "files",
+    "kinds",
 ];
 
 fn main() {
@@ -131,6 +133,9 @@ fn main() {
         host::pin(None, CPU);
         host::pin(Some(server.pid()), CPU);
         rows.push(c_library::sequential(&server, CPU, effort));
+    }
+    if wanted("kinds") {
+        rows.extend(kinds::measure(&server, effort));
     }
     if wanted("sequential") {
         let later = std::mem::replace(&mut rows, sequential::measure(&server, LOCK, effort));
