@@ -2,6 +2,16 @@
 
 use crate::proxy::Match;
 
+/// The text of a kind with a queue on the server.
+macro_rules! queue_script {
+    ($file:literal) => {
+        concat!(
+            include_str!("../../core/src/store/redis/command/scripts/queue.lua"),
+            include_str!(concat!("../../core/src/store/redis/command/scripts/", $file))
+        )
+    };
+}
+
 /// Every script of the Redis store.
 pub const ALL: [&str; 14] = [
     ACQUIRE,
@@ -30,9 +40,9 @@ pub const RELEASE_MANY: &str = include_str!("../../core/src/store/redis/command/
 pub const ACQUIRE_REENTRANT: &str =
     include_str!("../../core/src/store/redis/command/scripts/reentrant_lock/acquire.lua");
 /// Enters, keeps, tries and leaves a lock with a queue.
-pub const FAIR_LOCK: &str = include_str!("../../core/src/store/redis/command/scripts/fair_lock/queue.lua");
+pub const FAIR_LOCK: &str = queue_script!("fair_lock/fair.lua");
 /// Everything about a read/write lock but its renewal.
-pub const RW_LOCK: &str = include_str!("../../core/src/store/redis/command/scripts/rw_lock/rw.lua");
+pub const RW_LOCK: &str = queue_script!("rw_lock/rw.lua");
 /// Goes on with a hold that was handed over.
 pub const ATTACH: &str = include_str!("../../core/src/store/redis/command/scripts/attach.lua");
 /// Renews a batch of holds; also extends one.

@@ -33,7 +33,7 @@ const SCRIPTS: [(&str, &str); 13] = [
     script!("acquire_many", "multi_lock/acquire"),
     script!("release_many", "multi_lock/release"),
     script!("acquire_reentrant", "reentrant_lock/acquire"),
-    script!("fair_lock", "fair_lock/queue"),
+    ("fair_lock", onelock_tests::scripts::FAIR_LOCK),
     script!("attach"),
     script!("renew"),
     script!("set_count"),
@@ -193,8 +193,8 @@ fn scripts_are_called_and_answer_as_in_the_tables() {
     one_of_several(&mut bench);
     // no script is missing here, and nothing stands in the tables that was not seen
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../core/src/store/redis/command/scripts");
-    // those of semaphores and read/write locks have sections and suites of their own
-    assert_eq!(scripts_in(folder.as_ref()), SCRIPTS.len() + 2);
+    // those of semaphores and read/write locks have sections and suites of their own, and what kinds with a queue share is a file
+    assert_eq!(scripts_in(folder.as_ref()), SCRIPTS.len() + 3);
     for (script, _) in SCRIPTS {
         for row in under(script) {
             let label = (script.to_owned(), row.cells[0].clone());

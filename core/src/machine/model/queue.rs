@@ -1,4 +1,4 @@
-//! Locks with a queue on the server, as `fair_lock/queue.lua` has them.
+//! Locks with a queue on the server, as `queue.lua` and `fair_lock/fair.lua` have them.
 
 use super::{Model, ModelReply, Moment, Value, decimal, number, owns, stored_fence};
 use crate::machine::kind::Kind;

@@ -60,8 +60,8 @@ fn begin_call(verb: &str, claim: &Claim, more: Option<Vec<u8>>, form: CommandFor
     let Claim { key, token, .. } = claim;
     let keys = 6 + usize::from(more.is_some());
     let mut command = begin(&SCRIPTS.rw_lock, form, keys, keys + 15, 10 * key.len() + 3 * token.len() + 240);
-    command.arg(&**key).arg(naming::readers_key(key)).arg(naming::queue_key(key)).arg(naming::waiters_key(key));
-    command.arg(naming::fence_key(key)).arg(naming::timeout_key(key, token));
+    command.arg(&**key).arg(naming::queue_key(key)).arg(naming::waiters_key(key)).arg(naming::fence_key(key));
+    command.arg(naming::readers_key(key)).arg(naming::timeout_key(key, token));
     if let Some(more) = more {
         command.arg(more);
     }

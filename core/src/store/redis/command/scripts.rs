@@ -71,13 +71,20 @@ impl Deref for Hashed {
     }
 }
 
+/// The text of a kind with a queue on the server: what all of them have in common, and its own.
+macro_rules! queue_script {
+    ($file:literal) => {
+        concat!(include_str!("scripts/queue.lua"), include_str!(concat!("scripts/", $file)))
+    };
+}
+
 fn scripts() -> Scripts {
     Scripts {
         acquire_lock: Script::new(include_str!("scripts/lock/acquire.lua")),
         acquire_many: Script::new(include_str!("scripts/multi_lock/acquire.lua")),
         release_many: Script::new(include_str!("scripts/multi_lock/release.lua")),
         acquire_reentrant: Script::new(include_str!("scripts/reentrant_lock/acquire.lua")),
-        fair_lock: Script::new(include_str!("scripts/fair_lock/queue.lua")),
+        fair_lock: Script::new(queue_script!("fair_lock/fair.lua")),
         attach: Script::new(include_str!("scripts/attach.lua")),
         renew: Script::new(include_str!("scripts/renew.lua")),
         set_count: Script::new(include_str!("scripts/set_count.lua")),
@@ -87,7 +94,7 @@ fn scripts() -> Scripts {
         force_release: Script::new(include_str!("scripts/force_release.lua")),
         write_back: Script::new(include_str!("scripts/write_back.lua")),
         semaphore: Script::new(include_str!("scripts/semaphore/permits.lua")),
-        rw_lock: Script::new(include_str!("scripts/rw_lock/rw.lua")),
+        rw_lock: Script::new(queue_script!("rw_lock/rw.lua")),
     }
 }
 

@@ -3,19 +3,13 @@
 --
 -- KEYS[1]  the lock: a hash {mode: read, owner: 1, ...} or {mode: write, owner:write: 1}, with our notes onelock_fence (t and a
 --          number, since Redisson takes every number for a hold count) and, of a writer, onelock_info
--- KEYS[2]  our readers: a sorted set, owner -> end in ms of the server's clock
--- KEYS[3]  the queue of the writers: a sorted set, owner -> number of its place; the lowest is the head
--- KEYS[4]  a hash with the records of the places, owner -> '<alive until, ms> <fence ttl, ms> <client> <listens>[ <info>]', and
---          beside them ':want' (until when a refused reader is waiting) and ':door' (until when readers go first)
--- KEYS[5]  the fencing counter
+-- KEYS[2] to KEYS[4], ARGV[2] to ARGV[5]  as of every kind with a queue (queue.lua), of the writers. In the hash of the records
+--          stand also ':want' (until when a refused reader is waiting) and ':door' (until when readers go first)
+-- KEYS[5]  our readers: a sorted set, owner -> end in ms of the server's clock
 -- KEYS[6]  the timeout key of this owner: it lives as long as its read hold. Its text is for inspection, or says
 --          'onelock1:released' of one that stays though it was released
 -- KEYS[7]  attach: the timeout key of the new owner
 -- ARGV[1]  what to do: read, tryread, enter, try, keep, downgrade, leave, retain, attach
--- ARGV[2]  owner
--- ARGV[3]  the channel of grants without the client: that of a client is <this>:<client>
--- ARGV[4]  command to publish with there: PUBLISH, or SPUBLISH for the sharded channels of a cluster
--- ARGV[5]  NUMSUB or SHARDNUMSUB, to see who listens; '' where the server cannot tell
 -- ARGV[6]  the channel for all who wait, Redisson's
 -- ARGV[7]  command to publish with there
 -- ARGV[8]  a second such command, '' for none
@@ -45,13 +39,6 @@
 --
 -- Idempotent. A reader is one as long as its field, its end and its timeout key say so: each reader ends by itself.
 
-local clock = redis.call('TIME')
-local us = clock[1] * 1000000 + clock[2]
--- ends are rounded up, the present down
-local now, later = math.floor(us / 1000), math.ceil(us / 1000)
-local verb, token = ARGV[1], ARGV[2]
--- as in a fair lock: how long a grant to somebody who is told lasts, how many places are looked at, when a queue ends, ms
-local SHORTEST, LONGEST, MOST, IDLE = 200, 3000, 256, 10000
 -- how long the door is open, and how long a refused reader counts as waiting, ms
 local DOOR, WANT = 50, 600
 -- how long these two are kept when nobody has a place, ms
@@ -59,16 +46,6 @@ local NOTES = 2000
 -- so many foreign readers are looked at
 local FOREIGN = 1024
 local RELEASED = 'onelock1:released'
-
-local function text(number)
-  return string.format('%.0f', number)
-end
-
-local function number_of(stored)
-  local number = stored and string.find(stored, '^%d+$') and tonumber(stored)
-  if number and number >= 1 and number < 9007199254740991 then return number end
-  return nil
-end
 
 local found = redis.pcall('HMGET', KEYS[1], 'mode', token, token .. ':write', 'onelock_fence', 'onelock_info')
 if found.err then
@@ -85,7 +62,7 @@ local fence_here = number_of(string.match(stored or '', '^t(%d+)$')) or 0
 -- Whether an owner has a live read hold; its end.
 local function reads(owner, field, timeout)
   if mode ~= 'read' or not field then return nil end
-  local stop = tonumber(redis.call('ZSCORE', KEYS[2], owner) or 0)
+  local stop = tonumber(redis.call('ZSCORE', KEYS[5], owner) or 0)
   if stop <= now or redis.call('PTTL', timeout) < 0 or redis.pcall('GET', timeout) == RELEASED then return nil end
   return stop
 end
@@ -104,38 +81,26 @@ local function raise(ttl, owner, timeout)
   outlive(KEYS[1], ttl)
   if timeout then
     outlive(timeout, ttl)
-    outlive(KEYS[2], ttl)
-    redis.call('ZADD', KEYS[2], 'XX', 'GT', text(later + ttl), owner)
+    outlive(KEYS[5], ttl)
+    redis.call('ZADD', KEYS[5], 'XX', 'GT', text(later + ttl), owner)
   end
-end
-
--- The next fencing token, or nil and the refusal.
-local function draw(ttl)
-  local counter = redis.pcall('GET', KEYS[5])
-  if type(counter) == 'table' then
-    if not string.find(counter.err, 'WRONGTYPE', 1, true) then return nil, counter end
-    counter = nil
-  end
-  local fence = math.max((number_of(counter) or 0) + 1, us)
-  redis.call('SET', KEYS[5], text(fence), 'PX', ttl)
-  return fence
 end
 
 -- The notes in the hash of the records do not stay for long once nobody has a place.
 local function rest()
-  if redis.call('EXISTS', KEYS[3]) == 0 then redis.call('PEXPIRE', KEYS[4], NOTES) end
+  if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('PEXPIRE', KEYS[3], NOTES) end
 end
 
 -- A note in the hash of the records.
 local function note(field, value)
-  redis.call('HSET', KEYS[4], field, value)
-  redis.call('PEXPIRE', KEYS[4], redis.call('EXISTS', KEYS[3]) == 1 and IDLE or NOTES)
+  redis.call('HSET', KEYS[3], field, value)
+  redis.call('PEXPIRE', KEYS[3], redis.call('EXISTS', KEYS[2]) == 1 and IDLE or NOTES)
 end
 
 -- Until when a note counts, if it does: one that is further ahead than it can be (the clock was set back) does not, and a door
 -- that opens when a writer's key ends does not yet.
 local function noted(field, most)
-  local stop = tonumber(redis.call('HGET', KEYS[4], field) or 0)
+  local stop = tonumber(redis.call('HGET', KEYS[3], field) or 0)
   return stop > now and stop <= now + most + 1 and stop or nil
 end
 
@@ -144,47 +109,12 @@ local function tell_all()
   if ARGV[8] ~= '' then redis.pcall(ARGV[8], ARGV[6], '1') end
 end
 
-local function tell(client, head, fence)
-  redis.pcall(ARGV[4], ARGV[3] .. ':' .. client, head .. ' ' .. text(fence) .. ' ' .. text(us))
-end
-
-local function forget(place)
-  redis.call('HDEL', KEYS[4], place)
-  return redis.call('ZREM', KEYS[3], place)
-end
-
-local function is_heard(client)
-  if ARGV[5] == '' then return true end
-  local heard = redis.pcall('PUBSUB', ARGV[5], ARGV[3] .. ':' .. client)
-  return heard.err ~= nil or heard[2] ~= 0
-end
-
--- The first place that is alive and heard, and its record; dead ones are forgotten on the way. Or nil, and whether it came to
--- the end of the queue.
+-- The first writer that waits.
 local function next_writer(asker)
-  local at = 0
-  for _ = 1, MOST do
-    local head = redis.call('ZRANGE', KEYS[3], at, at)[1]
-    if not head then
-      rest()
-      return nil, true
-    end
-    local record = redis.call('HGET', KEYS[4], head)
-    local alive, fence_ttl, client, listens, info = string.match(record or '', '^(%d+) (%d+) (%x+) ([012]) ?(.*)$')
-    alive = tonumber(alive)
-    if not alive or alive <= now or alive > now + LONGEST + 1 then
-      forget(head)
-    elseif listens ~= '0' and head ~= asker and not is_heard(client) then
-      if listens == '1' then
-        local marked = text(alive) .. ' ' .. fence_ttl .. ' ' .. client .. ' 2' .. (info ~= '' and ' ' .. info or '')
-        redis.call('HSET', KEYS[4], head, marked)
-      end
-      at = at + 1
-    else
-      return head, alive, fence_ttl, client, info
-    end
-  end
-  return nil, false
+  local head, alive, fence_ttl, client, info = next_place(asker, 0)
+  -- at the end of the queue
+  if not head and alive then rest() end
+  return head, alive, fence_ttl, client, info
 end
 
 -- Writes the hash and bounds it. Returns the refusal of the server, if there is one: then nobody holds it.
@@ -210,14 +140,14 @@ local function hold_read(ttl, fence_ttl, info)
     local drawn, refused = draw(fence_ttl)
     if not drawn then return nil, refused end
     fence = drawn
-    redis.call('DEL', KEYS[2])
+    redis.call('DEL', KEYS[5])
   end
   redis.call('SET', KEYS[6], info ~= '' and info or '1', 'PX', text(ttl))
-  redis.call('ZADD', KEYS[2], text(later + ttl), token)
+  redis.call('ZADD', KEYS[5], text(later + ttl), token)
   -- before the hash is touched: an index with one who has no field would hide a foreign reader
-  local bounded = redis.pcall('PEXPIRE', KEYS[2], text(math.max(redis.call('PTTL', KEYS[2]), ttl)))
+  local bounded = redis.pcall('PEXPIRE', KEYS[5], text(math.max(redis.call('PTTL', KEYS[5]), ttl)))
   if type(bounded) == 'table' then
-    redis.call('ZREM', KEYS[2], token)
+    redis.call('ZREM', KEYS[5], token)
     redis.call('DEL', KEYS[6])
     return nil, bounded
   end
@@ -231,7 +161,7 @@ local function grant_write(head, alive, fence_ttl, info)
   if not fence then return nil, refused end
   forget(head)
   rest()
-  refused = hold_write(head, math.min(math.max(alive - now, SHORTEST), LONGEST), fence, info)
+  refused = hold_write(head, first_ttl(alive), fence, info)
   if refused then return nil, refused end
   return fence
 end
@@ -245,7 +175,7 @@ local function pass_on(after_writer)
     return
   end
   if after_writer and noted(':want', WANT) then
-    redis.call('HDEL', KEYS[4], ':want')
+    redis.call('HDEL', KEYS[3], ':want')
     note(':door', text(now + DOOR))
     tell_all()
   elseif head then
@@ -259,21 +189,21 @@ end
 -- Our readers that have ended are gone, and the lock lives as long as the last of the others; without any it is deleted.
 -- Says whether it is still held.
 local function settle()
-  local ended = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now), 'LIMIT', 0, 256)
+  local ended = redis.call('ZRANGEBYSCORE', KEYS[5], '-inf', text(now), 'LIMIT', 0, 256)
   if #ended > 0 then
     redis.call('HDEL', KEYS[1], unpack(ended))
-    redis.call('ZREM', KEYS[2], unpack(ended))
+    redis.call('ZREM', KEYS[5], unpack(ended))
   end
-  local last = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')[2]
+  local last = redis.call('ZRANGE', KEYS[5], -1, -1, 'WITHSCORES')[2]
   local left = last and tonumber(last) - now or 0
-  local others = redis.call('HLEN', KEYS[1]) - redis.call('ZCARD', KEYS[2]) - (stored and 2 or 1)
+  local others = redis.call('HLEN', KEYS[1]) - redis.call('ZCARD', KEYS[5]) - (stored and 2 or 1)
   if others > FOREIGN then return true end
   if others > 0 then
     local before = string.sub(KEYS[6], 1, #KEYS[6] - #token - 17)
     local fields = redis.call('HGETALL', KEYS[1])
     for i = 1, #fields, 2 do
       local count = tonumber(fields[i + 1])
-      if count and not redis.call('ZSCORE', KEYS[2], fields[i]) then
+      if count and not redis.call('ZSCORE', KEYS[5], fields[i]) then
         for n = 1, math.min(count, FOREIGN) do
           left = math.max(left, redis.call('PTTL', before .. fields[i] .. ':rwlock_timeout:' .. n))
         end
@@ -284,7 +214,7 @@ local function settle()
     redis.call('PEXPIRE', KEYS[1], text(left))
     return true
   end
-  redis.call('DEL', KEYS[1], KEYS[2])
+  redis.call('DEL', KEYS[1], KEYS[5])
   return false
 end
 
@@ -302,7 +232,7 @@ if verb == 'leave' then
   end
   if mode == 'read' and found[2] and not retained then
     redis.call('HDEL', KEYS[1], token)
-    redis.call('ZREM', KEYS[2], token)
+    redis.call('ZREM', KEYS[5], token)
     redis.call('DEL', KEYS[6])
     if not settle() then pass_on(false) end
     return {us, reading and 1 or 0}
@@ -322,7 +252,7 @@ if verb == 'retain' then
     redis.call('HSET', KEYS[1], 'onelock_info', RELEASED)
     -- nobody passes it on when it ends
     if noted(':want', WANT) then
-      redis.call('HDEL', KEYS[4], ':want')
+      redis.call('HDEL', KEYS[3], ':want')
       note(':door', text(now + rest + DOOR))
     end
     return {us, 1}
@@ -330,7 +260,7 @@ if verb == 'retain' then
   if not reading then return {us, 0} end
   redis.call('PEXPIRE', KEYS[6], text(rest))
   redis.call('SET', KEYS[6], RELEASED, 'PX', text(rest))
-  redis.call('ZADD', KEYS[2], 'XX', text(later + rest), token)
+  redis.call('ZADD', KEYS[5], 'XX', text(later + rest), token)
   settle()
   return {us, 1}
 end
@@ -356,11 +286,11 @@ if verb == 'attach' then
   outlive(KEYS[1], ttl)
   local stop = math.max(reading, later + ttl)
   redis.call('SET', KEYS[7], info ~= '' and info or '1', 'PX', text(math.max(redis.call('PTTL', KEYS[6]), ttl)))
-  redis.call('ZADD', KEYS[2], text(stop), to)
-  outlive(KEYS[2], ttl)
+  redis.call('ZADD', KEYS[5], text(stop), to)
+  outlive(KEYS[5], ttl)
   redis.call('HSET', KEYS[1], to, '1')
   redis.call('HDEL', KEYS[1], token)
-  redis.call('ZREM', KEYS[2], token)
+  redis.call('ZREM', KEYS[5], token)
   redis.call('DEL', KEYS[6])
   return {us, 0, fence_here}
 end
@@ -379,7 +309,7 @@ if verb == 'downgrade' then
   if not fence then return refused end
   redis.call('HDEL', KEYS[1], token .. ':write', 'onelock_info')
   if noted(':want', WANT) then
-    redis.call('HDEL', KEYS[4], ':want')
+    redis.call('HDEL', KEYS[3], ':want')
     note(':door', text(now + DOOR))
   end
   tell_all()
@@ -395,7 +325,7 @@ if verb == 'read' or verb == 'tryread' then
     return {us, 1, fence_here}
   end
   local barred = mode == 'write'
-  if not barred and redis.call('EXISTS', KEYS[3]) == 1 and not noted(':door', DOOR) then
+  if not barred and redis.call('EXISTS', KEYS[2]) == 1 and not noted(':door', DOOR) then
     local head, ended = next_writer()
     barred = head or not ended
   end
@@ -419,7 +349,7 @@ if writing then
   return {us, 1, fence_here}
 end
 local door = free and noted(':door', DOOR)
-local queued = redis.call('EXISTS', KEYS[3]) == 1
+local queued = redis.call('EXISTS', KEYS[2]) == 1
 
 local function grant()
   local fence, refused = draw(fence_ttl)
@@ -444,27 +374,7 @@ end
 
 if free and not door and not queued then return grant() end
 
-local window, place = tonumber(ARGV[12]), ARGV[13]
-local number = redis.call('ZSCORE', KEYS[3], token)
-if number then
-  -- first: it is let through when the server is out of memory, and then so is what follows
-  redis.call('PEXPIRE', KEYS[3], IDLE)
-else
-  if place ~= '0' then
-    number = place
-  else
-    local last = redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2]
-    number = text(math.max(last and tonumber(last) + 1 or 0, us))
-  end
-  redis.call('ZADD', KEYS[3], number, token)
-  redis.call('PEXPIRE', KEYS[3], IDLE)
-end
-local before = redis.call('HGET', KEYS[4], token) or ''
-local alive = tonumber(string.match(before, '^%d+') or 0)
-alive = math.min(math.max(alive, later + window), later + LONGEST)
-local unheard = string.find(before, '^%d+ %d+ %x+ 2') and 1 or 0
-note(token, text(alive) .. ' ' .. fence_ttl .. ' ' .. ARGV[14] .. ' ' .. ARGV[15] .. (info ~= '' and ' ' .. info or ''))
-
+local number, unheard = keep_place(tonumber(ARGV[12]), ARGV[13], ARGV[14], ARGV[15], fence_ttl, info)
 local look = redis.call('PTTL', KEYS[1])
 if door then
   look = door - now
@@ -483,4 +393,4 @@ elseif free then
     look = redis.call('PTTL', KEYS[1])
   end
 end
-return {us, 4, tonumber(number), redis.call('ZRANK', KEYS[3], token), look, unheard}
+return {us, 4, number, redis.call('ZRANK', KEYS[2], token), look, unheard}
