@@ -122,7 +122,8 @@
 
 /**
  * The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
- * `RPermitExpirableSemaphore`. How many there are say the options of the lock.
+ * `RPermitExpirableSemaphore`, whose clients do not queue. Who waits is served first come, first served. How many there
+ * are say the options of the lock.
  */
 #define ONELOCK_KIND_SEMAPHORE 6
 

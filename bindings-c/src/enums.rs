@@ -21,7 +21,8 @@ pub const ONELOCK_KIND_READ: u32 = 4;
 /// The writing side of the same lock: one holds it, and nobody reads meanwhile.
 pub const ONELOCK_KIND_WRITE: u32 = 5;
 /// The semaphore: several hold at once, each with permits of its own, in the layout of Redisson's
-/// `RPermitExpirableSemaphore`. How many there are say the options of the lock.
+/// `RPermitExpirableSemaphore`, whose clients do not queue. Who waits is served first come, first served. How many there
+/// are say the options of the lock.
 pub const ONELOCK_KIND_SEMAPHORE: u32 = 6;
 
 /// Several locks that are held together, from `onelock_multi_new`; not a kind for `onelock_lock_new`.

@@ -266,9 +266,9 @@ export class Client {
    * The semaphore of this name: at most `permits` holders at a time, 1 to 1024, in all programs together. No I/O.
    *
    * The number must be the same everywhere, or acquiring fails with {@link PermitsMismatchError}; left out it is whatever is
-   * set. Every permit is a lease of its own. There is no fencing token, since several hold at once. In which order waiting
-   * programs get permits is not promised. On the server it is what Redisson's `RPermitExpirableSemaphore` has. Redlock has
-   * none.
+   * set. Every permit is a lease of its own. There is no fencing token, since several hold at once. Who waits is served
+   * first come, first served, between programs too: a request for many permits is not passed by small ones. On the server
+   * it is what Redisson's `RPermitExpirableSemaphore` has, whose clients do not queue. Redlock has none.
    */
   semaphore(name: LockName, options?: SemaphoreOptions): Semaphore {
     const checked = lockName(name, 'describe a lock')

@@ -364,8 +364,8 @@ impl Client {
     /// set; else it must be the same everywhere, or acquiring is `PermitsMismatch`. No I/O.
     ///
     /// Every permit is a lease with an end of its own, so those of a program that died come back after their ttl. There is
-    /// no fencing token: several hold at once. In which order waiting programs get permits is not promised; within one
-    /// client it is first come, first served.
+    /// no fencing token: several hold at once. Who waits is served first come, first served, between programs too: a request
+    /// for many permits is not passed by small ones, nor by [`Lock::try_acquire`]. Only clients of Redisson do not queue.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {

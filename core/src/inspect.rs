@@ -300,13 +300,17 @@ pub(crate) async fn force_release(engine: &Arc<Engine>, name: &[u8], key: Key, f
     if engine.store.capabilities().kinds.contains(&Kind::Semaphore) {
         // its own script is for semaphores alone; what cannot be looked at is none, or is told below
         let seen = engine.store.call(Op::Inspect { key: key.clone() }, until).await;
-        if is_semaphore(&seen) {
-            let op = Op::ForceReleasePermits { key };
+        // where nothing stands, its number may be lost, and permits are held all the same
+        let lost = seen.outcome == Outcome::Applied(Reply::Inspected(None));
+        if lost || is_semaphore(&seen) {
+            let op = Op::ForceReleasePermits { key: key.clone() };
             let mut answer = engine.store.call(op.clone(), until).await;
             if matches!(answer.outcome, Outcome::Indeterminate(_)) {
                 answer = engine.store.call(op, until).await;
             }
-            return forced(engine, name, &answer);
+            if !lost || answer.outcome == Outcome::Applied(Reply::Forced(true)) {
+                return forced(engine, name, &answer);
+            }
         }
     }
     let mut answer = engine.store.call(Op::ForceRelease { key: key.clone(), foreign }, until).await;

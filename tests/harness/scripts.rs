@@ -13,13 +13,14 @@ macro_rules! queue_script {
 }
 
 /// Every script of the Redis store.
-pub const ALL: [&str; 14] = [
+pub const ALL: [&str; 15] = [
     ACQUIRE,
     ACQUIRE_MANY,
     RELEASE_MANY,
     ACQUIRE_REENTRANT,
     FAIR_LOCK,
     RW_LOCK,
+    SEMAPHORE,
     ATTACH,
     RENEW,
     SET_COUNT,
@@ -43,6 +44,8 @@ pub const ACQUIRE_REENTRANT: &str =
 pub const FAIR_LOCK: &str = queue_script!("fair_lock/fair.lua");
 /// Everything about a read/write lock but its renewal.
 pub const RW_LOCK: &str = queue_script!("rw_lock/rw.lua");
+/// Everything about a semaphore but its renewal.
+pub const SEMAPHORE: &str = queue_script!("semaphore/permits.lua");
 /// Goes on with a hold that was handed over.
 pub const ATTACH: &str = include_str!("../../core/src/store/redis/command/scripts/attach.lua");
 /// Renews a batch of holds; also extends one.

@@ -144,7 +144,7 @@ fn keys_and_channels_are_those_of_the_code() {
         text(naming::permits_key(b"NAME")),
         text(naming::channel(Kind::Mutex, b"NAME")),
         text(naming::channel(Kind::Reentrant, b"NAME")),
-        text(naming::channel(Kind::Semaphore, b"NAME")),
+        text(naming::permits_channel(b"NAME")),
         text(naming::channel(Kind::Read, b"NAME")),
         text(naming::channel(Kind::Fair, b"NAME")) + ":CLIENT",
     ];

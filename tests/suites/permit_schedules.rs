@@ -1,6 +1,7 @@
-//! Never more permits are believed held than there are, under lost, late and doubled requests, clocks that drift, a server
-//! that loses the number, and permits that somebody deletes: random schedules of clients against the modelled server, with
-//! the core's own arithmetic of deadlines. Each of the planted bugs has to be caught.
+//! Never more permits are believed held than there are, and nobody who waits is passed by: under lost, late and doubled
+//! requests and messages, clocks that drift, clients that die, a server that loses the number or the queue, and permits that
+//! somebody deletes. Random schedules of clients against the modelled server, with the core's own arithmetic of deadlines and
+//! places. Each of the planted bugs has to be caught.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use onelock::machine::model::{Model, ModelReply, Value};
-use onelock::machine::{Claim, Jitter, Key, Kind, NodeSet, Op, Outcome, Renewal, Reply, Terms, Time, naming, token};
+use onelock::machine::{
+    Claim, ClientTag, Jitter, Key, Kind, NodeSet, Op, Outcome, Place, QueueEntry, Renewal, Reply, Terms, Time, naming,
+    token,
+};
 
 const PERMITS: u32 = 4;
 const CLIENTS: usize = 5;
@@ -31,6 +35,29 @@ enum Event {
     LosesCount,
     /// One permit of somebody's is deleted and freed.
     LosesPermit,
+    /// A message tells a client that it was granted this.
+    Told { client: usize, token: Arc<str> },
+    /// A process is killed: its connection closes, and it comes back as another one.
+    Dies { client: usize },
+    /// One of the keys of the queue is deleted, or both.
+    LosesQueue,
+}
+
+/// A place as the requests that were carried out made it.
+#[derive(Clone, Debug)]
+struct TruePlace {
+    number: u64,
+    alive_until_ms: u64,
+    listens: bool,
+    client: usize,
+}
+
+/// What clients do wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ClientBug {
+    None,
+    /// A waiter that gives up gives the place of its client away, though another one waits there.
+    GivesPlaceAway,
 }
 
 #[derive(Default)]
@@ -43,6 +70,13 @@ struct Client {
     /// When one of its permits was deleted.
     robbed_at: Option<u64>,
     ahead_us: i64,
+    place: Place,
+    /// It has never been answered with a grant or a loss of the queue since it got this number.
+    number: Option<u64>,
+    /// Its connection is there: the server counts it.
+    connected: bool,
+    /// Another process each time that it has died.
+    lives: u64,
 }
 
 struct World {
@@ -56,7 +90,12 @@ struct World {
     clients: Vec<Client>,
     /// Drift of the server's clock, in thousandths.
     drift: i64,
-    granted: u64,
+    granted: [u64; 3],
+    places: BTreeMap<Arc<str>, TruePlace>,
+    told: u64,
+    bug: ClientBug,
+    /// Nothing is lost, late or doubled, and nobody dies.
+    smooth: bool,
 }
 
 impl World {
@@ -73,12 +112,17 @@ impl World {
             now: 0,
             clients: Vec::new(),
             drift,
-            granted: 0,
+            granted: [0; 3],
+            places: BTreeMap::new(),
+            told: 0,
+            bug: ClientBug::None,
+            smooth: false,
             dice,
         };
         for client in 0..CLIENTS {
             let ahead_us = world.dice.below(4_000_000).cast_signed() - 2_000_000;
-            world.clients.push(Client { ahead_us, ..Client::default() });
+            world.clients.push(Client { ahead_us, connected: true, ..Client::default() });
+            world.model.listen(&Key::from(NAME), tag(client), true);
             world.after(client as u64, Event::Acts { client });
         }
         world
@@ -99,16 +143,21 @@ impl World {
         self.dice.below(chances) == 0
     }
 
+    /// Whether a fault strikes that does so once in so many times.
+    fn strikes(&mut self, chances: u64) -> bool {
+        self.one_in(chances) && !self.smooth
+    }
+
     /// Sends a request: it may be lost, late, or arrive twice, and so may its answer.
     fn send(&mut self, client: usize, op: &Op) {
         let sent_at = self.now;
-        let copies = if self.one_in(6) { 2 } else { 1 };
+        let copies = if self.strikes(6) { 2 } else { 1 };
         for _ in 0..copies {
-            if self.one_in(12) {
+            if self.strikes(12) {
                 continue;
             }
-            let delay = if self.one_in(10) { self.dice.below(3_000_000) } else { self.dice.below(20_000) };
-            let answer_delay = if self.one_in(10) { None } else { Some(self.dice.below(60_000)) };
+            let delay = if self.strikes(10) { self.dice.below(3_000_000) } else { self.dice.below(20_000) };
+            let answer_delay = if self.strikes(10) { None } else { Some(self.dice.below(60_000)) };
             self.after(delay, Event::Arrives { client, op: op.clone(), sent_at, answer_delay });
         }
     }
@@ -135,24 +184,57 @@ impl World {
                 self.send(client, &Op::Undo { claim, nodes: NodeSet::ALL, quiet: false });
             }
             Some(claim) => {
-                // no answer, or refused: the same token again, or given up
+                // no answer, or it waits: the same token again, or given up
                 if self.one_in(8) {
                     self.clients[client].claim = None;
-                    self.send(client, &Op::Undo { claim, nodes: NodeSet::ALL, quiet: false });
+                    self.send(client, &Op::Undo { claim: claim.clone(), nodes: NodeSet::ALL, quiet: false });
+                    if self.one_in(2) {
+                        self.clients[client].number = None;
+                        self.clients[client].place = Place::default();
+                    } else {
+                        // another one of this client goes on at its place, for another number of permits
+                        if self.clients[client].place.entry(tag(client), true).place.is_none() {
+                            // it has not been told yet where it stands
+                            self.clients[client].number = None;
+                        }
+                        if self.bug == ClientBug::GivesPlaceAway {
+                            self.clients[client].place = Place::default();
+                        }
+                        self.begins(client, 1 + (self.clients[client].count % 3), ttl_ms);
+                    }
                 } else {
-                    self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms });
+                    self.asks(client, claim, ttl_ms);
                 }
+            }
+            None if self.one_in(4) => {
+                let count = 1 + self.dice.below(3) as u32;
+                let claim = self.fresh_claim(count);
+                // a single try takes no place
+                let entry = Place::no_entry(tag(client));
+                self.clients[client].claim = Some(claim.clone());
+                self.clients[client].count = count;
+                self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms, entry });
             }
             None => {
                 let count = 1 + self.dice.below(3) as u32;
-                let claim = self.fresh_claim(count);
-                self.clients[client].claim = Some(claim.clone());
-                self.clients[client].count = count;
-                self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms });
+                self.begins(client, count, ttl_ms);
             }
         }
         let pause = self.dice.below(400_000);
         self.after(pause, Event::Acts { client });
+    }
+
+    fn begins(&mut self, client: usize, count: u32, ttl_ms: u64) {
+        let claim = self.fresh_claim(count);
+        self.clients[client].claim = Some(claim.clone());
+        self.clients[client].count = count;
+        self.asks(client, claim, ttl_ms);
+    }
+
+    /// Enters, or keeps the place.
+    fn asks(&mut self, client: usize, claim: Claim, ttl_ms: u64) {
+        let entry = self.clients[client].place.entry(tag(client), self.clients[client].connected);
+        self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms, entry });
     }
 
     fn answered(&mut self, client: usize, op: &Op, sent_at: u64, reply: &Reply) {
@@ -167,7 +249,14 @@ impl World {
             {
                 it.deadline = Some(deadline);
                 it.releases_at = releases_at;
-                self.granted += 1;
+                it.place = Place::default();
+                it.number = None;
+                self.granted[it.count as usize - 1] += 1;
+            }
+            (Op::AcquirePermits { claim, .. }, Reply::Queued { place, ahead, unheard, .. })
+                if it.claim.as_ref() == Some(claim) && it.deadline.is_none() =>
+            {
+                it.place.queued(*place, *ahead, *unheard);
             }
             (Op::Renew { holds }, Reply::Renewed(verdicts)) if it.claim.as_ref() == Some(&holds[0].0) => {
                 match (&verdicts[0], it.deadline) {
@@ -219,7 +308,127 @@ impl World {
         None
     }
 
-    fn run(mut self) -> Result<u64, String> {
+    /// Those who stand before this number, are alive and can be told.
+    fn before(&self, number: u64, except: &str) -> Option<(&Arc<str>, &TruePlace)> {
+        let now_ms = self.server_us() / 1000;
+        self.places.iter().find(|(token, place)| {
+            place.number < number
+                && ***token != *except
+                && place.alive_until_ms > now_ms
+                && (!place.listens || self.clients[place.client].connected)
+        })
+    }
+
+    fn granted_in_turn(&mut self, number: u64, token: &Arc<str>) -> Result<(), String> {
+        self.places.remove(token);
+        match self.before(number, token) {
+            Some((other, _)) => Err(format!("{token} at {number} is granted before {other}")),
+            None => Ok(()),
+        }
+    }
+
+    /// A request was carried out.
+    fn carried_out(&mut self, client: usize, op: &Op, answer: &ModelReply) -> Result<(), String> {
+        let (server_us, Outcome::Applied(reply)) = (self.server_us(), &answer.outcome) else { return Ok(()) };
+        if let (Op::Undo { claim, .. }, _) | (Op::AcquirePermits { claim, .. }, Reply::Mismatch { .. }) = (op, reply) {
+            self.places.remove(&claim.token);
+        }
+        // who asked and was granted in the same step, in its turn
+        let mut asker = match (op, reply) {
+            (Op::AcquirePermits { claim, entry, .. }, Reply::Granted { again: false, .. }) => {
+                let place = self.places.get(&claim.token).map(|place| place.number).or(entry.place);
+                Some((place.unwrap_or(u64::MAX), claim.token.clone()))
+            }
+            _ => None,
+        };
+        for grant in &answer.granted {
+            let token = &grant.claim.token;
+            let number = self.places.get(token).map_or(0, |place| place.number);
+            if let Some((asked, own)) = asker.take_if(|(asked, _)| *asked < number) {
+                self.granted_in_turn(asked, &own)?;
+            }
+            let place = self.places.remove(token).ok_or_else(|| format!("{token} is granted, and has no place"))?;
+            if place.listens && !self.clients[place.client].connected {
+                return Err(format!("{token} is granted, and its client is dead"));
+            }
+            if place.alive_until_ms <= server_us / 1000 {
+                return Err(format!("{token} is granted, and its place had ended"));
+            }
+            self.granted_in_turn(place.number, token)?;
+            self.told += 1;
+            if !self.strikes(10) {
+                let delay = self.dice.below(30_000);
+                self.after(delay, Event::Told { client: place.client, token: token.clone() });
+            }
+        }
+        if let Some((asked, own)) = asker {
+            self.granted_in_turn(asked, &own)?;
+        }
+        match (op, reply) {
+            (Op::AcquirePermits { claim, entry, .. }, Reply::Queued { place, .. }) => {
+                let later_ms = server_us.div_ceil(1000);
+                let old = self.places.get(&claim.token).map_or(0, |place| place.alive_until_ms);
+                let alive_until_ms = old.max(later_ms + entry.window_ms).min(later_ms + 3_000);
+                let there = TruePlace { number: *place, alive_until_ms, listens: entry.listens, client };
+                self.places.insert(claim.token.clone(), there);
+                if self.clients[client].claim.as_ref() == Some(claim) {
+                    let before = self.clients[client].number.replace(*place);
+                    // a late copy of its first request may have come as if anew
+                    if self.smooth && before.is_some_and(|before| before < *place) {
+                        return Err(format!(
+                            "client {client} has waited all the time, and its place went from {before:?} to {place}"
+                        ));
+                    }
+                }
+                self.first_is_served(server_us, Some(&claim.token))?;
+            }
+            (Op::Undo { .. }, Reply::Released(true)) => self.first_is_served(server_us, None)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whoever is first and can be told, or asks, needs more permits than are free.
+    fn first_is_served(&self, server_us: u64, asker: Option<&Arc<str>>) -> Result<(), String> {
+        let Some(free) = state(&self.model, server_us).0 else { return Ok(()) };
+        let first = self.places.iter().filter(|(token, place)| {
+            let heard = !place.listens || self.clients[place.client].connected || asker == Some(*token);
+            place.alive_until_ms > server_us / 1000 && heard
+        });
+        let Some((token, _)) = first.min_by_key(|(token, place)| (place.number, (*token).clone())) else {
+            return Ok(());
+        };
+        let count = i64::from(token::parse_permits(token).unwrap().1);
+        if count <= free { Err(format!("{free} are free, and {token} waits for {count}")) } else { Ok(()) }
+    }
+
+    fn loses_queue(&mut self) {
+        let server_us = self.server_us();
+        let both = self.one_in(2);
+        if both {
+            self.model.del(server_us, &naming::queue_key(NAME));
+            self.places.clear();
+        }
+        self.model.del(server_us, &naming::waiters_key(NAME));
+        self.places.values_mut().for_each(|place| place.alive_until_ms = 0);
+        // who is on the way may come back first
+        self.clients.iter_mut().for_each(|client| client.number = None);
+    }
+
+    fn dies(&mut self, client: usize) {
+        let (ahead_us, lives) = (self.clients[client].ahead_us, self.clients[client].lives);
+        let key = Key::from(NAME);
+        if self.clients[client].connected {
+            self.model.listen(&key, tag(client), false);
+            self.clients[client] = Client { ahead_us, lives: lives + 1, ..Client::default() };
+            self.after(700_000, Event::Dies { client });
+        } else {
+            self.model.listen(&key, tag(client), true);
+            self.clients[client].connected = true;
+        }
+    }
+
+    fn run(mut self) -> Result<[u64; 4], String> {
         for step in 0..STEPS {
             let Some(((at, _), event)) = self.queue.pop_first() else { break };
             self.now = at;
@@ -229,12 +438,21 @@ impl World {
                     let (server_us, ahead_us) = (self.server_us(), self.clients[client].ahead_us);
                     let answer = (self.answering)(&mut self.model, server_us, &op, ahead_us);
                     after_script = true;
+                    self.carried_out(client, &op, &answer)
+                        .map_err(|what| format!("step {step}, {} us: {what}", self.now))?;
                     if let (Some(delay), Outcome::Applied(reply)) = (answer_delay, answer.outcome) {
                         self.after(delay, Event::Answered { client, op, sent_at, reply });
                     }
                 }
                 Event::Answered { client, op, sent_at, reply } => self.answered(client, &op, sent_at, &reply),
+                // a dead one does nothing
+                Event::Acts { client } if !self.clients[client].connected => {
+                    self.after(100_000, Event::Acts { client });
+                }
                 Event::Acts { client } => self.acts(client),
+                Event::Told { client, token } => self.hears(client, &token),
+                Event::Dies { client } => self.dies(client),
+                Event::LosesQueue => self.loses_queue(),
                 Event::LosesCount => {
                     let server_us = self.server_us();
                     self.model.del(server_us, NAME);
@@ -244,14 +462,35 @@ impl World {
             if let Some(what) = self.violation(after_script) {
                 return Err(format!("step {step}, {} us: {what}", self.now));
             }
-            if self.one_in(300) {
+            if self.strikes(300) {
                 self.after(0, Event::LosesCount);
-            } else if self.one_in(250) {
+            } else if self.strikes(250) {
                 self.after(0, Event::LosesPermit);
+            } else if self.strikes(200) {
+                let client = self.dice.below(CLIENTS as u64) as usize;
+                if self.clients[client].connected {
+                    self.after(0, Event::Dies { client });
+                }
+            } else if self.strikes(280) {
+                self.after(0, Event::LosesQueue);
             }
         }
-        Ok(self.granted)
+        let [one, two, three] = self.granted;
+        Ok([one, two, three, self.told])
     }
+
+    /// A message is a reason to ask, and nothing more.
+    fn hears(&mut self, client: usize, token: &Arc<str>) {
+        let ttl_ms = self.terms.server_ttl_ms(self.terms.ttl);
+        let it = &self.clients[client];
+        if let Some(claim) = it.claim.clone().filter(|claim| claim.token == *token && it.deadline.is_none()) {
+            self.asks(client, claim, ttl_ms);
+        }
+    }
+}
+
+fn tag(client: usize) -> ClientTag {
+    ClientTag(client as u64 + 1)
 }
 
 /// The number of free permits, if it is there, and how many entries there are.
@@ -287,16 +526,59 @@ fn count_of(op: &Op) -> i64 {
 
 #[test]
 fn never_more_are_believed_held_than_there_are() {
-    let mut granted = 0;
+    let mut granted = [0; 4];
     for seed in 0..SEEDS {
-        granted += World::new(seed, |model, now_us, op, _| model.apply(now_us, op))
+        let more = World::new(seed, |model, now_us, op, _| model.apply(now_us, op))
             .run()
             .unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        granted.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
     }
-    assert!(granted > 10 * SEEDS, "only {granted} grants: these schedules look at too little");
+    // of one, two and three permits, and those that were told
+    assert!(granted.iter().all(|granted| *granted > SEEDS), "{granted:?}: these schedules look at too little");
 }
 
-const PLANTED: [(&str, Answering); 5] = [
+/// Carries a request out as if nobody waited.
+fn without_queue(model: &mut Model, now_us: u64, op: &Op) -> ModelReply {
+    let keys = [naming::queue_key(NAME), naming::waiters_key(NAME)];
+    let live = model.live(now_us);
+    let hidden = keys.map(|key| (live.iter().find(|live| *live.key == *key).map(|live| live.value.clone()), key));
+    for (_, key) in &hidden {
+        model.del(now_us, key);
+    }
+    let done = model.apply(now_us, op);
+    for (value, key) in hidden {
+        if let Some(value) = value {
+            model.set_foreign(now_us, &key, value, Some(10_000));
+        }
+    }
+    done
+}
+
+fn is_free_for(model: &Model, now_us: u64, op: &Op) -> bool {
+    state(model, now_us).0.is_some_and(|free| free >= count_of(op))
+}
+
+const PLANTED: [(&str, Answering); 9] = [
+    ("a small request passes the head", |model, now_us, op, _| match op {
+        Op::AcquirePermits { entry: QueueEntry { window_ms: 1.., .. }, .. } if is_free_for(model, now_us, op) => {
+            without_queue(model, now_us, op)
+        }
+        op => model.apply(now_us, op),
+    }),
+    ("a try passes those who wait", |model, now_us, op, _| match op {
+        Op::AcquirePermits { entry: QueueEntry { window_ms: 0, .. }, .. } => without_queue(model, now_us, op),
+        op => model.apply(now_us, op),
+    }),
+    ("a release serves nobody", |model, now_us, op, _| match op {
+        Op::Undo { claim, .. } => {
+            model.apply(now_us, &Op::Undo { claim: claim.clone(), nodes: NodeSet::ALL, quiet: true })
+        }
+        op => model.apply(now_us, op),
+    }),
+    ("a dead one is granted though nobody listens", |model, now_us, op, _| {
+        (0..CLIENTS).for_each(|client| model.listen(&Key::from(NAME), tag(client), true));
+        model.apply(now_us, op)
+    }),
     ("permits swept by the client's clock", |model, now_us, op, ahead_us| {
         model.apply(now_us.saturating_add_signed(ahead_us), op)
     }),
@@ -315,10 +597,11 @@ const PLANTED: [(&str, Answering); 5] = [
         answer
     }),
     ("a lost number is made anew without those that are held", |model, now_us, op, _| match op {
-        Op::AcquirePermits { claim, ttl_ms, .. } if state(model, now_us).0.is_none() => {
+        Op::AcquirePermits { claim, ttl_ms, entry, .. } if state(model, now_us).0.is_none() => {
             let text: Arc<[u8]> = PERMITS.to_string().into_bytes().into();
             model.set_foreign(now_us, NAME, Value::Text(text), Some(600_000_000));
-            model.apply(now_us, &Op::AcquirePermits { claim: claim.clone(), total: None, ttl_ms: *ttl_ms })
+            let op = Op::AcquirePermits { claim: claim.clone(), total: None, ttl_ms: *ttl_ms, entry: *entry };
+            model.apply(now_us, &op)
         }
         op => model.apply(now_us, op),
     }),
@@ -337,4 +620,64 @@ fn every_planted_bug_is_caught() {
         let caught = (0..SEEDS).find_map(|seed| World::new(seed, answering).run().err());
         assert!(caught.is_some(), "{bug}: not caught in {SEEDS} schedules");
     }
+}
+
+#[test]
+fn who_goes_on_at_a_place_stands_where_it_stood() {
+    let run = |seed, bug| {
+        let world = World::new(seed, |model, now_us, op, _| model.apply(now_us, op));
+        World { bug, smooth: true, ..world }.run()
+    };
+    for seed in 0..SEEDS / 4 {
+        run(seed, ClientBug::None).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+    let caught = (0..SEEDS).find_map(|seed| run(seed, ClientBug::GivesPlaceAway).err());
+    assert!(caught.is_some_and(|what| what.contains("its place went from")));
+}
+
+/// A place that needs more permits than there are by now, before one that needs a single one.
+fn too_large_a_place(answering: Answering) -> Result<(), String> {
+    let (mut model, mut now_us) = (Model::new(), 1_700_000_000_000_000);
+    let claim = |number: u8, count| Claim {
+        kind: Kind::Semaphore,
+        key: Key::from(NAME),
+        token: token::permits([number; 16], count),
+    };
+    let entry = QueueEntry { client: tag(0), window_ms: 3_000, place: None, listens: false };
+    let enter = |claim: &Claim| Op::AcquirePermits { claim: claim.clone(), total: None, ttl_ms: 60_000, entry };
+    let set = |total| Op::SetPermits { key: Key::from(NAME), total };
+    let (holder, large, small) = (claim(1, 7), claim(2, 8), claim(3, 1));
+    let mut ask = |op: &Op| {
+        now_us += 1_000;
+        match answering(&mut model, now_us, op, 0) {
+            ModelReply { outcome: Outcome::Applied(reply), granted, .. } => (reply, granted),
+            other => panic!("{other:?}"),
+        }
+    };
+    ask(&set(8));
+    ask(&enter(&holder));
+    ask(&enter(&large));
+    ask(&enter(&small));
+    ask(&set(4));
+    let (_, granted) = ask(&Op::Release { claim: holder });
+    if granted.iter().map(|grant| &grant.claim).ne([&small]) {
+        return Err(format!("granted were {granted:?}"));
+    }
+    match ask(&enter(&large)).0 {
+        Reply::Mismatch { total: 4, count: 8, .. } => Ok(()),
+        other => Err(format!("it is answered {other:?}")),
+    }
+}
+
+#[test]
+fn a_place_that_can_never_be_served_holds_up_nobody() {
+    assert_eq!(too_large_a_place(|model, now_us, op, _| model.apply(now_us, op)), Ok(()));
+    // the bug: it stays in the queue
+    let stays: Answering = |model, now_us, op, _| match op {
+        Op::Release { claim } if claim.token.ends_with(":7") => {
+            model.apply(now_us, &Op::Undo { claim: claim.clone(), nodes: NodeSet::ALL, quiet: true })
+        }
+        op => model.apply(now_us, op),
+    };
+    assert!(too_large_a_place(stays).is_err());
 }

@@ -188,10 +188,9 @@ impl Acquiring {
         let spacing = if self.lock.kind.row().queues { spacing.for_a_place() } else { spacing };
         self.machine.set_spacing(spacing);
         self.machine.set_unreachable_since(away_since);
-        if let Some(mut claim) = position.take_claim() {
-            claim.undo_guard.passed_on(self.lock.terms.server_ttl_ms(self.lock.terms.ttl));
+        if let Some(claim) = position.take_claim() {
             self.machine.take_place(claim.place);
-            self.undo_guard = Some(claim.undo_guard);
+            self.undo_guard = claim.for_heir(self.lock.count, self.lock.terms.server_ttl_ms(self.lock.terms.ttl));
         }
         if let Some(mut subscription) = position.subscription_state() {
             // the queue has been subscribed all along: the acquire may sleep after a refusal
@@ -263,15 +262,15 @@ impl Acquiring {
             self.undo_guard = Some(UndoGuard::new(self.engine.clone(), claim.clone(), ttl_ms));
             claim
         };
+        let subscribed = self.subscription.as_ref().is_some_and(|subscription| subscription.borrow().subscribed);
+        let entry = self.machine.queue_entry(self.engine.tag, subscribed);
         if claim.kind == Kind::Semaphore {
-            return Ok(Op::AcquirePermits { claim, total: self.lock.permits, ttl_ms });
+            return Ok(Op::AcquirePermits { claim, total: self.lock.permits, ttl_ms, entry });
         }
         if self.lock.kind.row().queues || self.lock.kind == Kind::Read {
             if let Some(info) = info_now(&self.engine) {
                 self.info = Some(info);
             }
-            let subscribed = self.subscription.as_ref().is_some_and(|subscription| subscription.borrow().subscribed);
-            let entry = self.machine.queue_entry(self.engine.tag, subscribed);
             let (fence_ttl_ms, info) = (naming::fence_ttl_ms(ttl_ms), self.info.clone());
             return Ok(Op::Enter { claim, ttl_ms, fence_ttl_ms, info, entry });
         }

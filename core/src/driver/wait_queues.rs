@@ -9,6 +9,7 @@ use tokio::sync::{Notify, watch};
 
 use super::engine::Engine;
 use super::undo_guard::UndoGuard;
+use crate::machine::token::parse_permits;
 use crate::machine::{Claim, HerdBackoff, Key, Kind, Place, RETAKEN_MAX, Spacing, Time, WaitQueue, WaiterId};
 use crate::store::{Store, Subscription, SubscriptionState};
 use crate::sys::lock;
@@ -31,6 +32,18 @@ struct LockQueue {
 pub(crate) struct PassedClaim {
     pub(crate) undo_guard: UndoGuard,
     pub(crate) place: Place,
+}
+
+impl PassedClaim {
+    /// What is left of it for a waiter that wants so many permits (one, of other kinds). A claim for another number is given up;
+    /// the waiter then enters where it stood.
+    pub(crate) fn for_heir(mut self, count: u32, server_ttl_ms: u64) -> Option<UndoGuard> {
+        if parse_permits(&self.undo_guard.claim().token).is_some_and(|(_, other)| u32::from(other) != count) {
+            return None;
+        }
+        self.undo_guard.passed_on(server_ttl_ms);
+        Some(self.undo_guard)
+    }
 }
 
 /// All wait queues of one client.

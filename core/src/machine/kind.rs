@@ -136,9 +136,9 @@ const ROWS: [KindRow; 6] = [
         number: 6,
         layout: HoldLayout::Permits,
         token: TokenForm::Permits,
-        channel_word: super::words::SEMAPHORE_CHANNEL_WORD,
+        channel_word: super::words::GRANT_CHANNEL_WORD,
         reentrant: false,
-        queues: false,
+        queues: true,
     },
 ];
 

@@ -35,6 +35,11 @@ pub fn permits_key(key: &[u8]) -> Vec<u8> {
     [open, key, close, b":timeout"].concat()
 }
 
+/// The channel that announces the free permits of the semaphore at `key` to clients without a place: Redisson's own.
+pub fn permits_channel(key: &[u8]) -> Vec<u8> {
+    companion(SEMAPHORE_CHANNEL_WORD, key)
+}
+
 /// The key of the readers of the read/write lock at `key`.
 pub fn readers_key(key: &[u8]) -> Vec<u8> {
     companion(READERS_WORD, key)
@@ -157,7 +162,8 @@ mod tests {
         assert_eq!(channel(Kind::Mutex, b"a"), b"onelock_channel:{a}");
         assert_eq!(channel(Kind::Reentrant, b"a"), b"redisson_lock__channel:{a}");
         assert_eq!(channel(Kind::Reentrant, b"a{b"), b"redisson_lock__channel:a{b");
-        assert_eq!(channel(Kind::Semaphore, b"a"), b"redisson_sc:{a}");
+        assert_eq!(channel(Kind::Semaphore, b"a"), b"onelock_grant:{a}");
+        assert_eq!(permits_channel(b"a"), b"redisson_sc:{a}");
         assert_eq!(permits_key(b"a"), b"{a}:timeout");
         assert_eq!(permits_key(b"{a}:b"), b"{a}:b:timeout");
         assert_eq!((slot(&permits_key(b"a")), slot(&permits_key(b"{a}:b"))), (slot(b"a"), slot(b"a")));

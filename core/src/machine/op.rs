@@ -79,7 +79,8 @@ pub enum Op {
         /// Text for inspection, as in [`Op::Acquire`].
         info: Option<Arc<str>>,
     },
-    /// Take as many permits as the claim says, all or none; answer "yours already" if this very token holds them.
+    /// Take as many permits as the claim says, all or none, if it is this claim's turn, else a place in the queue on the server;
+    /// keep the place if it has one. Answer "yours already" if this very token holds them.
     AcquirePermits {
         /// Key and token; the kind is [`Kind::Semaphore`].
         claim: Claim,
@@ -87,6 +88,8 @@ pub enum Op {
         total: Option<u32>,
         /// Time to live of the permits in milliseconds (`ttl + lock_delay`).
         ttl_ms: u64,
+        /// The place to take or to keep.
+        entry: QueueEntry,
     },
     /// Look at the permits of a semaphore without touching them.
     InspectPermits {
@@ -269,8 +272,8 @@ pub enum Reply {
     Unconfirmed(Failure),
     /// To [`Op::Attach`]: neither the old token nor the new one holds it. To [`Op::Downgrade`]: the token does not.
     Gone,
-    /// To [`Op::Acquire`] and an [`Op::Enter`] without a place: somebody else holds it, or waits for it. To
-    /// [`Op::AcquirePermits`]: too few permits are free.
+    /// To [`Op::Acquire`], and to an [`Op::Enter`] or [`Op::AcquirePermits`] without a place: somebody else holds it, or waits
+    /// for it.
     Denied {
         /// What is left of the holder's time to live, in milliseconds, or until enough permits have ended; `None` when the
         /// key has none, or they never do.
@@ -278,7 +281,7 @@ pub enum Reply {
         /// Whether the holder announces its release (our own kinds and Redisson do; other `SET NX PX` clients don't).
         announces: bool,
     },
-    /// To [`Op::Enter`]: not its turn yet; the token has a place in the queue on the server, which has to be given up when
+    /// To [`Op::Enter`] and [`Op::AcquirePermits`]: not its turn yet; the token has a place in the queue on the server, which has to be given up when
     /// the acquire ends otherwise.
     Queued {
         /// The number of the place: the lowest is the head.

@@ -133,20 +133,27 @@ impl MemoryState {
             self.model.compact(now_us);
             self.compact_at = COMPACT_FLOOR.max(self.model.len() * 2);
         }
-        let announced = match (&reply.announced, &reply.granted) {
-            (Some((kind, key)), _) => Some(channel(*kind, key, ClientTag::default())),
-            (None, Some(grant)) => Some(channel(grant.claim.kind, &grant.claim.key, grant.client)),
-            (None, None) => None,
-        };
-        if let Some(subscribers) = announced.as_ref().and_then(|channel| self.subscribers.get(channel)) {
-            for subscriber in subscribers {
-                subscriber.state.send_modify(|state| state.generation += 1);
-            }
-            if reply.announced.is_some() && matches!(op, Op::Release { .. }) && !subscribers.is_empty() {
-                return Outcome::Applied(Reply::ReleasedToWaiters);
-            }
+        for grant in &reply.granted {
+            self.wake(&channel(grant.claim.kind, &grant.claim.key, grant.client));
+        }
+        if let Some((kind, key)) = &reply.announced
+            && self.wake(&channel(*kind, key, ClientTag::default()))
+            && matches!(op, Op::Release { .. })
+        {
+            return Outcome::Applied(Reply::ReleasedToWaiters);
         }
         reply.outcome
+    }
+}
+
+impl MemoryState {
+    /// Says whether somebody listens.
+    fn wake(&self, channel: &Channel) -> bool {
+        let Some(subscribers) = self.subscribers.get(channel) else { return false };
+        for subscriber in subscribers {
+            subscriber.state.send_modify(|state| state.generation += 1);
+        }
+        !subscribers.is_empty()
     }
 }
 

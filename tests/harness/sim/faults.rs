@@ -168,7 +168,7 @@ impl World {
                 self.taint(Some(name));
                 self.count_subscribers(name);
                 let done = self.server.model.apply(us, &Op::ForceRelease { key, foreign: false });
-                if let Some(grant) = done.granted {
+                for grant in done.granted {
                     self.check_taken(name, None);
                     self.granted_directly(&grant);
                 }

@@ -198,7 +198,7 @@ impl Server {
                 replies.push(reply);
             }
         }
-        Executed { outcome: Outcome::Applied(Reply::Many(replies)), announced, granted: None }
+        Executed { outcome: Outcome::Applied(Reply::Many(replies)), announced, granted: Vec::new() }
     }
 
     /// The planted bugs of the two scripts.
@@ -272,5 +272,5 @@ impl Server {
 }
 
 fn plain(outcome: Outcome<Reply>) -> Executed {
-    Executed { outcome, announced: Vec::new(), granted: None }
+    Executed { outcome, announced: Vec::new(), granted: Vec::new() }
 }

@@ -34,7 +34,7 @@ pub(super) enum Refusal {
 pub(super) struct Executed {
     pub(super) outcome: Outcome<Reply>,
     pub(super) announced: Vec<(Kind, Key)>,
-    pub(super) granted: Option<DirectGrant>,
+    pub(super) granted: Vec<DirectGrant>,
 }
 
 /// One server process and its data.
@@ -211,7 +211,7 @@ fn refused_batch(us: u64, holds: usize) -> Executed {
 }
 
 fn plain(outcome: Outcome<Reply>) -> Executed {
-    Executed { outcome, announced: Vec::new(), granted: None }
+    Executed { outcome, announced: Vec::new(), granted: Vec::new() }
 }
 
 fn refused(failure: Failure) -> Executed {

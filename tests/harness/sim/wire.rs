@@ -349,7 +349,7 @@ impl World {
         for (kind, key) in executed.announced {
             self.publish(kind, &key);
         }
-        if let Some(grant) = executed.granted {
+        for grant in executed.granted {
             self.granted_directly(&grant);
         }
         if self.conns[conn].state != ConnState::Open || epoch != self.clients[client].epoch {

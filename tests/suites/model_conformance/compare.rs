@@ -77,7 +77,7 @@ pub(crate) fn same_state(real: &[Stored], model: &Model, now_us: u64) -> Result<
 }
 
 /// Every kind of reply there is, as [`shapes`] calls them.
-pub(crate) const SHAPES: [&str; 43] = [
+pub(crate) const SHAPES: [&str; 45] = [
     "granted",
     "granted again",
     "granted without fencing",
@@ -111,6 +111,8 @@ pub(crate) const SHAPES: [&str; 43] = [
     "mismatch nothing",
     "permits nothing",
     "permits held",
+    "permits queued",
+    "permits told",
     "wrong kind semaphore",
     "each granted",
     "each granted again",

@@ -88,13 +88,20 @@ impl<'a> Pair<'a> {
             } else {
                 (self.answering)(model, now_us, op)
             };
+            if let (Op::AcquirePermits { .. }, Outcome::Applied(Reply::Queued { .. })) = (op, &answer.outcome) {
+                self.seen.insert("permits queued".to_owned());
+            }
+            if modelled.granted.iter().any(|grant| grant.claim.kind == Kind::Semaphore) {
+                self.seen.insert("permits told".to_owned());
+            }
+            announced.extend(modelled.granted.iter().map(|grant| told(grant, now_us)));
+            let is_announced = modelled.announced.is_some();
             announced.extend(modelled.announced.map(|(kind, key)| announcement(model, now_us, kind, &key)));
-            announced.extend(modelled.granted.as_ref().map(|grant| told(grant, now_us)));
             // this test hears every announcement
             let expected = match modelled.outcome {
                 Outcome::Applied(Reply::Released(true))
-                    if matches!(op, Op::Release { claim } | Op::Undo { claim, .. } if !claim.kind.row().queues && !claim.kind.is_shared())
-                        && !announced.is_empty() =>
+                    if matches!(op, Op::Release { claim } | Op::Undo { claim, .. } if tells_who_listens(claim))
+                        && is_announced =>
                 {
                     Outcome::Applied(Reply::ReleasedToWaiters)
                 }
@@ -140,7 +147,7 @@ impl<'a> Pair<'a> {
             }
             announced.extend(told);
         }
-        ModelReply { outcome: Outcome::Applied(Reply::Many(replies)), announced: None, granted: None }
+        ModelReply { outcome: Outcome::Applied(Reply::Many(replies)), announced: None, granted: Vec::new() }
     }
 
     /// Asks the real server, by turns from a thread and from a task.
@@ -186,12 +193,17 @@ impl<'a> Pair<'a> {
     }
 }
 
+/// Whether the answer to a release also says whether somebody listened to its announcement.
+fn tells_who_listens(claim: &Claim) -> bool {
+    claim.kind == Kind::Semaphore || !claim.kind.row().queues && !claim.kind.is_shared()
+}
+
 /// Whether the answer need not tell the server's clock.
 fn is_without_clock(op: &Op) -> bool {
     match op {
-        Op::Release { claim } | Op::Undo { claim, .. } if claim.kind.is_shared() => false,
-        Op::Release { claim } => !claim.kind.row().queues,
-        Op::Undo { claim, quiet, .. } => *quiet || !claim.kind.row().queues,
+        Op::Release { claim } | Op::Undo { claim, .. } if claim.kind == Kind::Semaphore => false,
+        Op::Release { claim } => tells_who_listens(claim),
+        Op::Undo { claim, quiet, .. } => tells_who_listens(claim) || *quiet && !claim.kind.is_shared(),
         // a plain command may do
         Op::Acquire { claim, fence_ttl_ms, .. } => claim.kind == Kind::Mutex && fence_ttl_ms.is_none(),
         _ => false,

@@ -195,7 +195,9 @@ pub(crate) fn announcement(model: &Model, now_us: u64, kind: onelock::Kind, key:
         _ if kind == onelock::Kind::Read => naming::RW_MESSAGE.into(),
         _ => naming::RELEASE_MESSAGE.into(),
     };
-    (naming::channel(kind, key), message)
+    let channel =
+        if kind == onelock::Kind::Semaphore { naming::permits_channel(key) } else { naming::channel(kind, key) };
+    (channel, message)
 }
 
 /// What the grant to a client that waits looks like to it.

@@ -50,12 +50,12 @@ fn token(kind: Kind, number: u64) -> Arc<str> {
     }
 }
 
-/// Draws steps.
-pub(crate) struct Draw(Jitter);
+/// Draws steps. Every fourth sequence is mostly about the permits of one name, since it takes many that wait for them to meet.
+pub(crate) struct Draw(Jitter, bool);
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        Draw(Jitter::new(seed))
+        Draw(Jitter::new(seed), seed.is_multiple_of(4))
     }
 
     pub(crate) fn steps(&mut self, count: usize) -> Vec<Step> {
@@ -98,6 +98,9 @@ impl Draw {
     }
 
     fn op(&mut self) -> Op {
+        if self.1 && !self.one_in(5) {
+            return self.permits_op();
+        }
         match self.0.below(100) {
             0..=3 => Op::Acquire {
                 claim: self.free_for_all(),
@@ -130,16 +133,14 @@ impl Draw {
                 let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,13".into());
                 Op::Attach { from: token(claim.kind, number), claim, ttl_ms: self.ttl(), info }
             }
-            21..=25 => {
-                let total = if self.one_in(4) { None } else { Some(self.pick(&[4, 4, 4, 3])) };
-                Op::AcquirePermits { claim: self.claim_of(Kind::Semaphore), total, ttl_ms: self.ttl() }
-            }
+            21..=25 | 29..=32 => self.acquire_permits(),
             26 => Op::InspectPermits { key: self.key() },
             27 => Op::SetPermits { key: self.key(), total: self.pick(&[4, 3, 1]) },
             28 if self.one_in(2) => Op::ForceReleasePermits { key: self.key() },
-            29..=44 => self.enter(),
+            33..=44 => self.enter(),
+            45..=46 => Op::Release { claim: self.permits_claim() },
             // who gives up a place, or hands the lock over
-            45..=54 => Op::Release { claim: self.fair() },
+            47..=54 => Op::Release { claim: self.fair() },
             62..=80 => self.share(),
             81..=90 => Op::Release { claim: self.shared() },
             91..=92 => {
@@ -184,8 +185,31 @@ impl Draw {
         }
     }
 
-    fn enter(&mut self) -> Op {
-        let entry = QueueEntry {
+    fn permits_op(&mut self) -> Op {
+        let claim = self.permits_claim();
+        match self.0.below(16) {
+            0..=8 => self.acquire_permits(),
+            9..=12 => Op::Release { claim },
+            13 => Op::Undo { claim, nodes: NodeSet::ALL, quiet: self.one_in(2) },
+            14 if self.one_in(2) => Op::Retain { claim, nodes: NodeSet::ALL, rest_ms: self.ttl() },
+            14 => Op::ForceReleasePermits { key: claim.key },
+            _ => Op::SetPermits { key: claim.key, total: self.pick(&[4, 4, 3, 5]) },
+        }
+    }
+
+    /// Mostly of one key, too, and none that the other kinds use much.
+    fn permits_claim(&mut self) -> Claim {
+        let key = if self.one_in(4) { self.key() } else { keys()[2].clone() };
+        Claim { kind: Kind::Semaphore, key, token: token(Kind::Semaphore, self.0.below(4)) }
+    }
+
+    fn acquire_permits(&mut self) -> Op {
+        let total = if self.one_in(4) { None } else { Some(self.pick(&[4, 4, 4, 3])) };
+        Op::AcquirePermits { claim: self.permits_claim(), total, ttl_ms: self.ttl(), entry: self.entry() }
+    }
+
+    fn entry(&mut self) -> QueueEntry {
+        QueueEntry {
             client: ClientTag(self.0.below(3)),
             window_ms: self.pick(&[0, 1, 20, 600, 3_000, 3_000]),
             place: if self.one_in(4) {
@@ -194,7 +218,11 @@ impl Draw {
                 None
             },
             listens: self.one_in(2),
-        };
+        }
+    }
+
+    fn enter(&mut self) -> Op {
+        let entry = self.entry();
         let claim = self.fair();
         let info = self.one_in(3).then(|| "onelock1:00:label%2C,7,host,12".into());
         Op::Enter { claim, ttl_ms: self.ttl(), fence_ttl_ms: self.ttl(), info, entry }

@@ -102,9 +102,7 @@ impl Watch {
             }
             _ => {}
         }
-        if let Some(grant) = &answer.granted
-            && grant.fence > 0
-        {
+        for grant in answer.granted.iter().filter(|grant| grant.fence > 0) {
             self.released.remove(&*grant.claim.token);
             self.drawn(grant.fence, Kind::Write)?;
             self.lives(&grant.claim, now_ms + 3_000);

@@ -289,7 +289,7 @@ impl World {
         let before = look(&self.model, server_us);
         let answer = (self.answering)(&mut self.model, server_us, &op, dice);
         watch.answered(&self.model, server_us, &before, &op, &answer)?;
-        if let Some(grant) = answer.granted {
+        for grant in answer.granted {
             self.counts.told += 1;
             if !self.one_in(5) {
                 let delay = self.dice.below(60_000);

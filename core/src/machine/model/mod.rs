@@ -16,6 +16,7 @@
 mod hash;
 mod keyspace;
 mod many;
+mod permit_queue;
 mod queue;
 mod raw;
 mod rw;
@@ -60,13 +61,13 @@ pub struct ModelReply {
     pub outcome: Outcome<Reply>,
     /// The lock whose release was published, on the channel of that kind.
     pub announced: Option<(Kind, Key)>,
-    /// The grant that a waiting client was told, on the channel of its own.
-    pub granted: Option<DirectGrant>,
+    /// The grants that waiting clients were told, each on the channel of its own.
+    pub granted: Vec<DirectGrant>,
 }
 
 impl From<Reply> for ModelReply {
     fn from(reply: Reply) -> ModelReply {
-        ModelReply { outcome: Outcome::Applied(reply), announced: None, granted: None }
+        ModelReply { outcome: Outcome::Applied(reply), announced: None, granted: Vec::new() }
     }
 }
 
@@ -340,7 +341,7 @@ impl Model {
         ModelReply {
             outcome: Outcome::Applied(Reply::Released(true)),
             announced: Some((claim.kind, claim.key.clone())),
-            granted: None,
+            granted: Vec::new(),
         }
     }
 
@@ -360,7 +361,7 @@ impl Model {
         ModelReply {
             outcome: Outcome::Applied(Reply::Released(true)),
             announced: Some((claim.kind, claim.key.clone())),
-            granted: None,
+            granted: Vec::new(),
         }
     }
 
@@ -377,7 +378,7 @@ impl Model {
         ModelReply {
             outcome: Outcome::Applied(Reply::Forced(true)),
             announced: (!kind.row().queues).then(|| (kind, key.clone())),
-            granted: None,
+            granted: Vec::new(),
         }
     }
 

@@ -10,8 +10,8 @@ use crate::machine::token::ClientTag;
 /// What the hash of a fair lock says of its kind.
 const FAIR: &[u8] = b"fair";
 /// How long a grant to somebody who is told lasts, in milliseconds.
-pub(super) const SHORTEST_MS: u64 = 200;
-pub(super) const LONGEST_MS: u64 = 3_000;
+const SHORTEST_MS: u64 = 200;
+const LONGEST_MS: u64 = 3_000;
 /// So many places are looked at in one call.
 const MOST: usize = 256;
 /// How long a queue stays that nobody comes to, in milliseconds.
@@ -53,10 +53,28 @@ impl Waiter {
         })
     }
 
+    /// How long a hold lasts that is given to this place, until its client asks for it.
+    pub(super) fn first_ttl_ms(&self, now: Moment) -> u64 {
+        (self.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS)
+    }
+
     fn text(&self) -> Key {
         let Waiter { alive_until_ms, fence_ttl_ms, client, listens, info } = self;
         let space = if info.is_empty() { "" } else { " " };
         format!("{alive_until_ms} {fence_ttl_ms} {client} {listens}{space}{info}").into_bytes().into()
+    }
+}
+
+/// How far one call has looked into a queue.
+pub(super) struct Looks {
+    /// So many places are passed over.
+    at: usize,
+    pub(super) left: usize,
+}
+
+impl Default for Looks {
+    fn default() -> Looks {
+        Looks { at: 0, left: MOST }
     }
 }
 
@@ -178,9 +196,14 @@ impl Model {
 
     /// The first place that is alive and heard; dead ones are forgotten on the way.
     pub(super) fn next_place(&mut self, now: Moment, key: &Key, asker: Option<&[u8]>) -> Next {
-        let mut at = 0;
-        for _ in 0..MOST {
-            let Some((head, _)) = self.queue(now, key).get(at).cloned() else { return Next::End };
+        self.place_after(now, key, asker, &mut Looks::default())
+    }
+
+    /// The same from where an earlier look in the same call ended.
+    pub(super) fn place_after(&mut self, now: Moment, key: &Key, asker: Option<&[u8]>, looks: &mut Looks) -> Next {
+        while looks.left > 0 {
+            looks.left -= 1;
+            let Some((head, _)) = self.queue(now, key).get(looks.at).cloned() else { return Next::End };
             let alive = self
                 .waiter(now, key, &head)
                 .filter(|waiter| waiter.alive_until_ms > now.ms && waiter.alive_until_ms <= now.ms + LONGEST_MS + 1);
@@ -193,7 +216,7 @@ impl Model {
                 if waiter.listens == 1 {
                     self.write_waiter(now, key, &head, &Waiter { listens: 2, ..waiter });
                 }
-                at += 1;
+                looks.at += 1;
                 continue;
             }
             return Next::Place(head, waiter);
@@ -212,7 +235,7 @@ impl Model {
         let claim = Claim { kind: Kind::Fair, key: key.clone(), token: token.into() };
         let fence = self.draw(now, key, waiter.fence_ttl_ms);
         self.forget(now, key, &head);
-        let ttl_ms = (waiter.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS);
+        let ttl_ms = waiter.first_ttl_ms(now);
         self.hold(now, &claim, ttl_ms, fence, &waiter.info);
         let told = (asker != Some(&*head)).then(|| DirectGrant { client: waiter.client, claim: claim.clone(), fence });
         HandOver::Given(claim, fence, told)
@@ -242,7 +265,7 @@ impl Model {
             ttl_left_ms = standing.ttl_left_ms(now.ms);
             free = false;
         }
-        let queued = !self.queue(now, key).is_empty();
+        let queued = self.is_queued(now, key);
         if entry.window_ms == 0 && !free {
             return Reply::Denied { ttl_left_ms, announces: true }.into();
         }
@@ -252,7 +275,8 @@ impl Model {
                 HandOver::UsedUp => return Reply::Denied { ttl_left_ms: None, announces: true }.into(),
                 HandOver::Given(_, _, granted) => {
                     let ttl_left_ms = self.keys.get(now.ms, key).and_then(|entry| entry.ttl_left_ms(now.ms));
-                    return ModelReply { granted, ..Reply::Denied { ttl_left_ms, announces: true }.into() };
+                    let reply = Reply::Denied { ttl_left_ms, announces: true };
+                    return ModelReply { granted: granted.into_iter().collect(), ..reply.into() };
                 }
             }
         }
@@ -279,7 +303,8 @@ impl Model {
             }
         }
         let ahead = self.place_of(now, key, claim.token.as_bytes());
-        ModelReply { granted, ..Reply::Queued { place, ahead, look_in_ms: ttl_left_ms, unheard }.into() }
+        let reply = Reply::Queued { place, ahead, look_in_ms: ttl_left_ms, unheard };
+        ModelReply { granted: granted.into_iter().collect(), ..reply.into() }
     }
 
     /// How many places are before that of a token.
@@ -330,8 +355,8 @@ impl Model {
         }
         self.keys.remove(now.ms, &claim.key);
         let granted = match self.hand_over(now, &claim.key, None) {
-            HandOver::Given(_, _, granted) => granted,
-            HandOver::Nobody | HandOver::UsedUp => None,
+            HandOver::Given(_, _, granted) => granted.into_iter().collect(),
+            HandOver::Nobody | HandOver::UsedUp => Vec::new(),
         };
         ModelReply { outcome: Outcome::Applied(Reply::Released(true)), announced: None, granted }
     }

@@ -1,6 +1,6 @@
 //! Read/write locks, as `rw_lock/rw.lua` has them.
 
-use super::queue::{DirectGrant, LONGEST_MS, Next, SHORTEST_MS, Waiter};
+use super::queue::{DirectGrant, Next, Waiter};
 use super::rw_keys::{Mode, READ, WRITE, end, fence_text, is_note, write_field};
 use super::{Model, ModelReply, Moment, Value, decimal, number};
 use crate::machine::kind::Kind;
@@ -93,7 +93,7 @@ impl Model {
         let fence = self.draw(now, key, waiter.fence_ttl_ms);
         self.forget(now, key, &head);
         self.rest(now, key);
-        let ttl_ms = (waiter.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS);
+        let ttl_ms = waiter.first_ttl_ms(now);
         self.hold_write(now, &claim, ttl_ms, fence, &waiter.info);
         DirectGrant { client: waiter.client, claim, fence }
     }
@@ -169,7 +169,7 @@ impl Model {
             match if queued { self.next_writer(now, key, None) } else { Next::End } {
                 Next::UsedUp => return self.denied(now, key).into(),
                 Next::Place(head, waiter) => {
-                    let granted = Some(self.grant_write(now, key, (head, waiter)));
+                    let granted = vec![self.grant_write(now, key, (head, waiter))];
                     return ModelReply { granted, ..self.denied(now, key).into() };
                 }
                 Next::End => {}
@@ -182,7 +182,7 @@ impl Model {
         }
         let (place, unheard) = self.take_place(now, claim, terms.1, info, entry);
         let mut look_in_ms = self.keys.peek(now.ms, key).and_then(|entry| entry.ttl_left_ms(now.ms));
-        let mut granted = None;
+        let mut granted = Vec::new();
         if let Some(door) = door {
             look_in_ms = Some(door - now.ms);
         } else if free {
@@ -195,7 +195,7 @@ impl Model {
                     return Reply::Granted { fence: Some(grant.fence), again: false }.into();
                 }
                 look_in_ms = self.keys.peek(now.ms, key).and_then(|entry| entry.ttl_left_ms(now.ms));
-                granted = Some(grant);
+                granted.push(grant);
             }
         }
         let ahead = self.place_of(now, key, claim.token.as_bytes());
@@ -228,7 +228,7 @@ impl Model {
             (Some(_), Next::Place(head, waiter)) => {
                 let token = String::from_utf8_lossy(&head).into_owned();
                 let claim = Claim { kind: Kind::Write, key: key.clone(), token: token.into() };
-                let granted = Some(DirectGrant { client: waiter.client, claim, fence: 0 });
+                let granted = vec![DirectGrant { client: waiter.client, claim, fence: 0 }];
                 ModelReply { granted, ..reply.into() }
             }
             (Some(_), _) => reply.into(),
@@ -237,7 +237,7 @@ impl Model {
                 told_all(reply, key)
             }
             (None, Next::Place(head, waiter)) => {
-                let granted = Some(self.grant_write(now, key, (head, waiter)));
+                let granted = vec![self.grant_write(now, key, (head, waiter))];
                 ModelReply { granted, ..reply.into() }
             }
             (None, _) => told_all(reply, key),
@@ -302,7 +302,7 @@ impl Model {
             self.readers(now, key, |readers| _ = readers.remove(claim.token.as_bytes()));
             self.keys.remove(now.ms, &timeout_key(key, &claim.token));
             if self.settle(now, key) {
-                return ModelReply { outcome: found, announced: None, granted: None };
+                return ModelReply { outcome: found, announced: None, granted: Vec::new() };
             }
             return ModelReply { outcome: found, ..self.pass_on(now, key, false) };
         }
@@ -389,5 +389,5 @@ impl Model {
 }
 
 fn told_all(reply: Reply, key: &Key) -> ModelReply {
-    ModelReply { outcome: Outcome::Applied(reply), announced: Some((Kind::Read, key.clone())), granted: None }
+    ModelReply { outcome: Outcome::Applied(reply), announced: Some((Kind::Read, key.clone())), granted: Vec::new() }
 }

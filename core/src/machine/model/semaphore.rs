@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::queue::DirectGrant;
 use super::{Model, ModelReply, Moment, Value, decimal};
 use crate::machine::kind::Kind;
 use crate::machine::naming::{FENCE_TTL_MIN_MS, SEMAPHORE_MARK, fence_key, fence_ttl_ms, permits_key};
@@ -15,15 +16,16 @@ const NEVER_MS: u64 = 922_337_203_685_477;
 const RETAINED: u16 = 1 << 15;
 
 /// A semaphore, read from its keys.
-struct Semaphore {
+#[derive(Clone)]
+pub(super) struct Semaphore {
     /// The number of free permits; `None` when it was lost, or never was.
-    free: Option<i64>,
-    held: BTreeMap<Key, u64>,
+    pub(super) free: Option<i64>,
+    pub(super) held: BTreeMap<Key, u64>,
 }
 
 impl Semaphore {
     /// How many there are in all.
-    fn total(&self) -> i64 {
+    pub(super) fn total(&self) -> i64 {
         self.free.unwrap_or(0) + signed_len(self.held.len())
     }
 
@@ -33,17 +35,17 @@ impl Semaphore {
         gone
     }
 
-    fn sweep(&mut self, now: Moment) {
+    pub(super) fn sweep(&mut self, now: Moment) {
         let ended: Vec<Key> = self.held.iter().filter(|(_, end)| **end <= now.ms).map(|(id, _)| id.clone()).collect();
         self.release(&ended);
     }
 
     /// How many of these have not ended.
-    fn count(&self, now: Moment, ids: &[Key]) -> usize {
+    pub(super) fn count(&self, now: Moment, ids: &[Key]) -> usize {
         ids.iter().filter(|id| self.held.get(*id).is_some_and(|end| *end > now.ms)).count()
     }
 
-    fn raise(&mut self, ids: &[Key], end: u64) {
+    pub(super) fn raise(&mut self, ids: &[Key], end: u64) {
         for id in ids {
             if let Some(old) = self.held.get_mut(id) {
                 *old = (*old).max(end);
@@ -52,7 +54,7 @@ impl Semaphore {
     }
 
     /// In how many ms `more` of them have ended.
-    fn left_until(&self, now: Moment, more: i64) -> Option<u64> {
+    pub(super) fn left_until(&self, now: Moment, more: i64) -> Option<u64> {
         let mut ends: Vec<u64> = self.held.values().copied().collect();
         ends.sort_unstable();
         let end = *ends.get(usize::try_from(more - 1).ok()?)?;
@@ -69,7 +71,7 @@ impl Semaphore {
 }
 
 /// The end of what begins now: rounded up, while the present is rounded down.
-fn end(now: Moment, ttl_ms: u64) -> u64 {
+pub(super) fn end(now: Moment, ttl_ms: u64) -> u64 {
     now.us.div_ceil(1000) + ttl_ms
 }
 
@@ -79,7 +81,7 @@ fn is_short(left_ms: u64, keep_ms: u64) -> bool {
 }
 
 /// The ids of a claim's permits; none for a token that is not one of permits.
-fn ids(token: &str, from: u16) -> Vec<Key> {
+pub(super) fn ids(token: &str, from: u16) -> Vec<Key> {
     let (prefix, count) = parse_permits(token).unwrap_or(([0; PREFIX_BYTES], 0));
     (from..from + count).map(|index| Key::from(permit_id(prefix, index).as_slice())).collect()
 }
@@ -94,7 +96,9 @@ impl Model {
     /// Carries out an operation on permits; `None` if it is one on another kind of lock.
     pub(super) fn apply_to_permits(&mut self, now: Moment, op: &Op) -> Option<ModelReply> {
         Some(match op {
-            Op::AcquirePermits { claim, total, ttl_ms } => self.acquire_permits(now, claim, *total, *ttl_ms),
+            Op::AcquirePermits { claim, total, ttl_ms, entry } => {
+                self.acquire_permits(now, claim, *total, *ttl_ms, entry)
+            }
             Op::InspectPermits { key } => match self.semaphore(now, key) {
                 Ok(semaphore) => Reply::Permits(semaphore.look(now)).into(),
                 Err(found) => Reply::WrongKind { found }.into(),
@@ -105,10 +109,10 @@ impl Model {
                 self.attach_permits(now, claim, from, *ttl_ms).into()
             }
             Op::Release { claim } | Op::Undo { claim, quiet: false, .. } if claim.kind == Kind::Semaphore => {
-                self.release_permits(now, claim)
+                self.release_permits(now, claim, false)
             }
             Op::Undo { claim, .. } if claim.kind == Kind::Semaphore => {
-                ModelReply { announced: None, ..self.release_permits(now, claim) }
+                ModelReply { announced: None, ..self.release_permits(now, claim, true) }
             }
             Op::Retain { claim, rest_ms, .. } if claim.kind == Kind::Semaphore => {
                 self.retain_permits(now, claim, *rest_ms)
@@ -125,7 +129,7 @@ impl Model {
     }
 
     /// Reads the semaphore under a name; the type of what else stands there.
-    fn semaphore(&self, now: Moment, key: &[u8]) -> Result<Semaphore, String> {
+    pub(super) fn semaphore(&self, now: Moment, key: &[u8]) -> Result<Semaphore, String> {
         let free = match self.keys.peek(now.ms, key).map(|entry| &entry.value) {
             None => None,
             Some(Value::Text(text)) => Some(free_permits(text).ok_or("string")?),
@@ -143,7 +147,7 @@ impl Model {
     }
 
     /// Writes it back. Times to live stay what they are, and a new key has none.
-    fn store(&mut self, now: Moment, key: &[u8], semaphore: Semaphore) {
+    pub(super) fn store(&mut self, now: Moment, key: &[u8], semaphore: Semaphore) {
         if let Some(free) = semaphore.free {
             self.rewrite(now, key, Value::Text(signed(free)));
         }
@@ -178,7 +182,7 @@ impl Model {
     }
 
     /// The keys outlive every end. A semaphore without time to live keeps none.
-    fn outlive(&mut self, now: Moment, key: &[u8], keep_ms: u64, again: bool) {
+    pub(super) fn outlive(&mut self, now: Moment, key: &[u8], keep_ms: u64, again: bool) {
         let renewed = self.keep(now, key, keep_ms, false);
         if self.keys.peek(now.ms, key).is_some_and(|entry| entry.last_ms.is_some()) {
             self.keep(now, &permits_key(key), keep_ms, true);
@@ -188,81 +192,36 @@ impl Model {
         }
     }
 
-    fn acquire_permits(&mut self, now: Moment, claim: &Claim, total: Option<u32>, ttl_ms: u64) -> ModelReply {
-        let (key, keep_ms) = (&claim.key, fence_ttl_ms(ttl_ms));
-        let mut semaphore = match self.semaphore(now, key) {
-            Ok(semaphore) => semaphore,
-            Err(found) => return Reply::WrongKind { found }.into(),
-        };
-        let all = ids(&claim.token, 0);
-        let count = all.len() as u16;
-        semaphore.sweep(now);
-        if semaphore.held.is_empty() {
-            // with the last one the key is gone, and its time to live
-            self.keys.remove(now.ms, &permits_key(key));
-        }
-        let mismatch = |total: i64, expected| Reply::Mismatch { total: total.max(0) as u64, expected, count };
-        if semaphore.free.is_none() {
-            let Some(total) = total else {
-                self.store(now, key, semaphore);
-                return mismatch(0, None).into();
-            };
-            semaphore.free = Some(i64::from(total) - signed_len(semaphore.held.len()));
-            self.keys.put(now.ms, key.clone(), Value::Text(decimal(0)), Some(keep_ms));
-        }
-        let there = semaphore.total();
-        if total.is_some_and(|total| i64::from(total) != there) || i64::from(count) > there {
-            self.store(now, key, semaphore);
-            return mismatch(there, total).into();
-        }
-        let mine = semaphore.count(now, &all);
-        if mine == all.len() {
-            semaphore.raise(&all, end(now, ttl_ms));
-            self.store(now, key, semaphore);
-            self.outlive(now, key, keep_ms, true);
-            return Reply::Granted { fence: None, again: true }.into();
-        }
-        if mine > 0 {
-            // one of them was deleted: the holder may count on the others until they end
-            let stop = all.iter().filter_map(|id| semaphore.held.get(id)).max().copied().unwrap_or(0);
-            self.store(now, key, semaphore);
-            return Reply::Denied { ttl_left_ms: Some(stop.saturating_sub(now.ms)), announces: true }.into();
-        }
-        let free = semaphore.free.unwrap_or(0);
-        if free < i64::from(count) {
-            let ttl_left_ms = semaphore.left_until(now, i64::from(count) - free);
-            self.store(now, key, semaphore);
-            return Reply::Denied { ttl_left_ms, announces: true }.into();
-        }
-        let again = !semaphore.held.is_empty();
-        semaphore.held.extend(all.into_iter().map(|id| (id, end(now, ttl_ms))));
-        semaphore.free = Some(free - i64::from(count));
-        self.store(now, key, semaphore);
-        self.outlive(now, key, keep_ms, again);
-        Reply::Granted { fence: None, again: false }.into()
-    }
-
-    fn release_permits(&mut self, now: Moment, claim: &Claim) -> ModelReply {
+    /// Releases permits, or gives up a place. `alone`: the queue is left as it is.
+    fn release_permits(&mut self, now: Moment, claim: &Claim, alone: bool) -> ModelReply {
         let Ok(mut semaphore) = self.semaphore(now, &claim.key) else { return Reply::Released(false).into() };
         let all = ids(&claim.token, 0);
         let gone = semaphore.release(&all);
-        if gone == 0 {
+        let waited = gone == 0 && !alone && self.forget(now, &claim.key, claim.token.as_bytes());
+        if gone == 0 && !waited {
             return Reply::Released(false).into();
         }
         semaphore.sweep(now);
-        let tells = semaphore.free.is_some_and(|free| free > 0);
         self.store(now, &claim.key, semaphore);
-        let reply = Reply::Released(gone == all.len());
-        if tells { announced(reply, &claim.key) } else { reply.into() }
+        let granted = if alone { Vec::new() } else { self.pass_on_permits(now, &claim.key) };
+        self.announced(now, Reply::Released(gone == all.len()), &claim.key, granted)
+    }
+
+    /// A reply that announces free permits, if there are any.
+    fn announced(&self, now: Moment, reply: Reply, key: &Key, granted: Vec<DirectGrant>) -> ModelReply {
+        let tells = self.semaphore(now, key).is_ok_and(|semaphore| semaphore.free.is_some_and(|free| free > 0));
+        let announced = tells.then(|| (Kind::Semaphore, key.clone()));
+        ModelReply { outcome: Outcome::Applied(reply), announced, granted }
     }
 
     fn retain_permits(&mut self, now: Moment, claim: &Claim, rest_ms: u64) -> ModelReply {
         let Ok(mut semaphore) = self.semaphore(now, &claim.key) else { return Reply::Released(false).into() };
         let all = ids(&claim.token, 0);
         if semaphore.count(now, &all) < all.len() {
-            semaphore.release(&all);
+            let some = semaphore.release(&all) > 0;
             self.store(now, &claim.key, semaphore);
-            return Reply::Released(false).into();
+            let granted = if some { self.pass_on_permits(now, &claim.key) } else { Vec::new() };
+            return ModelReply { granted, ..Reply::Released(false).into() };
         }
         for id in &all {
             semaphore.held.remove(id);
@@ -341,12 +300,12 @@ impl Model {
         if semaphore.free.is_none() {
             self.keys.put(now.ms, key.clone(), Value::Text(decimal(0)), Some(FENCE_TTL_MIN_MS));
         }
-        let free = i64::from(total) - signed_len(semaphore.held.len());
-        semaphore.free = Some(free);
-        let reply = Reply::Permits(semaphore.look(now));
+        semaphore.free = Some(i64::from(total) - signed_len(semaphore.held.len()));
         self.store(now, key, semaphore);
         self.mark(now, key, FENCE_TTL_MIN_MS);
-        if free > 0 { announced(reply, key) } else { reply.into() }
+        let granted = self.pass_on_permits(now, key);
+        let count = self.semaphore(now, key).ok().and_then(|semaphore| semaphore.look(now));
+        self.announced(now, Reply::Permits(count), key, granted)
     }
 
     fn force_permits(&mut self, now: Moment, key: &Key) -> ModelReply {
@@ -354,26 +313,32 @@ impl Model {
             Ok(semaphore) => semaphore,
             Err(found) => return Reply::WrongKind { found }.into(),
         };
-        if semaphore.free.is_none() || semaphore.held.is_empty() && !self.is_marked(now, key) {
-            let found = if semaphore.free.is_none() { "none" } else { "string" };
-            return Reply::WrongKind { found: found.to_owned() }.into();
+        let marked = self.is_marked(now, key);
+        if semaphore.free.is_some() && semaphore.held.is_empty() && !marked {
+            return Reply::WrongKind { found: "string".to_owned() }.into();
         }
-        if semaphore.held.is_empty() {
+        // without a count the mark tells that these are permits
+        if semaphore.held.is_empty() || semaphore.free.is_none() && !marked {
             return Reply::Forced(false).into();
         }
         let all: Vec<Key> = semaphore.held.keys().cloned().collect();
         semaphore.release(&all);
         self.store(now, key, semaphore);
-        announced(Reply::Forced(true), key)
+        let granted = self.pass_on_permits(now, key);
+        ModelReply { granted, ..announced(Reply::Forced(true), key) }
     }
 }
 
 fn announced(reply: Reply, key: &Key) -> ModelReply {
-    ModelReply { outcome: Outcome::Applied(reply), announced: Some((Kind::Semaphore, key.clone())), granted: None }
+    ModelReply {
+        outcome: Outcome::Applied(reply),
+        announced: Some((Kind::Semaphore, key.clone())),
+        granted: Vec::new(),
+    }
 }
 
 /// A number of permits, which are few.
-fn signed_len(number: usize) -> i64 {
+pub(super) fn signed_len(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 

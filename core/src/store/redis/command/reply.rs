@@ -5,7 +5,7 @@ use redis::Value;
 use super::{request, server_error};
 use crate::error::ErrorKind;
 use crate::machine::{
-    Failure, InspectedKey, Kind, Op, Outcome, PermitCount, Renewal, Reply, naming, stored_token, token,
+    Claim, Failure, InspectedKey, Kind, Op, Outcome, PermitCount, Renewal, Reply, naming, stored_token, token,
 };
 use crate::store::redis::resp::value;
 
@@ -73,19 +73,16 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
             None => None,
         },
         Op::SetCount { .. } => items.count().map(|done| (Reply::Counted(done == 1), false)),
-        Op::Release { claim } | Op::Undo { claim, .. } if claim.kind.row().queues || claim.kind.is_shared() => {
-            match items.int() {
-                Some(found @ 0..=2) => Some((Reply::Released(found == 1), false)),
-                _ => None,
-            }
-        }
-        Op::Release { .. } | Op::Undo { .. } => match items.int() {
-            Some(found @ 0..=2) => Some((Reply::Released(found != 0), found == 2)),
+        Op::Release { claim } | Op::Undo { claim, .. } if leaves(claim) => match items.int() {
+            Some(found @ 0..=2) => Some((Reply::Released(found == 1), false)),
             _ => None,
         },
-        Op::Retain { claim, .. } if claim.kind.row().queues || claim.kind.is_shared() => {
-            items.count().map(|done| (Reply::Released(done == 1), false))
-        }
+        Op::Release { .. } | Op::Undo { .. } => match items.int() {
+            Some(found @ 0..=2) => Some((Reply::Released(found != 0), found == 2)),
+            Some(3) => Some((Reply::ReleasedToWaiters, false)),
+            _ => None,
+        },
+        Op::Retain { claim, .. } if leaves(claim) => items.count().map(|done| (Reply::Released(done == 1), false)),
         Op::Retain { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
@@ -98,6 +95,11 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
         },
         None => unusable(op),
     }
+}
+
+/// Whether a release is answered with what was left: a hold, a place or nothing.
+fn leaves(claim: &Claim) -> bool {
+    claim.kind.is_shared() || claim.kind.row().queues && claim.kind != Kind::Semaphore
 }
 
 /// Whether the reply to an acquire or an attach says that the lock is held by it now.
@@ -306,7 +308,6 @@ fn standing(found: String, items: &mut Items) -> Option<InspectedKey> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::Claim;
 
     fn release() -> Op {
         Op::Release { claim: Claim { kind: Kind::Mutex, key: b"k"[..].into(), token: "t".into() } }

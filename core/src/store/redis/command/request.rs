@@ -48,6 +48,15 @@ impl Announce {
         }
     }
 
+    /// The command that tells all who wait, and a second one, or `""`.
+    pub(super) const fn to_all(self) -> (&'static str, &'static str) {
+        match self {
+            Announce::Classic | Announce::Forwarded | Announce::Timed => ("PUBLISH", ""),
+            Announce::Sharded => ("SPUBLISH", ""),
+            Announce::Both => ("PUBLISH", "SPUBLISH"),
+        }
+    }
+
     /// Adds the arguments for the scripts. Without any they use classic channels.
     pub(super) fn add_to(self, command: &mut Cmd) {
         match self {

@@ -67,11 +67,7 @@ fn begin_call(verb: &str, claim: &Claim, more: Option<Vec<u8>>, form: CommandFor
     }
     let (publish, count) = announce.for_grants();
     command.arg(verb).arg(&**token).arg(naming::channel(Kind::Write, key)).arg(publish).arg(count);
-    let (one, other) = match announce {
-        Announce::Classic | Announce::Forwarded | Announce::Timed => ("PUBLISH", ""),
-        Announce::Sharded => ("SPUBLISH", ""),
-        Announce::Both => ("PUBLISH", "SPUBLISH"),
-    };
+    let (one, other) = announce.to_all();
     command.arg(naming::channel(Kind::Read, key)).arg(one).arg(other);
     command
 }

@@ -93,7 +93,7 @@ fn scripts() -> Scripts {
         inspect: Script::new(include_str!("scripts/inspect.lua")),
         force_release: Script::new(include_str!("scripts/force_release.lua")),
         write_back: Script::new(include_str!("scripts/write_back.lua")),
-        semaphore: Script::new(include_str!("scripts/semaphore/permits.lua")),
+        semaphore: Script::new(queue_script!("semaphore/permits.lua")),
         rw_lock: Script::new(queue_script!("rw_lock/rw.lua")),
     }
 }

@@ -102,16 +102,21 @@ fn keys_and_channels(plan: &DiagnosisPlan, key: &[u8]) -> Vec<Permission> {
         },
     ];
     // what only fair and read/write locks need is a sentence of its own in the document
-    for kind in Kind::ALL.into_iter().filter(|kind| !kind.row().queues) {
-        let word = format!("&{}", pattern(&naming::channel(kind, name), name));
+    let kinds = Kind::ALL.into_iter().filter(|kind| !kind.row().queues);
+    let mut channels: Vec<_> = kinds
+        .map(|kind| {
+            let need = if matches!(kind, Kind::Mutex | Kind::Reentrant) { Need::WakeUps } else { Need::OtherKinds };
+            (naming::channel(kind, name), naming::channel(kind, key), need)
+        })
+        .collect();
+    channels.push((naming::permits_channel(name), naming::permits_channel(key), Need::OtherKinds));
+    for (of_name, channel, need) in channels {
+        let word = format!("&{}", pattern(&of_name, name));
         if all.iter().any(|known| known.word == word) {
             continue;
         }
-        all.push(Permission {
-            word,
-            request: request(&[b"PUBLISH", &naming::channel(kind, key), naming::RELEASE_MESSAGE.as_bytes()]),
-            need: if matches!(kind, Kind::Mutex | Kind::Reentrant) { Need::WakeUps } else { Need::OtherKinds },
-        });
+        let request = request(&[b"PUBLISH", &channel, naming::RELEASE_MESSAGE.as_bytes()]);
+        all.push(Permission { word, request, need });
     }
     all
 }
@@ -126,6 +131,8 @@ fn script_commands() -> BTreeSet<String> {
             names.insert(name.to_ascii_lowercase());
         }
     }
+    // with its subcommand it is a line of its own
+    names.remove("pubsub");
     names
 }
 
