@@ -353,9 +353,14 @@ impl Model {
             return Reply::Released(false).into();
         }
         let nobody = Key::from(RELEASED_VALUE.as_bytes());
-        let value = match claim.kind.row().layout {
-            HoldLayout::Text | HoldLayout::Permits => Value::Text(nobody),
-            HoldLayout::Hash | HoldLayout::Shared => Value::Hash(vec![(Key::from(INFO_FIELD.as_bytes()), nobody)]),
+        let value = match self.keys.peek(now.ms, &claim.key).map(|entry| &entry.value) {
+            // an owner's field in what is no lock of this kind: the others stay
+            Some(Value::Hash(fields)) => {
+                let gone = [claim.token.as_bytes(), FENCE_FIELD.as_bytes(), INFO_FIELD.as_bytes()];
+                let kept = fields.iter().filter(|(field, _)| !gone.contains(&&**field)).cloned();
+                Value::Hash(kept.chain([(Key::from(INFO_FIELD.as_bytes()), nobody)]).collect())
+            }
+            _ => Value::Text(nobody),
         };
         self.keys.put(now.ms, claim.key.clone(), value, Some(rest_ms));
         ModelReply {
