@@ -59,7 +59,11 @@ impl Draw {
     }
 
     pub(crate) fn steps(&mut self, count: usize) -> Vec<Step> {
-        (0..count).map(|_| self.step()).collect()
+        // these sequences seldom look at what is no lock: once at the beginning
+        let key = keys()[3].clone();
+        let look = [Step::Write { key: key.clone(), value: Value::List, ttl_ms: None }, Step::Ask(Op::Inspect { key })];
+        let first = if self.1 { look.to_vec() } else { Vec::new() };
+        first.into_iter().chain((0..count).map(|_| self.step())).collect()
     }
 
     fn one_in(&mut self, chances: u64) -> bool {
