@@ -56,18 +56,18 @@ fn a_large_request_is_not_passed_by_small_ones_and_several_are_served_at_once() 
             for (number, count) in (1..).zip([3, 1, 1, 2]) {
                 start(scope, &server, (count, number), &sender);
             }
-            let mut served = Vec::new();
+            let mut order = Vec::new();
             for (released, lease) in held.into_iter().enumerate() {
                 assert_eq!(lease.release().unwrap(), Release::Released);
                 assert!(client.semaphore("x", 4).try_acquire().unwrap().is_none(), "a try passes {released}");
                 if released < 2 {
                     assert!(granted.recv_timeout(Duration::from_millis(250)).is_err(), "somebody passed the first");
                 } else {
-                    served.push(granted.recv_timeout(LIMIT).unwrap());
+                    order.push(granted.recv_timeout(LIMIT).unwrap());
                 }
             }
             // the third release served the first, the fourth the second: two more wait
-            let (second, first) = (served.pop().unwrap(), served.pop().unwrap());
+            let (second, first) = (order.pop().unwrap(), order.pop().unwrap());
             assert_eq!((first.0, second.0), (3, 1));
             assert!(granted.recv_timeout(Duration::from_millis(100)).is_err());
             // one release serves both: three are free, and one and two are wanted
