@@ -155,17 +155,23 @@ debian_postgres() {
     work=$(mktemp -d "$tools/deb.XXXXXX")
     unpack_packages "$work" "postgresql-$version" "postgresql-client-$version" || die "apt-get could not download PostgreSQL"
     rm -rf "$tools/postgres"
-    mv "$work/x" "$tools/postgres"
-    # the server runs as another user than root
-    chmod -R a+rX "$tools/postgres"
-    found=$tools/postgres/usr/lib/postgresql/$version/bin
+    # the server runs as another user than root, who may not look into every folder of root's
+    if is_root && ! setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$tools"; then
+        ln -sfn "$(mktemp -d /var/tmp/onelock-postgres.XXXXXX)" "$tools/postgres"
+        mv "$work/x"/* "$tools/postgres/"
+        chmod 755 "$tools/postgres/"
+    else
+        mv "$work/x" "$tools/postgres"
+    fi
+    chmod -R a+rX "$tools/postgres/"
+    found=$(readlink -f "$tools/postgres")/usr/lib/postgresql/$version/bin
     mkdir -p "$tools/lib"
     missing() { for program in postgres initdb pg_basebackup; do missing_libraries "$found/$program"; done; }
     if [ -n "$(missing)" ]; then
         mapfile -t needs < <(depends "postgresql-$version" "postgresql-client-$version" | grep '^lib' | grep -v '^libc6$' | sort -u)
         say "fetching libraries that it needs: ${needs[*]}"
         unpack_packages "$work" "${needs[@]}" || true
-        find "$work/x" ! -type d -name 'lib*.so*' -exec cp -P {} "$tools/lib/" \;
+        find "$work/x" ! -type d -name 'lib*.so*' -exec cp -P {} "$tools/lib/" \; -exec cp -P {} "$found/../lib/" \;
     fi
     if [ -n "$(missing)" ]; then
         is_root || die "these libraries are missing: $(missing | sort -u | tr '\n' ' ')"

@@ -49,9 +49,11 @@ fn command(program: &str) -> Command {
     let link = folder.join(PROGRAM);
     let server = std::fs::canonicalize(&link)
         .unwrap_or_else(|error| panic!("{}: {error}; `make servers` fetches it", link.display()));
-    let mut command = Command::new(server.parent().expect("a file has a folder").join(program));
+    let beside = server.parent().expect("a file has a folder");
+    let mut command = Command::new(beside.join(program));
     // libraries that came with it
-    command.env("LD_LIBRARY_PATH", folder.join("../lib")).env("LC_ALL", "C").env("TZ", "UTC");
+    let libraries = std::env::join_paths([folder.join("../lib"), beside.join("../lib")]).expect("no colon in a path");
+    command.env("LD_LIBRARY_PATH", libraries).env("LC_ALL", "C").env("TZ", "UTC");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
