@@ -1,4 +1,4 @@
-// One of the processes that wait for a lock: takes it, holds it for a moment, gives it back, and comes back when it is
+// One of the processes that wait for a lock: takes it, holds it for a moment, releases it, and comes back when it is
 // told that another one has it: not as a newcomer who takes it away from those who wait.
 import { once } from 'node:events'
 import { setTimeout as pause } from 'node:timers/promises'

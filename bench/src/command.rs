@@ -1,4 +1,4 @@
-//! The command, from start to finish: a process that takes a lock, runs `true` and gives the lock back, against one that asks
+//! The command, from start to finish: a process that takes a lock, runs `true` and releases the lock, against one that asks
 //! the server for a sign of life, and one that takes a lock on this machine.
 
 use std::path::PathBuf;

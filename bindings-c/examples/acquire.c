@@ -1,4 +1,4 @@
-/* Waits for a lock, does something, gives it back. The address is in $ONELOCK_URL. */
+/* Waits for a lock, does something, releases it. The address is in $ONELOCK_URL. */
 #include <onelock.h>
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ int main(void) {
         printf("mine, with fencing token %llu\n", (unsigned long long)onelock_lease_fencing_token(lease));
         uint32_t outcome = 0;
         if (onelock_lease_release(lease, &outcome, &error) == ONELOCK_OK) {
-            printf("given back: %s\n", onelock_release_name(outcome));
+            printf("released: %s\n", onelock_release_name(outcome));
             result = 0;
         }
     }

@@ -232,7 +232,7 @@ public:
     std::uint64_t highest() const noexcept { return onelock_gate_highest(get()); }
 };
 
-/// One granted hold. Leaving the scope gives it back in the background, and says nothing of a loss; `release` also tells
+/// One granted hold. Leaving the scope releases it in the background, and says nothing of a loss; `release` also tells
 /// what became of it, and `lock::with` throws when the lease was lost.
 class lease : public detail::handle<onelock_lease, onelock_lease_free> {
 public:

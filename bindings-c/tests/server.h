@@ -7,7 +7,7 @@
 #include <arpa/inet.h>
 #include <sys/socket.h>
 
-/* Sends one inline command and gives back the beginning of the reply, NUL-terminated. */
+/* Sends one inline command and returns the beginning of the reply, NUL-terminated. */
 static inline void ask_server(const char *command, char *reply, size_t size) {
     int port = atoi(strrchr(getenv("ONELOCK_URL"), ':') + 1);
     struct sockaddr_in address;

@@ -92,7 +92,7 @@ int main() {
         CHECK(moved.release() == onelock::outcome::already_released);
     }
     CHECK(!client.inspect("a"));
-    // leaving the scope gives it back
+    // leaving the scope releases it
     lock.acquire();
     auto proof = lock.acquire(5s).detach();
     auto attached = lock.attach(proof);

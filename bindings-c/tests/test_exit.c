@@ -1,4 +1,4 @@
-/* The end of a process: exit() gives back what is held, at most one second long; _exit() leaves it to its ttl. */
+/* The end of a process: exit() releases what is held, at most one second long; _exit() leaves it to its ttl. */
 #include "server.h"
 
 #include <signal.h>

@@ -67,7 +67,7 @@ int main(void) {
             EVENTUALLY(onelock_acquisition_is_ready(again));
             OK(onelock_acquisition_finish(again, &held, &error));
             onelock_acquisition_free(again);
-            if (way == 1) exit(0); /* held, inherited things not freed: the child's lease is given back */
+            if (way == 1) exit(0); /* held, inherited things not freed: the child's lease is released */
             onelock_acquisition_free(pending);
             onelock_lease_free(lease);
             onelock_lease_free(lease);

@@ -140,7 +140,7 @@ static void in_the_background_with_a_descriptor(void) {
     EVENTUALLY(counter(ONELOCK_STATS_WAITING) == 0);
     released(lease);
 
-    /* granted, and freed without being taken: given back */
+    /* granted, and freed without being taken: released */
     OK(onelock_lock_acquire_start(lock, -1, &pending, &error));
     EVENTUALLY(onelock_acquisition_is_ready(pending));
     onelock_acquisition_free(pending);

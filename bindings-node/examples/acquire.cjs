@@ -1,4 +1,4 @@
-// Waits for a lock, works, and gives it back, from CommonJS. The address is in $ONELOCK_URL.
+// Waits for a lock, works, and releases it, from CommonJS. The address is in $ONELOCK_URL.
 const { Client } = require('onelock')
 
 async function main() {

@@ -1,4 +1,4 @@
-// Waits for a lock, works, and gives it back. The address is in $ONELOCK_URL.
+// Waits for a lock, works, and releases it. The address is in $ONELOCK_URL.
 import { Client, LockTimeoutError } from 'onelock'
 
 const client = await Client.connect()

@@ -12,7 +12,7 @@ async function timetable(client, name, period, job, until, late) {
     const slot = Math.floor((Date.now() - late) / period) + 1
     if (slot > until) return
     await sleep(slot * period + late - Date.now())
-    // given back early, the lock stays taken all the same: who is late finds the job done
+    // released early, the lock stays taken all the same: who is late finds the job done
     const lease = await client.lock(`${name}:${slot}`, { minHold: apart }).tryAcquire()
     if (lease === null) continue // another instance runs it, or has run it
     try {

@@ -107,7 +107,7 @@ test('a signal that times out', async () => {
   await lease.release()
 })
 
-test('granted but not delivered: the lease is given back', async () => {
+test('granted but not delivered: the lease is released', async () => {
   const client = connect()
   const name = fresh()
   await client.check()

@@ -180,7 +180,7 @@ test('without fencing there is no token', async () => {
   await lease.release()
 })
 
-test('a closed client says so, and gave everything back', async () => {
+test('a closed client says so, and released everything', async () => {
   const client = await connect()
   const other = await connect()
   const lock = client.lock(fresh())

@@ -24,7 +24,7 @@ const PROGRAM = `
     else process.env.ONELOCK_TEST_NO_THREADS = '1'
   }
   const taken = []
-  /** Takes all file descriptors, or gives them back. */
+  /** Takes all file descriptors, or closes them. */
   const descriptors = (allowed) => {
     if (allowed) for (const fd of taken.splice(0)) closeSync(fd)
     else try { for (;;) taken.push(openSync('/dev/null')) } catch (error) { if (error.code !== 'EMFILE') throw error }

@@ -28,7 +28,7 @@ test('loading the package starts nothing', async () => {
   assert.ok(!out.includes('onelock'), out)
 })
 
-test('a program that forgets to close ends, and gives back what it held', async () => {
+test('a program that forgets to close ends, and releases what it held', async () => {
   const name = fresh()
   const { took } = await well(`
     new Client(url).lock('${name}').acquire().then((lease) => {
@@ -208,7 +208,7 @@ test('no rejection is left unhandled when the server is cut and killed during re
   assert.match(out, /lost 20/)
 })
 
-test('a lease that nobody has any more is given back, with a warning', async () => {
+test('a lease that nobody has any more is released, with a warning', async () => {
   const name = fresh()
   const ended = await programs.run(
     at.server.url,
@@ -298,14 +298,14 @@ test('many leases leave no memory behind', async () => {
 })
 
 for (const signal of ['SIGTERM', 'SIGINT']) {
-  test(`${signal} gives back what is held, and still ends the process`, async () => {
+  test(`${signal} releases what is held, and still ends the process`, async () => {
     const [name, kept] = [fresh(), fresh()]
     const program = programs.start(
       at.server.url,
       `
-      const { giveBackOnSignal } = require(${JSON.stringify(root)})
-      giveBackOnSignal()
-      giveBackOnSignal('${signal}')
+      const { releaseOnSignal } = require(${JSON.stringify(root)})
+      releaseOnSignal()
+      releaseOnSignal('${signal}')
       const main = async () => {
         const client = new Client(url)
         const { Redlock } = require(${JSON.stringify(`${root}/dist/redlock.js`)})
@@ -330,14 +330,14 @@ test('a signal that the program listens to itself is left alone', async () => {
   const program = programs.start(
     at.server.url,
     `
-    const { giveBackOnSignal } = require(${JSON.stringify(root)})
+    const { releaseOnSignal } = require(${JSON.stringify(root)})
     process.once('SIGTERM', async () => {
       say('asked')
       await pause(50)
       say(held.held)
       process.exit(3)
     })
-    giveBackOnSignal()
+    releaseOnSignal()
     let held
     new Client(url).lock('${name}').acquire().then((lease) => { held = lease; say('held') })
     setInterval(() => {}, 1000)`,
@@ -350,7 +350,7 @@ test('a signal that the program listens to itself is left alone', async () => {
 })
 
 test('a signal that nobody can listen to is refused', () => {
-  const { giveBackOnSignal, InvalidArgumentError } = require('onelock')
-  assert.throws(() => giveBackOnSignal('SIGKILL'), InvalidArgumentError)
-  assert.throws(() => giveBackOnSignal('SIGNOTHING'), InvalidArgumentError)
+  const { releaseOnSignal, InvalidArgumentError } = require('onelock')
+  assert.throws(() => releaseOnSignal('SIGKILL'), InvalidArgumentError)
+  assert.throws(() => releaseOnSignal('SIGNOTHING'), InvalidArgumentError)
 })

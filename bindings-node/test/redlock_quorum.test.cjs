@@ -216,7 +216,7 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
     const [foreign] = await holders(name)
     other.child.kill('SIGKILL')
     assert.equal((await other.ended).signal, 'SIGKILL')
-    // nobody gave it back
+    // nobody released it
     assert.ok((await holders(name)).filter((value) => value === foreign).length >= 2)
     const lock = await redlock.acquire([name], 10_000, { retryCount: -1 })
     const own = await holders(name)

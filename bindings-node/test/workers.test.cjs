@@ -41,7 +41,7 @@ test('a worker uses locks, and excludes the main thread', async () => {
   assert.equal(code, 0)
 })
 
-test('a worker that ends without closing gives back what it held', async () => {
+test('a worker that ends without closing releases what it held', async () => {
   const name = fresh()
   const it = worker(`client.lock('${name}').acquire().then((lease) => { globalThis.lease = lease })`)
   const [code] = await once(it, 'exit')
@@ -49,7 +49,7 @@ test('a worker that ends without closing gives back what it held', async () => {
   assert.equal(await exists(name), 0)
 })
 
-test('terminated while it holds: the lock is given back', async () => {
+test('terminated while it holds: the lock is released', async () => {
   const name = fresh()
   const it = worker(`
     client.lock('${name}').acquire().then((lease) => {

@@ -22,7 +22,7 @@ interface Leaked {
 const leaks = new FinalizationRegistry<Leaked>(({ id, name }) => {
   pump.unlisten(id)
   if (bridge.forget(id)) {
-    const text = `a lease of "${printable(name)}" was garbage-collected while it was held, and was given back now; `
+    const text = `a lease of "${printable(name)}" was garbage-collected while it was held, and was released now; `
     warn(`${text}call release(), or use "await using" or lock.using()`, 'ONELOCK_LEASE_LEAKED')
   }
 })

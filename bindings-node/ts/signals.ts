@@ -18,12 +18,12 @@ const watched = new Set<NodeJS.Signals>()
  * Call it in the main thread. Further calls are allowed.
  *
  * ```ts
- * giveBackOnSignal()
+ * releaseOnSignal()
  * ```
  *
  * @throws {InvalidArgumentError} for a signal that cannot be listened to
  */
-export function giveBackOnSignal(...signals: NodeJS.Signals[]): void {
+export function releaseOnSignal(...signals: NodeJS.Signals[]): void {
   for (const signal of signals.length === 0 ? (['SIGTERM', 'SIGINT'] as const) : signals) {
     if (watched.has(signal)) continue
     if (!Object.hasOwn(constants.signals, signal)) throw invalid(TRIED, `${String(signal)} is no signal`)

@@ -1,4 +1,4 @@
-"""Waits for a lock, does something, gives it back. The address is in $ONELOCK_URL."""
+"""Waits for a lock, does something, releases it. The address is in $ONELOCK_URL."""
 
 from onelock import Client, LockTimeout
 
@@ -9,4 +9,4 @@ with Client() as client:
     except LockTimeout as error:
         print(error)
     else:
-        print("given back")
+        print("released")

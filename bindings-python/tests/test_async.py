@@ -362,7 +362,7 @@ def test_cancelled_in_flight_beside_a_blocked_loop(run: Run, server: Server, nam
                     await task
             finally:
                 server.process.send_signal(18)
-            # the loop does not come by until it is granted and given back: over its own connection, or the shared one
+            # the loop does not come by until it is granted and released: over its own connection, or the shared one
             until(lambda: client.stats().commands_sent >= sent + 2)
             until(lambda: (client.stats().held, client.stats().cleaning) == (0, 0) and is_free(server.url, name))
             assert client.stats().renewals == 0
@@ -663,7 +663,7 @@ def test_pumps_go_with_their_loops(url: str) -> None:
     assert len(_pumps._pumps) <= before + 1
 
 
-def test_a_dropped_lease_is_given_back_with_a_warning(run: Run, url: str, name: str) -> None:
+def test_a_dropped_lease_is_released_with_a_warning(run: Run, url: str, name: str) -> None:
     async def work() -> None:
         async with AsyncClient(url) as client:
             lease = await client.lock(name).acquire()

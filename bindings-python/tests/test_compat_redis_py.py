@@ -112,7 +112,7 @@ def took(call: Callable[[], object]) -> tuple[object, float]:
     return result, time.monotonic() - begun
 
 
-# ---- having and giving back -------------------------------------------------------------------------------------------
+# ---- having and releasing ---------------------------------------------------------------------------------------------
 
 
 def test_the_token_stands_under_the_name_until_the_release(side: Side, name: str) -> None:

@@ -43,7 +43,7 @@ def run(server: Server, example: str, *parts: str) -> None:
 
 
 def test_acquire(server: Server) -> None:
-    run(server, "acquire", r"mine, with fencing token \d{16}", "given back")
+    run(server, "acquire", r"mine, with fencing token \d{16}", "released")
 
 
 def test_acquire_that_has_to_give_up(server: Server) -> None:

@@ -96,7 +96,7 @@ def test_gunicorn_workers_have_clients_of_their_own(server: Server, tmp_path: Pa
         until(ask, limit=30)
         # the master's lease is not the workers', stays locked, and theirs work
         assert {tuple(rest) for _, *rest in seen} == {("False", "True", "True")}
-        # a worker that ends gives back nothing of the master's; a new one works
+        # a worker that ends releases nothing of the master's; a new one works
         os.kill(int(seen[0][0]), 15)
         until(lambda: (found := get()) and found[0] not in {pid for pid, *_ in seen}, limit=30)
         assert server.command("EXISTS", "gunicorn:master") == 1
@@ -130,7 +130,7 @@ kept = []
 
 
 @worker_process_shutdown.connect
-def give_back(**_):
+def released(**_):
     # these processes end without the interpreter's own end
     client.close()
 

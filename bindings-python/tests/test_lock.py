@@ -548,7 +548,7 @@ def test_handing_over(client: Client, url: str, name: str) -> None:
             other.lock(name).attach("something else")
 
 
-def test_a_dropped_lease_is_given_back_with_a_warning(client: Client, url: str, name: str) -> None:
+def test_a_dropped_lease_is_released_with_a_warning(client: Client, url: str, name: str) -> None:
     lock = client.lock(name)
     lease = lock.acquire()
     with pytest.warns(ResourceWarning, match=name):

@@ -170,7 +170,7 @@ def test_a_wait_can_be_cancelled(client: Client, url: str, name: str) -> None:
         until(lambda: is_free(url, f"{name}:a"))
 
 
-def test_a_dropped_one_is_given_back_with_a_warning(client: Client, url: str, name: str) -> None:
+def test_a_dropped_one_is_released_with_a_warning(client: Client, url: str, name: str) -> None:
     lease = client.multi_lock(f"{name}:a", f"{name}:b").acquire()
     assert lease.held
     with pytest.warns(ResourceWarning, match=f"{name}:a, {name}:b"):

@@ -358,7 +358,7 @@ def test_a_process_of_multiprocessing_gives_back_at_its_end(url: str, name: str)
 # ---- the end of the interpreter ---------------------------------------------------------------------------------------
 
 
-def test_what_is_held_is_given_back_at_the_end(url: str, name: str) -> None:
+def test_what_is_held_is_released_at_the_end(url: str, name: str) -> None:
     done = python(
         url,
         """
@@ -376,7 +376,7 @@ def test_what_is_held_is_given_back_at_the_end(url: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("face", ["threads", "asyncio"])
-def test_a_lease_that_outlives_its_client_is_given_back_at_the_end(url: str, name: str, face: str) -> None:
+def test_a_lease_that_outlives_its_client_is_released_at_the_end(url: str, name: str, face: str) -> None:
     done = python(
         url,
         """

@@ -38,7 +38,7 @@ HOLD = """
 import onelock, signal, sys, threading, time
 url, name, how = sys.argv[1:]
 client = onelock.Client(url, ttl=60)
-assert how == "without" or onelock.give_back_on_signal()
+assert how == "without" or onelock.release_on_signal()
 lease = client.lock(name).acquire()
 """
 WAYS = {
@@ -74,7 +74,7 @@ signal.raise_signal(signal.SIGTERM)
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_what_is_held_is_given_back_and_the_signal_ends_the_process(url: str, name: str, way: str) -> None:
+def test_what_is_held_is_released_and_the_signal_ends_the_process(url: str, name: str, way: str) -> None:
     assert end(start(HOLD + WAYS[way], url, name, "with")) == (-signal.SIGTERM, "")
     assert is_free(url, name)
 
@@ -92,9 +92,9 @@ def test_who_handles_the_signal_is_left_alone(url: str, name: str) -> None:
             print("handled", flush=True)
             sys.exit(7)
         signal.signal(signal.SIGTERM, handle)
-        assert not onelock.give_back_on_signal()
+        assert not onelock.release_on_signal()
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        assert not onelock.give_back_on_signal(signal.SIGUSR1)
+        assert not onelock.release_on_signal(signal.SIGUSR1)
         lease = onelock.Client(sys.argv[1], ttl=60).lock(sys.argv[2]).acquire()
         print("ready", flush=True)
         time.sleep(60)
@@ -111,7 +111,7 @@ def test_a_forked_child_gives_back_its_own(url: str, name: str) -> None:
     process = start(
         """
         import onelock, os, signal, sys, time
-        onelock.give_back_on_signal()
+        onelock.release_on_signal()
         client = onelock.Client(sys.argv[1], ttl=60)
         parents = client.lock(sys.argv[2]).acquire()
         child = os.fork()

@@ -71,7 +71,7 @@ pub(crate) struct Server {
 
 /// Run a command while the lock is held
 ///
-/// Waits until the lock NAME is free, takes it, runs the command, and gives the lock back when the command has ended. The
+/// Waits until the lock NAME is free, takes it, runs the command, and releases the lock when the command has ended. The
 /// lock is renewed as long as the command runs. The command finds ONELOCK_NAME and ONELOCK_FENCING_TOKEN (but for --limit) in its environment.
 ///
 /// Signals are passed on to the command, which runs in a process group of its own. If the lock is lost (the server forgot
@@ -257,7 +257,7 @@ pub(crate) struct WaitFree {
     pub(crate) server: Server,
 }
 
-/// Give back a lock that another program has handed over
+/// Release a lock that another program has handed over
 ///
 /// The proof is what `detach` of a lease gives, in any language.
 #[derive(Debug, Parser)]
@@ -327,8 +327,8 @@ Examples:
 
 /// Measure how fast locks are on a server
 ///
-/// One lock taken and given back by one thread; many threads, each with a lock of its own; and a lock that two clients hand
-/// to each other. It ends after --time, gives back what it holds, also when it is interrupted, and leaves the counters of its
+/// One lock taken and released by one thread; many threads, each with a lock of its own; and a lock that two clients hand
+/// to each other. It ends after --time, releases what it holds, also when it is interrupted, and leaves the counters of its
 /// fencing tokens, which end by themselves after seven days.
 #[derive(Debug, Parser)]
 #[command(

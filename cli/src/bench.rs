@@ -17,7 +17,7 @@ use crate::span::show;
 use crate::status::{Failure, Status};
 use crate::{print, say, server};
 
-/// Locks that nobody gives back, since the process was killed, end soon.
+/// Locks that nobody releases, since the process was killed, end soon.
 const TTL: Duration = Duration::from_secs(5);
 /// How long a lock is held before it is handed over: the other one waits for it by then.
 const HELD: Duration = Duration::from_millis(2);
@@ -91,7 +91,7 @@ fn unless_stopped(result: Result<(), onelock::Error>) -> Result<(), Failure> {
     }
 }
 
-/// Threads of one client, each of which takes a lock of its own and gives it back.
+/// Threads of one client, each of which takes a lock of its own and releases it.
 fn cycles(options: &Bench, threads: usize, within: Duration, stop: &Stop) -> Result<Times, Failure> {
     let client = client(options)?;
     let begun = Instant::now();
@@ -221,7 +221,7 @@ fn sheet(options: &Bench, server: &str, cycle: &Times, throughput: &Times, hando
     let titles = format!("{server:32}  {:>12}  {:>12}  {:>12}\n", "median", "p99", "worst");
     [
         titles,
-        cycle.line("take and give back, one thread"),
+        cycle.line("take and release, one thread"),
         throughput.line(&format!("the same, {} threads", options.threads)),
         handover.line("hand-over between two clients"),
     ]

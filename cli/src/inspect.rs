@@ -38,7 +38,7 @@ pub(crate) fn sheet(name: &[u8], found: &Inspection) -> String {
         lines.push(("holder", show::text(holder)));
     }
     if found.hold_count == 0 {
-        lines.push(("state", "given back; it stays taken for the rest of its min_hold".to_owned()));
+        lines.push(("state", "released; it stays taken for the rest of its min_hold".to_owned()));
     } else {
         lines.push(("hold count", found.hold_count.to_string()));
     }

@@ -1,4 +1,4 @@
-//! `onelock release` and `onelock force-release`: giving back what was handed over, taking away what is another's.
+//! `onelock release` and `onelock force-release`: releasing what was handed over, taking away what is another's.
 
 use std::io::{BufRead, IsTerminal, Write, stderr, stdin};
 
@@ -70,7 +70,7 @@ fn agreed(name: &[u8], found: &Inspection) -> Result<bool, Failure> {
 fn consequence(found: &Inspection) -> String {
     let left = found.ttl_left.map_or_else(|| "for ever".to_owned(), |left| format!("for {} at most", show(left)));
     match found.origin {
-        _ if found.hold_count == 0 => "It was given back, and stands for the rest of its min_hold.".to_owned(),
+        _ if found.hold_count == 0 => "It was released, and stands for the rest of its min_hold.".to_owned(),
         Origin::Onelock => format!(
             "The holder goes on until its next renewal tells it, {left} (usually a third of its ttl). Until then two may be\n\
              at work; the next holder's fencing token is higher, so what checks tokens is safe."

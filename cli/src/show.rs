@@ -58,7 +58,7 @@ pub(crate) fn holder(seen: &Inspection) -> String {
             };
             format!("{} {}@{}{others}", text(&owner.label), owner.pid, text(&owner.host))
         }
-        None if seen.hold_count == 0 => "(given back)".to_owned(),
+        None if seen.hold_count == 0 => "(released)".to_owned(),
         None if seen.kind == Kind::Semaphore => match seen.hold_count {
             1 => "1 permit".to_owned(),
             count => format!("{count} permits"),

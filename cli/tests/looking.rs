@@ -174,7 +174,7 @@ fn wait_ends_when_it_is_free() {
     assert_eq!(waiting.child().try_wait().unwrap(), None, "it is still held");
     drop(holder.child().stdin.take());
     assert_eq!((waiting.code(), holder.code()), (0, 0));
-    // one that nobody gives back
+    // one that nobody releases
     place.server.cmd(&["SET", "y", "token", "PX", "300"]);
     assert_eq!(place.status(&["wait", "y"]), 0);
 }

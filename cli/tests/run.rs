@@ -23,7 +23,7 @@ fn the_status_is_that_of_the_command() {
     assert_eq!(place.status(&["run", "x", "-c", "kill -KILL $$"]), 128 + 9);
     assert_eq!(place.status(&["run", "x", "--", "/nowhere/to/be/found"]), 127);
     assert_eq!(place.status(&["run", "x", "--", "/etc/passwd"]), 126);
-    assert!(!place.exists("x"), "given back each time");
+    assert!(!place.exists("x"), "released each time");
 }
 
 #[test]
@@ -438,7 +438,7 @@ fn of_fifty_that_start_at_once_one_runs() {
     assert_eq!(fs::read_to_string(place.file("runs")).unwrap(), "ran\n");
     // a late one
     assert_eq!(place.status(&["run", "nightly", "--wait", "0", "--", "true"]), 75);
-    assert!(text(&place.output(&["list"]).stdout).contains("(given back)"));
+    assert!(text(&place.output(&["list"]).stdout).contains("(released)"));
 }
 
 #[test]

@@ -45,7 +45,7 @@ fn it_reads_from_the_terminal_also_when_its_output_goes_elsewhere() {
 }
 
 #[test]
-fn interrupting_reaches_the_command_and_the_lock_is_given_back() {
+fn interrupting_reaches_the_command_and_the_lock_is_released() {
     let place = Place::new();
     for output_too in [true, false] {
         let line = "trap 'echo caught >&2; exit 3' INT; echo ready >&2; while :; do sleep 0.02; done";

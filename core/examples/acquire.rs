@@ -1,4 +1,4 @@
-//! Take a lock, do the guarded work, give the lock back. A second worker waits its turn meanwhile.
+//! Take a lock, do the guarded work, release the lock. A second worker waits its turn meanwhile.
 //!
 //! ```sh
 //! cargo run --example acquire redis://127.0.0.1:6379     # or with the address in $ONELOCK_URL
@@ -37,7 +37,7 @@ async fn main() -> Result<(), onelock::Error> {
     println!("second: has the lock, fencing token {:?}, which is higher", lease.fencing_token());
     lease.release().await?;
 
-    // Gives back what is still held (nothing here) and ends the background work.
+    // Releases what is still held (nothing here) and ends the background work.
     client.close().await;
     Ok(())
 }

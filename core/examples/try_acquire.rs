@@ -26,7 +26,7 @@ async fn main() -> Result<(), onelock::Error> {
     wait_a_little(&lock).await?;
 
     lease.release().await?;
-    println!("first:  gave it back");
+    println!("first:  released it");
     look(&lock).await?;
     client.close().await;
     Ok(())

@@ -155,7 +155,7 @@ pub(crate) async fn release_together(handles: &[LeaseHandle]) -> Release {
     owned.into_iter().fold(worst, worst_release)
 }
 
-/// One granted hold of a lock, from [`Lock::acquire`](crate::Lock::acquire). Dropping it gives the lock back in the
+/// One granted hold of a lock, from [`Lock::acquire`](crate::Lock::acquire). Dropping it releases the lock in the
 /// background; [`Lease::release`] also tells what became of it.
 ///
 /// It is renewed in the background until then. Any thread or task may use it, also another one than acquired it.

@@ -243,7 +243,7 @@ impl Lock {
     /// The body's, or as [`Lock::acquire`], or `Lost`.
     ///
     /// # Cancel safety
-    /// Dropping the future drops the body and gives the lock back in the background.
+    /// Dropping the future drops the body and releases the lock in the background.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), onelock::Error> {

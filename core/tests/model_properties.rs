@@ -309,7 +309,7 @@ proptest! {
         run(&steps, |now_us, before, op, _, after| {
             let (before, after) = (state(before, now_us), state(after, now_us));
             for (key, (_, left)) in &before {
-                // counters are refreshed by each grant to what that grant asks for; who gives back holds no longer
+                // counters are refreshed by each grant to what that grant asks for; who releases holds no longer
                 if !matches!(op, Op::Retain { .. }) && !key.starts_with(naming::FENCE_WORD.as_bytes()) && let Some((_, later)) = after.get(key) {
                     assert!(later >= left, "{op:?} cut {left} ms to {later} ms");
                 }

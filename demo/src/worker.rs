@@ -1,4 +1,4 @@
-//! One worker process: takes the lock, adds one to the counter, gives the lock back, and so on until it is told to end.
+//! One worker process: takes the lock, adds one to the counter, releases the lock, and so on until it is told to end.
 
 use std::error::Error;
 use std::io::{BufRead, Write};

@@ -505,7 +505,7 @@ impl Lease {
     ///
     /// # Panics
     /// When it is an error.
-    pub fn give_back(&self) -> Release {
+    pub fn released(&self) -> Release {
         self.release().expect("a release fails in a forked child only")
     }
 

@@ -52,9 +52,9 @@ pub const ATTACH: &str = include_str!("../../core/src/store/redis/command/script
 pub const RENEW: &str = include_str!("../../core/src/store/redis/command/scripts/renew.lua");
 /// Re-enters, and leaves an inner hold.
 pub const SET_COUNT: &str = include_str!("../../core/src/store/redis/command/scripts/set_count.lua");
-/// Gives a hold back.
+/// Releases a hold.
 pub const RELEASE: &str = include_str!("../../core/src/store/redis/command/scripts/release.lua");
-/// Gives a hold back whose key has to stay.
+/// Releases a hold whose key has to stay.
 pub const RETAIN: &str = include_str!("../../core/src/store/redis/command/scripts/retain.lua");
 /// Looks.
 pub const INSPECT: &str = include_str!("../../core/src/store/redis/command/scripts/inspect.lua");
@@ -98,7 +98,7 @@ pub fn set_count() -> Match {
     Match::script(SET_COUNT)
 }
 
-/// Requests that give a hold back.
+/// Requests that release a hold.
 pub fn release() -> Match {
     Match::script(RELEASE)
 }

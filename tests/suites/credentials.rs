@@ -100,7 +100,7 @@ fn outlives_a_rotation(face: Face, servers: &[Server], url: &str, builder: &dyn 
     // a connection that is just being made has not asked yet
     let same = || vault.asked() == received(servers) - before;
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| waiter.lock("{job}").acquire_within(SOON * 2).map(|lease| lease.give_back()));
+        let waits = scope.spawn(|| waiter.lock("{job}").acquire_within(SOON * 2).map(|lease| lease.released()));
         wait_until(SOON, "a waiter", || waiter.stats().waiting == 1);
         for password in ["second", "third"] {
             admit(servers, password);
@@ -125,13 +125,13 @@ fn outlives_a_rotation(face: Face, servers: &[Server], url: &str, builder: &dyn 
             assert!(lease.is_held());
             wait_until(SOON, "an extension with the new password", || lease.extend(ms(6000)).is_ok());
         }
-        lease.give_back();
+        lease.released();
         waits.join().unwrap().unwrap();
     });
     wait_until(SOON, "as many questions as connections", same);
     let asked = vault.asked();
     for _ in 0..20 {
-        holder.lock("{job}").acquire_within(SOON).unwrap().give_back();
+        holder.lock("{job}").acquire_within(SOON).unwrap().released();
     }
     let more = vault.asked() - asked;
     assert!(more <= servers.len(), "asked {more} times with connections at hand");
@@ -174,7 +174,7 @@ fn a_cluster() {
         let client = Client::build(face, unhurried().credentials(vault.provider()), &cluster.url()).unwrap();
         let held: Vec<_> = (0..3).map(|at| client.lock(name(at)).acquire_within(SOON).unwrap()).collect();
         assert!(vault.asked() >= 3, "{} questions", vault.asked());
-        assert!(held.iter().all(|lease| lease.give_back() == Release::Released));
+        assert!(held.iter().all(|lease| lease.released() == Release::Released));
         client.close();
     }
 }
@@ -196,12 +196,12 @@ fn the_master_that_sentinels_name_and_not_the_sentinels() {
         // a provider that fails is no reason to give up the connections that there are, or the Sentinel that named the master
         let client = Client::build(face, options().credentials(vault.provider()), &group.url()).unwrap();
         client.check().unwrap();
-        client.lock("free").acquire_within(SOON).unwrap().give_back();
+        client.lock("free").acquire_within(SOON).unwrap().released();
         let rival = Client::build(face, options(), &group.url()).unwrap().lock("busy").acquire_within(SOON).unwrap();
         vault.gives(Err("away"));
         fails(client.lock("busy").acquire_within(ms(300)), ErrorKind::Timeout);
-        client.lock("free").try_acquire().unwrap().expect("an old connection").give_back();
-        rival.give_back();
+        client.lock("free").try_acquire().unwrap().expect("an old connection").released();
+        rival.released();
     }
     assert_eq!(group.master().port(), before);
     assert!(group.url().ends_with(GROUP));
@@ -287,7 +287,7 @@ fn an_answer_may_come_later_from_any_thread_and_a_late_one_harms_nothing() {
                     break;
                 }
             }
-            acquires.join().unwrap().give_back();
+            acquires.join().unwrap().released();
         });
     });
 }
@@ -308,7 +308,7 @@ fn a_provider_that_fails_says_why_and_is_asked_again() {
             let asked = vault.asked();
             wait_until(SOON, "another question", || vault.asked() > asked);
             vault.gives(Ok("first"));
-            acquires.join().unwrap().give_back();
+            acquires.join().unwrap().released();
         });
         // a password that the server refuses is refused as any other, and the next one is tried
         vault.gives(Ok("hunter2"));
@@ -347,7 +347,7 @@ fn a_lease_outlives_a_provider_that_fails_for_a_while() {
         let renewals = client.stats().renewals;
         wait_until(SOON, "a renewal", || client.stats().renewals > renewals);
         assert!(lease.is_held() && lease.loss().is_none());
-        lease.give_back();
+        lease.released();
     });
 }
 

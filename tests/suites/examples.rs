@@ -50,7 +50,7 @@ fn acquire() {
 fn try_acquire() {
     expect(
         env!("CARGO_BIN_EXE_example-try_acquire"),
-        &["first:  got it", "second: somebody else", "third:  acquire", "Timeout", "gave it back", "second: got it"],
+        &["first:  got it", "second: somebody else", "third:  acquire", "Timeout", "released it", "second: got it"],
     );
 }
 

@@ -126,7 +126,7 @@ fn a_process_that_ends_without_closing_ends_soon_and_gives_back_first() {
 }
 
 #[test]
-fn a_guard_that_goes_at_the_end_of_main_is_given_back() {
+fn a_guard_that_goes_at_the_end_of_main_is_released() {
     let stage = Stage::valkey();
     for _ in 0..20 {
         Forker::start("end", &stage.server.url()).ends_well();

@@ -103,7 +103,7 @@ fn every_lock_among_many_keys_is_told_and_page_by_page_none_is_left_out() {
         assert!(pages > 5, "{pages}");
         assert_eq!(told.into_iter().collect::<Vec<_>>(), expected);
         for lease in &leases {
-            lease.give_back();
+            lease.released();
         }
     });
 }
@@ -193,7 +193,7 @@ fn a_cluster_is_listed_master_by_master() {
             }
             assert!(expected.iter().all(|name| told.contains(name)));
             for (_, lease) in &leases {
-                lease.give_back();
+                lease.released();
             }
             client.close();
         }
@@ -233,10 +233,10 @@ fn who_waits_is_counted_for_every_kind() {
             std::thread::scope(|scope| {
                 for kind in wanted {
                     let (other, name) = (connect(), name.clone());
-                    scope.spawn(move || other.lock_of(*kind, name).acquire_within(SOON * 2).unwrap().give_back());
+                    scope.spawn(move || other.lock_of(*kind, name).acquire_within(SOON * 2).unwrap().released());
                 }
                 wait_until(SOON, &format!("{held:?} is waited for"), || waiting() == Some(wanted.len() as u64));
-                lease.give_back();
+                lease.released();
             });
             drop(second);
         }
@@ -291,7 +291,7 @@ fn the_master_of_a_group_is_listed() {
         let client = Client::connect(face, unhurried(), &group.url()).unwrap();
         let lease = client.lock("job").acquire().unwrap();
         assert_eq!(names(&client.listing("*").unwrap()), ["job"]);
-        lease.give_back();
+        lease.released();
         client.close();
     }
 }

@@ -89,7 +89,7 @@ fn the_answer_to_a_release_and_a_close_tell_one_loss() {
 }
 
 #[test]
-fn a_lease_is_handed_away_or_given_back() {
+fn a_lease_is_handed_away_or_released() {
     explore(|cell| {
         let detach = beside(cell, |cell| cell.detach(at(10)));
         let extend = beside(cell, |cell| {

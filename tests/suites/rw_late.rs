@@ -50,10 +50,10 @@ fn a_late_request_to_write_of_who_reads_by_now_keeps_nobody_out() {
             arrives_again(&stage, &of(verb));
             assert!(!stage.exists("onelock_queue:{x}"), "the reader waits to write");
             let beside = sides(&rival)[0].try_acquire().unwrap().expect("a reader beside a reader");
-            assert_eq!(beside.give_back(), Release::Released);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(beside.released(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             arrives_again(&stage, &of("downgrade"));
-            sides(&rival)[1].try_acquire().unwrap().expect("nobody is there").give_back();
+            sides(&rival)[1].try_acquire().unwrap().expect("nobody is there").released();
         }
     });
 }
@@ -66,7 +66,7 @@ fn a_reader_that_stays_after_its_release_is_not_renewed_by_a_late_copy() {
         let rival = stage.rival(face);
         let lease = read.min_hold(ms(20_000)).ttl(ms(60_000)).acquire_within(SOON).unwrap();
         lease.extend(ms(60_000)).unwrap();
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         let end = ends_at(&stage.server);
         for late in [Match::script(scripts::RENEW), of("retain"), of("read")] {
             arrives_again(&stage, &late);
@@ -86,7 +86,7 @@ fn a_reader_that_stays_after_its_release_is_not_renewed_by_a_late_copy() {
         let beside = sides(&rival)[0].clone().ttl(ms(10_000)).auto_renew(false).acquire_within(SOON).unwrap();
         let seen = rival.inspect("x").unwrap().unwrap();
         assert_eq!((seen.kind, seen.hold_count), (Kind::Read, 1));
-        assert_eq!(beside.give_back(), Release::Released);
+        assert_eq!(beside.released(), Release::Released);
         let seen = rival.inspect("x").unwrap().unwrap();
         assert_eq!((seen.kind, seen.hold_count), (Kind::Read, 0));
     });
@@ -104,12 +104,12 @@ fn readers_get_in_between_writers_whose_keys_stay_after_their_release() {
                 scope.spawn(move || {
                     let write = sides(&client)[1].clone().min_hold(ms(80));
                     while !over.load(Ordering::SeqCst) {
-                        write.acquire_within(SOON * 3).unwrap().give_back();
+                        write.acquire_within(SOON * 3).unwrap().released();
                     }
                 });
             }
             let read = sides(&client())[0].clone();
-            let met: Vec<_> = (0..4).map(|_| read.acquire_within(SOON).map(|lease| lease.give_back())).collect();
+            let met: Vec<_> = (0..4).map(|_| read.acquire_within(SOON).map(|lease| lease.released())).collect();
             over.store(true, Ordering::SeqCst);
             for one in met {
                 one.unwrap();
@@ -153,7 +153,7 @@ fn a_downgrade_without_an_answer_is_asked_for_again() {
         assert!(lease.fence() > fence);
         let lease = read.attach(&lease.detach().unwrap()).unwrap();
         assert!(lease.is_held());
-        lease.give_back();
+        lease.released();
     });
 }
 
@@ -163,7 +163,7 @@ fn what_is_lost_or_released_is_not_downgraded() {
         let stage = Stage::valkey();
         let write = sides(&stage.client_with(face, unhurried()))[1].clone();
         let lease = write.acquire_within(SOON).unwrap();
-        lease.give_back();
+        lease.released();
         fails(downgrade(&lease), ErrorKind::NotHeld);
         let lease = write.acquire_within(SOON).unwrap();
         assert!(stage.rival(face).force_release("x").unwrap());
@@ -190,7 +190,7 @@ fn readers_are_listed_with_their_lock_alone() {
         let x = entries.iter().find(|entry| entry.name == b"x").unwrap();
         assert_eq!(x.inspection.hold_count, 3);
         for lease in leases.into_iter().chain([braces]) {
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         }
     });
 }
@@ -212,14 +212,14 @@ fn a_foreign_reader_who_entered_several_times_stays_until_its_last_end() {
         let lease = read.acquire_within(SOON).unwrap();
         server.cmd(&["DEL", &format!("{{x}}:{}:rwlock_timeout:1", dead.token())]);
         server.cmd(&["ZADD", "onelock_readers:{x}", "1", dead.token()]);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         let left = server.int(&["PTTL", "x"]);
         assert!((1..=40_000).contains(&left), "{left}");
         assert_eq!(server.int(&["PEXPIRETIME", "x"]), server.int(&["PEXPIRETIME", &timeout(3)]));
         assert_eq!(server.int(&["HEXISTS", "x", dead.token()]), 0, "the dead one is gone");
         // and when all of them are over, so is the lock
         server.cmd(&["DEL", &timeout(1), &timeout(3)]);
-        read.acquire_within(SOON).unwrap().give_back();
+        read.acquire_within(SOON).unwrap().released();
         assert_eq!(server.int(&["EXISTS", "x"]), 0);
     });
 }

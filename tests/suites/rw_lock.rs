@@ -96,7 +96,7 @@ fn play(client: &Client, inside: &Inside, until: Instant, seed: u64) {
         } else {
             inside.read(lease.fence(), body);
         }
-        if dice.below(3) == 0 { drop(lease) } else { assert_ne!(lease.give_back(), Release::AlreadyExpired) }
+        if dice.below(3) == 0 { drop(lease) } else { assert_ne!(lease.released(), Release::AlreadyExpired) }
     }
 }
 
@@ -120,7 +120,7 @@ fn storm(stage: &Stage, url: &str, cuts: bool) {
     let (reads, writes) = (inside.reads.load(Ordering::SeqCst), inside.writes.load(Ordering::SeqCst));
     assert!(reads > 20 && writes > 5, "it was no storm: {reads} reads, {writes} writes");
     let [_, write] = sides(&clients[0]);
-    write.acquire_within(SOON).unwrap().give_back();
+    write.acquire_within(SOON).unwrap().released();
     wait_until(SOON, "nothing to be left but notes", || left(&stage.server).iter().all(|key| key.contains("waiters")));
 }
 
@@ -157,7 +157,7 @@ fn neither_side_starves() {
                         while !over.load(Ordering::SeqCst) {
                             let lease = lock.acquire_within(SOON).unwrap();
                             std::thread::sleep(ms(10));
-                            lease.give_back();
+                            lease.released();
                         }
                     });
                 }
@@ -165,7 +165,7 @@ fn neither_side_starves() {
             // each side gets in, again and again, though the others never pause
             for turn in 0..6 {
                 let lock = sides(&client(&server, face))[turn % 2].clone();
-                lock.acquire_within(SOON).unwrap().give_back();
+                lock.acquire_within(SOON).unwrap().released();
             }
             over.store(true, Ordering::SeqCst);
         });
@@ -180,13 +180,13 @@ fn a_dead_reader_keeps_writers_out_for_its_own_ttl_only() {
         let long = sides(&alive)[0].clone().ttl(ms(60_000)).acquire().unwrap();
         let short = sides(&dead)[0].clone().ttl(ms(1500)).auto_renew(false).acquire().unwrap();
         let begun = Instant::now();
-        assert_eq!(long.give_back(), Release::Released);
+        assert_eq!(long.released(), Release::Released);
         let lease = sides(&writer)[1].acquire_within(SOON).unwrap();
         assert!(!short.is_held(), "it entered while a reader was inside");
         assert!(begun.elapsed() < ms(30_000), "{:?}", begun.elapsed());
-        assert_eq!(short.give_back(), Release::AlreadyExpired);
+        assert_eq!(short.released(), Release::AlreadyExpired);
         assert!(lease.is_held());
-        lease.give_back();
+        lease.released();
     });
 }
 
@@ -201,7 +201,7 @@ fn a_reader_whose_timeout_key_is_gone_has_lost_its_lease() {
         wait_until(SOON, "the loss", || !lease.is_held());
         assert_eq!(lease.loss(), Some(LossReason::Taken));
         assert!(kept.is_held());
-        assert_eq!(kept.give_back(), Release::Released);
+        assert_eq!(kept.released(), Release::Released);
     });
 }
 
@@ -222,7 +222,7 @@ fn redissons_holds_are_respected_and_ours_have_its_form() {
         assert_eq!(server.text(&["HGET", "x", "mode"]), "read");
         assert!(server.text(&["HGET", "x", "onelock_fence"]).starts_with('t'), "no number, or it is taken for a count");
         assert_eq!(server.text(&["GET", &format!("{{x}}:{token}:rwlock_timeout:1")]), "1");
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert_eq!(server.text(&["HGET", "x", JAVA]), "1", "its hold stays");
         assert!(server.int(&["PTTL", "x"]) > 20_000);
         server.cmd(&["DEL", "x", &format!("{{x}}:{JAVA}:rwlock_timeout:1")]);
@@ -233,7 +233,7 @@ fn redissons_holds_are_respected_and_ours_have_its_form() {
         server.cmd(&["DEL", "x"]);
         let lease = write.acquire_within(SOON).unwrap();
         assert_eq!(server.text(&["HGET", "x", &format!("{}:write", lease.token())]), "1");
-        lease.give_back();
+        lease.released();
     });
 }
 
@@ -253,7 +253,7 @@ fn handed_over_cancelled_and_refused_as_other_kinds_are() {
             assert!(lock.is_locked().unwrap());
             assert!(!sides(&one)[1 - side].is_locked().unwrap());
             assert!(one.force_release("x").unwrap());
-            assert_eq!(lease.give_back(), Release::AlreadyExpired);
+            assert_eq!(lease.released(), Release::AlreadyExpired);
         }
         let owner = Owner::new();
         let [read, write] = sides(&one).map(|lock| lock.owner(&owner));
@@ -261,7 +261,7 @@ fn handed_over_cancelled_and_refused_as_other_kinds_are() {
         let begun = Instant::now();
         assert_eq!(write.refusal(ms(60_000)), ErrorKind::WouldDeadlock);
         assert!(begun.elapsed() < ms(30_000));
-        lease.give_back();
+        lease.released();
         for name in ["redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3"] {
             let client = Client::build(face, onelock::Client::builder(), name).unwrap();
             for lock in sides(&client) {
@@ -285,7 +285,7 @@ fn in_a_cluster() {
                 scope.spawn(move || {
                     for turn in 0..20 {
                         let kind = if turn % 2 == 0 { Kind::Read } else { Kind::Write };
-                        client.lock_of(kind, name).acquire_within(SOON).unwrap().give_back();
+                        client.lock_of(kind, name).acquire_within(SOON).unwrap().released();
                     }
                 });
             }

@@ -2,7 +2,7 @@
 //! and the replies come, messages that are lost, and a hold that vanishes from a server. Every interleaving is looked at.
 //!
 //! The counting is the library's own ([`Quorum`]); the servers are its own model. At most one of the two has the hold, what
-//! the other one gives back is its own, and the fencing token is never lower than that of the former holder.
+//! the other one releases is its own, and the fencing token is never lower than that of the former holder.
 
 #![allow(clippy::expect_used, clippy::print_stdout, reason = "a test that says what it did")]
 

@@ -91,7 +91,7 @@ enum Action {
     LoseRequest(usize, usize),
     Reply(usize, usize),
     LoseReply(usize, usize),
-    /// The lock of a node ends: its time is up, or it was given back.
+    /// The lock of a node ends: its time is up, or it was released.
     Vanish(usize),
 }
 

@@ -67,7 +67,7 @@ from onelock.semaphore import Semaphore
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from onelock._signals import give_back_on_signal
+    from onelock._signals import release_on_signal
     from onelock.aclient import AsyncClient
     from onelock.alease import AsyncLease
     from onelock.alock import AsyncLock
@@ -129,8 +129,8 @@ __all__ = [
     "WouldDeadlock",
     "WrongKind",
     "__version__",
-    "give_back_on_signal",
     "owner_scope",
+    "release_on_signal",
 ]
 
 # asyncio takes longer to import than all the rest, and programs with threads do not need it
@@ -141,7 +141,7 @@ _LAZY = {
     "AsyncMultiLock": "amulti_lock",
     "AsyncRwLock": "arw_lock",
     "AsyncSemaphore": "asemaphore",
-    "give_back_on_signal": "_signals",
+    "release_on_signal": "_signals",
 }
 
 

@@ -11,10 +11,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["give_back_on_signal"]
+__all__ = ["release_on_signal"]
 
 
-def give_back_on_signal(number: int = signal.SIGTERM) -> bool:
+def release_on_signal(number: int = signal.SIGTERM) -> bool:
     """From now on, what is held is released (within a second) when this signal ends the process. True when it was set up.
 
     Without this call Python ends at once on SIGTERM, without clean-up, and others wait for the ttl. The process still ends

@@ -68,12 +68,12 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
     told(options, &format!("acquired{token}"));
     if let Some(signal) = events.ended_by() {
         // between the grant and the command: there is nobody to pass it on to
-        give_back(options, &client, &lease)?;
+        released(options, &client, &lease)?;
         return Ok(Status::Other(128 + signal as u8));
     }
     let environment = environment(options, Some((&place, lock.kind())), lease.fencing_token());
     let status = under(options, &events, Some(&lease), &environment);
-    let released = give_back(options, &client, &lease);
+    let released = released(options, &client, &lease);
     let status = status?;
     if status == Status::Lost { Ok(status) } else { released.map(|()| status) }
 }
@@ -188,8 +188,8 @@ fn under(
     }
 }
 
-/// Gives the lock back. An error if it had ended before the command did.
-fn give_back(options: &Run, client: &Client, lease: &Lease) -> Result<(), Failure> {
+/// Releases the lock. An error if it had ended before the command did.
+fn released(options: &Run, client: &Client, lease: &Lease) -> Result<(), Failure> {
     let name = show::name(options.name.as_encoded_bytes());
     let released = lease.release();
     let result = match released {

@@ -40,7 +40,7 @@ pub(crate) async fn close(engine: &Arc<Engine>, telling: LossCallbacks) {
         () = sleep_until(until) => {}
     }
     if !engine.wait_for_cleanup(until).await {
-        tracing::warn!("closed before everything was given back; the rest ends with its ttl");
+        tracing::warn!("closed before everything was released; the rest ends with its ttl");
     }
     engine.store.close();
 }

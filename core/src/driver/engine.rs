@@ -288,7 +288,7 @@ impl Engine {
         self.disarm(hold);
         count(&self.metrics.lost);
         hold.span.end("lost", Some(LossReason::Closed));
-        tracing::info!(lock = %hold.key().escape_ascii(), "lock given back: {}", LossReason::Closed.explain());
+        tracing::info!(lock = %hold.key().escape_ascii(), "lock released: {}", LossReason::Closed.explain());
         for callback in hold.take_loss_callbacks(LossReason::Closed, callbacks) {
             if callbacks {
                 self.run_callback(Box::new(move || callback(LossReason::Closed)));

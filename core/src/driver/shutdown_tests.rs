@@ -97,7 +97,7 @@ async fn a_release_does_not_wait_for_a_busy_owner_for_ever() {
     let reentering = busy(&client, &owner); // begun and never polled again
     let found = tokio::time::timeout(Duration::from_secs(10), lease.release()).await.unwrap().unwrap();
     assert_eq!(found, Release::Unconfirmed);
-    soon("given back", || client.stats().held == 0 && client.stats().cleaning == 0).await;
+    soon("released", || client.stats().held == 0 && client.stats().cleaning == 0).await;
     assert!(!lock.is_locked().await.unwrap());
     drop(reentering);
     assert!(client.engine().unwrap().registry.lock().unwrap().is_empty());

@@ -72,7 +72,7 @@ pub enum Phase {
     Released = 3,
     /// Released, and the server no longer knew it when its deadline had passed.
     Expired = 4,
-    /// Ended without the holder giving it back.
+    /// Ended without the holder releasing it.
     Lost = 5,
     /// Handed to another process; this handle holds nothing.
     Detached = 6,

@@ -41,7 +41,7 @@ static u64 now_ns(void) {
     return (u64)now.tv_sec * 1000000000u + (u64)now.tv_nsec;
 }
 
-/* Puts an object under a name (NULL takes it away) and gives back what was there. */
+/* Puts an object under a name (NULL takes it away) and returns what was there. */
 static void *put(named *table, const char *name, void *object) {
     void *before = NULL;
     named *place = NULL;

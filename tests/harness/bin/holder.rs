@@ -132,7 +132,7 @@ fn main() {
             }
             ("held", Some(lease)) => lease.is_held().to_string(),
             ("loss", Some(lease)) => lease.loss().map_or("-", onelock::LossReason::as_str).to_owned(),
-            ("release", Some(lease)) => lease.give_back().as_str().to_owned(),
+            ("release", Some(lease)) => lease.released().as_str().to_owned(),
             ("drop", Some(_)) => {
                 lease = None;
                 "ok".to_owned()

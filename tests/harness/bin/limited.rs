@@ -139,7 +139,7 @@ fn new_connections(limit: Limit, url: &str) {
     limit.exhaust();
     // an address that needs no resolver may be connected to without a thread
     match client.lock("later").acquire_within(Duration::from_millis(50)) {
-        // what cannot be given back now is given back later
+        // what cannot be released now is released later
         Ok(lease) => assert_ne!(lease.release().unwrap(), Release::AlreadyReleased),
         Err(error) => {
             is_limit(&error);

@@ -211,7 +211,7 @@ impl Life<'_> {
         Ok(held)
     }
 
-    /// Uses what the lock protects, looking at the lease all the time, and gives it back.
+    /// Uses what the lock protects, looking at the lease all the time, and releases it.
     fn work(&mut self, mut held: Held) -> Result<(), Died> {
         let nested = if held.lock.1 == "reentrant_lock" && self.dice.chance(50) {
             let wait = Some(Duration::from_secs(1));

@@ -164,7 +164,7 @@ impl World {
         let patience = ORPHAN_LIMIT + nanos(self.call_span());
         let since = self.deeds[deed].granted_at.max(self.trouble_at).max(self.clients[client].disturbed_at);
         if !undo_over && undone_at.is_some_and(|undone| now < undone + ttl) && self.now > since + patience {
-            let detail = format!("deed {deed} ended without a lease, and nobody has given it back for long");
+            let detail = format!("deed {deed} ended without a lease, and nobody has released it for long");
             self.violate("P4 nothing is orphaned", detail);
         }
         if !allowed {
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// A lost lease is about to be given back: was its loss told when it was time?
+    /// A lost lease is about to be released: was its loss told when it was time?
     pub(super) fn check_told(&mut self, deed: usize) {
         let Deed { client, told, ref cell, .. } = self.deeds[deed];
         if cell.phase() != Phase::Lost || told > 0 {

@@ -9,7 +9,7 @@ use super::truth::Deed;
 use super::world::{World, note};
 
 impl World {
-    /// The token is dead: it is given back, and the next attempt has another one.
+    /// The token is dead: it is released, and the next attempt has another one.
     pub(super) fn retire(&mut self, task: usize) {
         let Some(deed) = self.tasks[task].call.as_ref().and_then(|call| call.deed) else { return };
         self.give_up(deed);

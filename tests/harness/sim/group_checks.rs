@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// The holder gives the whole back, or time passes: if a member was lost, it knows, and holds none of the others.
+    /// The holder releases the whole, or time passes: if a member was lost, it knows, and holds none of the others.
     pub(super) fn check_group_loss(&mut self, group: usize) {
         if self.groups[group].stage != GroupStage::Holding {
             return;

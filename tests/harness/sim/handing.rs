@@ -128,7 +128,7 @@ impl World {
         self.run_watchdog(client);
     }
 
-    /// An attach ends without a lease: what it may have taken is given back.
+    /// An attach ends without a lease: what it may have taken is released.
     fn end_attach(&mut self, task: usize, deed: usize) {
         if self.bug == Some(Bug::AttachForgets) {
             self.deeds[deed].abandoned = true;
@@ -166,7 +166,7 @@ impl World {
             self.check_orphan(deed);
         }
         // a late copy of the acquire may have brought the former token back, with a higher fencing token, after whoever
-        // attached first had given the hold back
+        // attached first had released the hold
         let known = fence.is_none() || fence >= self.deeds[from].fence;
         if !known && !self.deeds[deed].tainted && !self.names[name].fence_lost {
             let before = self.deeds[from].fence;

@@ -109,7 +109,7 @@ impl World {
             let giving = self.deeds[deed].cell.begin_release(now);
             self.clients[client].watchdog.disarm(deed as u64);
             if giving == BeginRelease::NotHeld {
-                self.violate("P7 release", format!("deed {deed} was given back twice"));
+                self.violate("P7 release", format!("deed {deed} was released twice"));
             }
         }
         self.deeds[deed].release_begun = true;

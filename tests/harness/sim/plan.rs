@@ -184,7 +184,7 @@ pub(super) enum Wait {
     Forever,
 }
 
-/// One user of a lock: acquire, hold, give back, some times over.
+/// One user of a lock: acquire, hold, release, some times over.
 #[derive(Clone, Debug)]
 pub(super) struct TaskPlan {
     pub(super) client: usize,

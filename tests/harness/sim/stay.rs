@@ -1,4 +1,4 @@
-//! The shortest time for which a name stays taken, however early its holder gives it back.
+//! The shortest time for which a name stays taken, however early its holder releases it.
 
 use onelock::machine::Time;
 

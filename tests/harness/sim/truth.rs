@@ -39,7 +39,7 @@ pub(super) struct Deed {
     pub(super) orphaned: bool,
     /// When the server granted it last.
     pub(super) granted_at: u64,
-    /// By its process' clock: until then its key stays when it is given back.
+    /// By its process' clock: until then its key stays when it is released.
     pub(super) stays_until: Time,
     pub(super) told: u32,
     /// It was given up because another member of its group was lost.

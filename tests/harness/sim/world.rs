@@ -87,7 +87,7 @@ pub(super) enum Event {
     Restart,
     /// The server takes everything again.
     Accept,
-    /// A foreign client gives its lock back.
+    /// A foreign client releases its lock.
     ForeignDone(u8),
     /// Faults stop.
     Calm,

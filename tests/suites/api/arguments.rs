@@ -126,7 +126,7 @@ fn extensions_are_checked_before_any_request() {
             assert!(lease.is_held() && lease.remaining() <= left);
             stage.proxy.resume();
             lease.extend(ms(40_000)).unwrap();
-            lease.give_back();
+            lease.released();
         }
     });
 }

@@ -36,14 +36,14 @@ fn a_loss_is_told_once_to_everyone_in_order_on_a_thread_of_its_own() {
         // whoever asks later is told at once
         lease.on_lost(said("late"));
         assert_eq!(told.recv_timeout(SOON).unwrap().0, "late");
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         // the lock's callback stays for the next lease, and a release is no loss
         let next = lock.acquire().unwrap();
-        assert_eq!(next.give_back(), Release::Released);
+        assert_eq!(next.released(), Release::Released);
         let next = lock.acquire().unwrap();
         next.on_lost(said("dropped"));
         drop(next);
-        wait_until(SOON, "the dropped one to be given back", || !stage.exists("a"));
+        wait_until(SOON, "the dropped one to be released", || !stage.exists("a"));
         assert!(told.try_recv().is_err());
     });
 }
@@ -67,7 +67,7 @@ fn jeopardy_is_told_while_the_lease_is_valid() {
         }
         assert!(told.try_recv().is_err(), "once for each");
         assert!(client.stats().renewals_missed >= 6);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
     });
 }
 
@@ -93,7 +93,7 @@ fn a_callback_that_panics_or_takes_its_time_harms_nobody() {
         let renewals = client.stats().renewals;
         wait_until(SOON, "renewals", || client.stats().renewals > renewals + 5);
         let another = client.lock("another").acquire().unwrap();
-        assert_eq!(another.give_back(), Release::Released);
+        assert_eq!(another.released(), Release::Released);
         assert!(good.is_held() && told.try_recv().is_err());
         drop(closed);
         told.recv_timeout(SOON).expect("the callback behind the one that panicked");
@@ -114,9 +114,9 @@ fn a_callback_may_use_the_library() {
         let (tell, told) = channel();
         let (inside, handle) = (client.clone(), lease.clone());
         lease.on_lost(move |_| {
-            let released = handle.give_back();
+            let released = handle.released();
             let next = inside.lock("b").acquire_within(SOON).unwrap();
-            tell.send((released, next.is_held(), next.give_back())).unwrap();
+            tell.send((released, next.is_held(), next.released())).unwrap();
         });
         stage.server.cmd(&["DEL", "a"]);
         assert_eq!(told.recv_timeout(SOON), Ok((Release::AlreadyExpired, true, Release::Released)));
@@ -140,7 +140,7 @@ fn waiting_for_a_loss_ends_with_it_or_with_the_limit() {
         assert!(start.elapsed() < ms(1000));
         // a released lease is never lost
         let lease = client.lock("b").acquire().unwrap();
-        lease.give_back();
+        lease.released();
         assert_eq!((lease.wait_lost(ms(50)), lease.loss()), (None, None));
     });
 }

@@ -18,7 +18,7 @@ fn after_close_everything_but_release_and_drop_says_closed() {
             let lease = used.then(|| client.lock("held").acquire().unwrap());
             let other = used.then(|| client.lock("other").acquire().unwrap());
             client.close();
-            assert!(!stage.exists("held") && !stage.exists("other"), "what was held is given back");
+            assert!(!stage.exists("held") && !stage.exists("other"), "what was held is released");
             let results: [Result<(), Error>; 8] = [
                 client.lock("a").acquire().map(drop),
                 client.lock("a").try_acquire().map(drop),
@@ -35,7 +35,7 @@ fn after_close_everything_but_release_and_drop_says_closed() {
             if let (Some(lease), Some(other)) = (lease, other) {
                 assert!(!lease.is_held());
                 fails(lease.extend(ms(1000)), ErrorKind::Closed);
-                assert_eq!(lease.give_back(), Release::AlreadyReleased);
+                assert_eq!(lease.released(), Release::AlreadyReleased);
                 drop(other);
             }
             client.close();
@@ -74,7 +74,7 @@ fn dropping_everything_gives_everything_back() {
         drop(client);
         assert!(leases.iter().all(onelock_tests::face::Lease::is_held), "leases outlive their client's handle");
         drop(leases);
-        wait_until(SOON, "all to be given back", || (0..20).all(|n| !stage.exists(format!("{n}"))));
+        wait_until(SOON, "all to be released", || (0..20).all(|n| !stage.exists(format!("{n}"))));
         wait_until(SOON, "the connections to end", || stage.proxy.open_connections().is_empty());
     });
 }
@@ -112,7 +112,7 @@ fn blocking_calls_inside_a_runtime_are_refused_and_never_panic() {
         assert!(!lease.is_held());
         drop(other);
         tokio::task::block_in_place(|| {
-            wait_until(SOON, "both to be given back", || !stage.exists("held") && !stage.exists("other"));
+            wait_until(SOON, "both to be released", || !stage.exists("held") && !stage.exists("other"));
         });
         client.close();
     });

@@ -21,7 +21,7 @@ fn the_new_holder_goes_on_with_the_same_hold() {
             assert_eq!(old.stats().held, 0);
             fails(lease.extend(ms(1000)), ErrorKind::NotHeld);
             fails(lease.detach(), ErrorKind::NotHeld);
-            assert_eq!(lease.give_back(), Release::AlreadyReleased);
+            assert_eq!(lease.released(), Release::AlreadyReleased);
             drop(lease);
             assert!(stage.exists("a"), "nothing was sent");
             assert!(stage.requests(&scripts::release()).is_empty());
@@ -33,7 +33,7 @@ fn the_new_holder_goes_on_with_the_same_hold() {
             assert_eq!(adopted.fencing_token(), fence);
             stage.proxy.wait_requests(&scripts::renew(), 3);
             adopted.extend(ms(40_000)).unwrap();
-            assert_eq!(adopted.give_back(), Release::Released);
+            assert_eq!(adopted.released(), Release::Released);
             stage.wait_clean(&new, "a", SOON);
             fails(new.lock_of(kind, "a").attach(&proof), ErrorKind::Lost);
         }
@@ -50,7 +50,7 @@ fn between_the_faces_and_back() {
         let lease = blocking.lock_of(kind, "a").attach(&lease.detach().unwrap()).unwrap();
         let lease = asynchronous.lock_of(kind, "a").attach(&lease.detach().unwrap()).unwrap();
         assert_eq!(lease.fence(), fence);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
     }
 }
 
@@ -85,7 +85,7 @@ fn what_is_not_held_or_held_twice_cannot_be_handed_over() {
         let lock = client.reentrant_lock("a").owner(&owner);
         let (outer, inner) = (lock.acquire().unwrap(), lock.acquire().unwrap());
         fails(outer.detach(), ErrorKind::InvalidArgument);
-        inner.give_back();
+        inner.released();
         let proof = outer.detach().unwrap();
         // the owner of this name holds nothing here any more
         assert!(lock.try_acquire().unwrap().is_none());
@@ -117,14 +117,14 @@ fn a_proof_that_arrives_twice_attaches_once() {
             for client in [&other, &one, &old] {
                 fails(client.lock_of(kind, "a").attach(&proof), ErrorKind::Lost);
             }
-            assert_eq!(lease.give_back(), Release::AlreadyReleased, "the former handle has nothing to give back");
+            assert_eq!(lease.released(), Release::AlreadyReleased, "the former handle has nothing to release");
             attached.extend(ms(20_000)).unwrap();
             assert!(attached.is_held() && stage.exists("a"));
             // the proof of the new hold is its own
             let next = attached.detach().unwrap();
             assert_ne!(next, proof);
             let attached = other.lock_of(kind, "a").attach(&next).unwrap();
-            assert_eq!(attached.give_back(), Release::Released);
+            assert_eq!(attached.released(), Release::Released);
             stage.wait_clean(&other, "a", SOON);
         }
     });
@@ -144,7 +144,7 @@ fn of_many_who_get_the_same_proof_at_once_one_attaches() {
                 calls.into_iter().filter_map(|call| call.join().unwrap().ok()).collect()
             });
             assert_eq!(attached.len(), 1);
-            assert_eq!(attached[0].give_back(), Release::Released);
+            assert_eq!(attached[0].released(), Release::Released);
         }
     }
 }

@@ -30,9 +30,9 @@ fn every_call(client: &Client, held: &onelock_tests::face::Lease, inner: &oneloc
     within("force_release", none, &|| drop(fails(client.force_release("a"), ErrorKind::Unavailable)));
     within("attach", none, &|| drop(fails(client.lock("a").attach(&proof), ErrorKind::Unavailable)));
     within("check", none, &|| drop(fails(client.check(), ErrorKind::Unavailable)));
-    let (took, release) = timed(|| inner.give_back());
+    let (took, release) = timed(|| inner.released());
     assert!(took < REQUEST + SLACK, "an inner release took {took:?} and found {release:?}");
-    let (took, release) = timed(|| held.give_back());
+    let (took, release) = timed(|| held.released());
     assert_eq!(release, Release::Unconfirmed);
     assert!(took < REQUEST + SLACK, "a release took {took:?}");
 }

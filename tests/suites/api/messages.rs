@@ -161,7 +161,7 @@ fn messages_name_the_lock_what_was_tried_and_what_to_do() {
         stage.server.cmd(&["RPUSH", "a list", "x"]);
         let held = client.lock("held").acquire().unwrap();
         let released = client.lock("released").acquire().unwrap();
-        released.give_back();
+        released.released();
         let lost = client.reentrant_lock("lost").owner(&Owner::named("me")).acquire().unwrap();
         stage.server.cmd(&["DEL", "lost"]);
         let away = Client::build(face, quick(), "redis://127.0.0.1:1/").unwrap();
@@ -255,7 +255,7 @@ fn a_new_connection_and_a_long_wait_are_worth_a_line() {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock(&name).acquire().unwrap());
             wait_until(4 * SOON, "a word about the wait", || about("onelock: still waiting for a lock", &name));
-            held.give_back();
+            held.released();
             drop(waiter.join().unwrap());
         });
         assert!(about("onelock: lock acquired after a long wait", &name));

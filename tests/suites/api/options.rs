@@ -25,10 +25,10 @@ fn lock_delay_holds_others_off_after_an_unclean_end_only() {
             let theirs = next.lock_of(kind, "a").acquire_within(SOON).unwrap();
             let after = start.elapsed();
             assert!(after >= ms(1150) && after < ms(2700), "{after:?}");
-            theirs.give_back();
-            lease.give_back();
+            theirs.released();
+            lease.released();
             let lease = lock.acquire().unwrap();
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             assert!(next.lock_of(kind, "a").try_acquire().unwrap().is_some(), "a clean end: at once");
         }
     });
@@ -65,7 +65,7 @@ fn without_fencing_there_is_no_token_and_no_companion() {
             assert_eq!(client.inspect("a").unwrap().unwrap().fencing_token, None);
             assert_eq!(stage.server.int(&["DBSIZE"]), 1);
             lease.extend(ms(40_000)).unwrap();
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         }
         // one lock alone can have it off, too
         let client = stage.client(face);
@@ -148,7 +148,7 @@ fn a_socket_in_the_file_system_and_tls_are_ways_to_a_server() {
         let works = |client: &Client| {
             let lease = client.lock("a").acquire().unwrap();
             assert!(client.lock("a").try_acquire().unwrap().is_none());
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         };
         works(&Client::connect(face, patient(), &server.unix_url()).unwrap());
         works(&Client::connect(face, patient().ca_file(&files.ca), &server.tls_url()).unwrap());
@@ -176,7 +176,7 @@ fn a_database_is_selected_on_every_connection() {
         stage.proxy.cut_all();
         lease.extend(ms(40_000)).unwrap();
         assert!(stage.client(face).lock("a").try_acquire().unwrap().is_some(), "another database, another lock");
-        assert!(matches!(lease.give_back(), Release::Released | Release::Unconfirmed));
+        assert!(matches!(lease.released(), Release::Released | Release::Unconfirmed));
         let none = Client::build(face, quick(), &stage.proxy.url_with("", "/99999")).unwrap();
         fails(none.lock("a").try_acquire(), ErrorKind::InvalidArgument);
     });
@@ -198,11 +198,11 @@ fn stats_count_what_happened_and_return_to_zero() {
             wait_until(SOON, "one waiter", || client.stats().waiting == 1);
             assert_eq!(client.stats().held, 1);
             wait_until(SOON, "renewals", || client.stats().renewals >= 3);
-            held.give_back();
+            held.released();
             let second = waiter.join().unwrap();
             stage.server.cmd(&["DEL", "a"]);
             assert!(second.extend(ms(1000)).is_err());
-            second.give_back();
+            second.released();
         });
         wait_until(SOON, "clean-up", || client.stats().cleaning == 0);
         let stats = client.stats();
@@ -229,7 +229,7 @@ fn a_named_memory_store_is_shared_in_the_process_and_a_nameless_one_is_not() {
             let waiter = scope.spawn(|| two.lock("a").acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || two.stats().waiting == 1);
             let (took, next) = timed(|| {
-                lease.give_back();
+                lease.released();
                 waiter.join().unwrap()
             });
             assert!(took < ms(900) && next.fence() > lease.fence(), "{took:?}");

@@ -18,7 +18,7 @@ impl Drop for Canary {
 }
 
 #[test]
-fn the_value_of_the_body_comes_back_and_the_lock_is_given_back() {
+fn the_value_of_the_body_comes_back_and_the_lock_is_released() {
     let stage = Stage::valkey();
     let blocking = quick().build_blocking(&stage.proxy.url()).unwrap();
     let value = blocking.lock("a").with(|lease| {
@@ -118,7 +118,7 @@ fn a_body_that_panics_or_is_dropped_leaves_nothing_held() {
     let panicked =
         std::thread::spawn(move || lock.with(|_| -> Result<(), Error> { panic!("a mistake of the user's") }));
     assert!(panicked.join().is_err());
-    wait_until(SOON, "it to be given back", || !stage.exists("a"));
+    wait_until(SOON, "it to be released", || !stage.exists("a"));
 
     let client = quick().build(&stage.proxy.url()).unwrap();
     block_on(async {
@@ -163,5 +163,5 @@ fn a_body_may_wait_for_a_while_or_not_at_all() {
         assert_eq!(lock.with_within(SOON, |_| async { Ok::<_, Error>(2) }).await.unwrap(), 2);
         assert_eq!(lock.try_with(|_| async { Ok::<_, Error>(3) }).await.unwrap(), Some(3));
     });
-    wait_until(SOON, "it to be given back", || !stage.exists("a"));
+    wait_until(SOON, "it to be released", || !stage.exists("a"));
 }

@@ -69,7 +69,7 @@ fn a_server_without_evalsha_is_sent_the_text_and_one_without_either_is_told_of()
         let lease = client.lock("a").acquire().unwrap();
         assert!(client.lock("a").try_acquire().unwrap().is_none());
         lease.extend(ms(40_000)).unwrap();
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         let none = Server::builder(flavor)
             .config("rename-command", "EVALSHA \"\"")
             .config("rename-command", "EVAL \"\"")
@@ -135,11 +135,11 @@ fn a_fencing_token_that_is_rounded_elsewhere_is_no_grant() {
         let lease = client.lock("a").ttl(Duration::from_secs(60)).acquire().unwrap();
         good.wait_hits(1);
         assert_eq!(lease.fence(), (1 << 53) - 1);
-        lease.give_back();
+        lease.released();
         let bad = stage.proxy.on(Match::command("EVALSHA").with_arg("b")).times(3).replace_reply(reply(1 << 53));
         let result = client.lock("b").ttl(ms(2000)).acquire_within(ms(1)).map(|lease| lease.fence());
         assert!(result.as_ref().is_err() || result.as_ref().is_ok_and(|fence| *fence < 1 << 53), "{result:?}");
         bad.remove();
-        wait_until(SOON, "what was not believed to be given back", || !stage.exists("b"));
+        wait_until(SOON, "what was not believed to be released", || !stage.exists("b"));
     });
 }

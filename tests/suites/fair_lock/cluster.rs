@@ -1,4 +1,4 @@
-//! A fair lock in a cluster: handed over on the channels that the nodes have, and given back while its slot moves.
+//! A fair lock in a cluster: handed over on the channels that the nodes have, and released while its slot moves.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ fn client(face: Face, cluster: &Cluster) -> Client {
 fn turns(cluster: &Cluster, face: Face, name: &str, count: usize) -> Duration {
     let clients = [client(face, cluster), client(face, cluster)];
     for client in &clients {
-        client.lock_of(Kind::Fair, name).acquire().unwrap().give_back();
+        client.lock_of(Kind::Fair, name).acquire().unwrap().released();
     }
     let begun = Instant::now();
     std::thread::scope(|scope| {
@@ -29,7 +29,7 @@ fn turns(cluster: &Cluster, face: Face, name: &str, count: usize) -> Duration {
                     let lease = client.lock_of(Kind::Fair, name).acquire_within(SOON).unwrap();
                     std::thread::sleep(ms(3));
                     assert!(lease.is_held());
-                    lease.give_back();
+                    lease.released();
                 }
             });
         }
@@ -50,7 +50,7 @@ fn a_lock_is_handed_over_by_a_message() {
 }
 
 #[test]
-fn f79_a_hold_is_given_back_while_its_slot_moves_and_who_waits_gets_it() {
+fn f79_a_hold_is_released_while_its_slot_moves_and_who_waits_gets_it() {
     side_by_side(&Face::ALL.map(|face| (format!("{face:?}"), face)), |face| {
         let cluster = Cluster::start(Flavor::Valkey91);
         let (client, other) = (client(*face, &cluster), client(*face, &cluster));
@@ -74,18 +74,18 @@ fn f79_a_hold_is_given_back_while_its_slot_moves_and_who_waits_gets_it() {
                 let lease = client.lock_of(Kind::Fair, &name).attach(&lease.detach().unwrap()).unwrap();
                 assert_eq!(lease.fence(), fence);
                 let begun = Instant::now();
-                assert_eq!(lease.give_back(), Release::Released, "{name}");
+                assert_eq!(lease.released(), Release::Released, "{name}");
                 assert!(begun.elapsed() < ms(4000), "{:?}", begun.elapsed());
                 cluster.move_keys(slot, 0, 1);
                 cluster.end_move(slot, 1);
                 if let Some(waiter) = waiter {
                     let next = waiter.join().unwrap();
                     assert!(next.is_held() && next.fence() > lease.fence());
-                    assert_eq!(next.give_back(), Release::Released);
+                    assert_eq!(next.released(), Release::Released);
                 }
                 cluster.wait_moved(slot, 0);
                 let next = client.lock_of(Kind::Fair, &name).acquire_within(ms(60_000)).unwrap();
-                assert_eq!(next.give_back(), Release::Released);
+                assert_eq!(next.released(), Release::Released);
                 assert!(left(&cluster.nodes[1], &name).is_empty());
             });
         }

@@ -43,7 +43,7 @@ fn whoever_has_waited_longest_is_next() {
                 let head = queue(&server, "x").into_iter().next();
                 // on a busy machine its place may be over when the lock is released
                 let lasts_ms = head.as_ref().and_then(|head| place_lasts_ms(&server, "x", head));
-                lease.give_back();
+                lease.released();
                 (holding, lease) = granted.recv_timeout(SOON).unwrap();
                 turns[holding] -= 1;
                 if lasts_ms.is_some_and(|left| left > 350) {
@@ -52,7 +52,7 @@ fn whoever_has_waited_longest_is_next() {
                 }
             }
             assert!(checked > TURNS, "{checked}");
-            lease.give_back();
+            lease.released();
         });
         wait_until(SOON, "nothing to be left", || left(&server, "x").is_empty());
     });
@@ -73,7 +73,7 @@ fn a_server_that_has_forgotten_the_queue_serves_everybody_all_the_same() {
                         let fence = lease.fence();
                         std::thread::sleep(Duration::from_millis(20));
                         assert!(lease.is_held());
-                        lease.give_back();
+                        lease.released();
                         fence
                     })
                 })
@@ -86,7 +86,7 @@ fn a_server_that_has_forgotten_the_queue_serves_everybody_all_the_same() {
             fences.dedup();
             assert!(fences.len() == 4 && fences[0] > lease.fence());
         });
-        lease.give_back();
+        lease.released();
         wait_until(SOON, "nothing to be left", || left(&server, "x").is_empty() && holder(&server, "x").is_none());
     });
 }
@@ -101,13 +101,13 @@ fn f77_a_server_whose_clock_is_set_serves_everybody() {
             let waiters: Vec<_> = (0..4)
                 .map(|_| {
                     let client = client(&server, Face::Async);
-                    scope.spawn(move || client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().give_back())
+                    scope.spawn(move || client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().released())
                 })
                 .collect();
             wait_until(SOON, "the queue", || queue(&server, "x").len() == 4);
             server.set_clock(step);
             let begun = Instant::now();
-            lease.give_back();
+            lease.released();
             for waiter in waiters {
                 waiter.join().unwrap();
             }
@@ -141,7 +141,7 @@ fn the_waiters_of_one_client_hand_it_over_without_a_pause() {
                 .collect();
             tokio::task::block_in_place(|| {
                 wait_until(SOON, "all to wait", || client.stats().waiting == 8);
-                std::thread::scope(|scope| scope.spawn(|| theirs.give_back()).join().unwrap());
+                std::thread::scope(|scope| scope.spawn(|| theirs.released()).join().unwrap());
             });
             let mut turns = 0;
             for task in tasks {
@@ -166,13 +166,13 @@ fn f82_a_full_server_hands_the_lock_over() {
             server.config_set("maxmemory", "1");
             let place = queue(&server, "x");
             assert_eq!(other.lock_of(Kind::Fair, "x").refusal(ms(0)), ErrorKind::Busy);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             let lease = waiter.join().unwrap();
             assert_eq!((lease.token(), lease.is_held()), (place[0].as_str(), true));
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             assert_eq!(other.lock_of(Kind::Fair, "x").refusal(ms(100)), ErrorKind::ServerRefused);
             server.config_set("maxmemory", "0");
-            assert_eq!(other.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().give_back(), Release::Released);
+            assert_eq!(other.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().released(), Release::Released);
         });
         assert!(left(&server, "x").is_empty());
     }

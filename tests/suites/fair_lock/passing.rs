@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 
 use super::{holder, left, listening, queue};
 
-/// Far longer than any of these tests: whatever is gone sooner was given back.
+/// Far longer than any of these tests: whatever is gone sooner was released.
 const LONG: Duration = Duration::from_secs(120);
 
 fn client(stage: &Stage) -> Client {
@@ -49,14 +49,14 @@ fn f51_cancelled_while_it_keeps_its_place_the_next_one_takes_it_over_and_leaves_
                 let rule = if carried_out { keeps.hold_reply() } else { keeps.hold() };
                 rule.wait_hits(1);
                 if given {
-                    theirs.clone().give_back_on_a_thread();
+                    theirs.clone().release_on_a_thread();
                     wait_until(SOON, "the grant", || holder(&stage.server, "x").as_ref() == Some(&token[0]));
                 }
                 first.abort();
                 wait_until(SOON, "it to be gone", || client.stats().cancelled == 1);
                 rule.release();
                 if !given {
-                    theirs.clone().give_back_on_a_thread();
+                    theirs.clone().release_on_a_thread();
                 }
             });
             assert!(first.await.unwrap_err().is_cancelled());
@@ -86,13 +86,13 @@ fn tokens(stage: &Stage, matching: &Match) -> Vec<Vec<u8>> {
 }
 
 trait OnAThread {
-    fn give_back_on_a_thread(self);
+    fn release_on_a_thread(self);
 }
 
 impl OnAThread for face::Lease {
     /// From inside the runtime.
-    fn give_back_on_a_thread(self) {
-        std::thread::spawn(move || self.give_back()).join().unwrap();
+    fn release_on_a_thread(self) {
+        std::thread::spawn(move || self.released()).join().unwrap();
     }
 }
 
@@ -114,7 +114,7 @@ fn the_next_one_has_its_own_ttl_and_its_own_fencing() {
                 wait_until(SOON, "it to be gone", || client.stats().cancelled == 1);
                 queue(&stage.server, "x")
             });
-            theirs.clone().give_back_on_a_thread();
+            theirs.clone().release_on_a_thread();
             let lease = second.await.unwrap().unwrap();
             assert_eq!((lease.token(), lease.fencing_token()), (place[0].as_str(), None));
             assert!(lease.remaining() <= second_ttl && lease.remaining() > second_ttl / 10);
@@ -151,7 +151,7 @@ fn closing_ends_all_who_wait_and_takes_the_place_along() {
                 assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
             }
         });
-        theirs.give_back();
+        theirs.released();
         assert!(left(&stage.server, "x").is_empty());
     }
 }
@@ -177,11 +177,11 @@ fn f31_who_loses_the_connection_while_waiting_keeps_the_place() {
             wait_until(SOON, "it to be back", || listening(&stage.server, "x") == 2);
             assert_eq!(queue(&stage.server, "x")[0], place[0]);
         });
-        theirs.clone().give_back_on_a_thread();
+        theirs.clone().release_on_a_thread();
         let lease = first.await.unwrap().unwrap();
         assert_eq!(lease.token(), place[0]);
         lease.release().await.unwrap();
-        tokio::task::block_in_place(|| second.join().unwrap()).clone().give_back_on_a_thread();
+        tokio::task::block_in_place(|| second.join().unwrap()).clone().release_on_a_thread();
     });
     assert!(left(&stage.server, "x").is_empty());
 }
@@ -206,8 +206,8 @@ fn f06_a_late_copy_of_one_who_gave_up_delays_the_next_a_little_and_leaves_nothin
             let next = scope.spawn(|| rival.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap());
             wait_until(SOON, "the next one's place", || listening(&stage.server, "x") == 1);
             let begun = Instant::now();
-            theirs.give_back();
-            next.join().unwrap().give_back();
+            theirs.released();
+            next.join().unwrap().released();
             assert!(begun.elapsed() < ms(3000), "{:?}", begun.elapsed());
         });
         wait_until(SOON, "nothing to be left", || left(&stage.server, "x").is_empty());
@@ -223,14 +223,14 @@ fn f75_a_server_that_stood_still_serves_everybody() {
     std::thread::scope(|scope| {
         let waiters: Vec<_> = clients
             .iter()
-            .map(|client| scope.spawn(|| client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().give_back()))
+            .map(|client| scope.spawn(|| client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap().released()))
             .collect();
         wait_until(SOON, "four places", || listening(&stage.server, "x") == 4);
         stage.server.stop();
         let until = Instant::now() + ms(800);
         wait_until(SOON, "a while", || Instant::now() > until);
         stage.server.cont();
-        theirs.give_back();
+        theirs.released();
         for waiter in waiters {
             waiter.join().unwrap();
         }

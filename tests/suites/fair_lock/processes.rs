@@ -47,7 +47,7 @@ fn expect_nothing_left(server: &Server, name: &str, face: Face) {
     let client = Client::build(face, onelock::Client::builder(), &server.url()).unwrap();
     wait_until(SOON, "nothing to be left", || {
         if let Some(lease) = client.lock_of(Kind::Fair, name).try_acquire().unwrap() {
-            lease.give_back();
+            lease.released();
         }
         left(server, name).is_empty() && list(&server.cmd(&["PUBSUB", "CHANNELS"])).is_empty()
     });
@@ -66,7 +66,7 @@ fn f73_killed_waiters_are_passed_over() {
         }
         wait_until(SOON, "their subscriptions to end", || list(&server.cmd(&["PUBSUB", "CHANNELS"])).len() == 2);
         let monitor = server.monitor();
-        lease.give_back();
+        lease.released();
         let (first, took) = granted(&mut next);
         assert!(took < SLACK, "{took:?}");
         assert_eq!(grants(&monitor, "x"), order[5..6], "none of the dead ones got it in between");
@@ -89,7 +89,7 @@ fn given_to_a_stopped_one(server: &Server, face: Face) -> (String, [Holder; 3], 
         let (order, monitor) = (queue(server, &name), server.monitor());
         stop(waiters[0].pid());
         // on a busy machine its place may be over by now
-        lease.give_back();
+        lease.released();
         let begun = Instant::now();
         wait_until(SOON, "somebody to get it", || !grants(&monitor, &name).is_empty());
         if grants(&monitor, &name)[0] == order[0] {
@@ -131,7 +131,7 @@ fn f74_stopped_before_it_is_its_turn_and_continued_later() {
             order[..2].iter().all(|token| place_lasts_ms(&server, "x", token).unwrap() < 0)
         });
         let monitor = server.monitor();
-        lease.give_back();
+        lease.released();
         let (fence, took) = granted(&mut third);
         assert!(took < SLACK, "{took:?}");
         assert_eq!(grants(&monitor, "x"), order[2..3], "none of the stopped ones got it in between");
@@ -194,7 +194,7 @@ fn f77_stopped_waiters_do_not_last_because_the_clock_is_set_back() {
         place_lasts_ms(&server, "x", &tokens[0]).is_some_and(|ms| ms > 3_000_000)
     });
     let monitor = server.monitor();
-    lease.give_back();
+    lease.released();
     let (_, took) = granted(&mut third);
     assert!(took < GONE + SLACK, "{took:?}");
     assert_eq!(grants(&monitor, "x"), tokens[2..], "none of the stopped ones got it in between");

@@ -136,7 +136,7 @@ fn storm(fault: &Fault) {
         stage.wait_clean(client, "x", SOON);
     }
     let lease = clients[0].lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap();
-    lease.give_back();
+    lease.released();
     // a place that was entered late, and nobody's any more, is forgotten by whoever comes
     wait_until(SOON, "nothing to be left", || left(&stage.server, "x").is_empty());
 }

@@ -13,7 +13,7 @@ use onelock_tests::scripts;
 use onelock_tests::stage::{SOON, Stage, ms, quick};
 use onelock_tests::wait::wait_until;
 
-/// Far longer than any of these tests: whatever is gone sooner was given back.
+/// Far longer than any of these tests: whatever is gone sooner was released.
 const TTL: Duration = Duration::from_secs(120);
 
 /// Which lock is acquired, and whether somebody else has it.
@@ -94,11 +94,11 @@ fn f51_dropped_after_k_polls_for_every_k() {
             let freed = AtomicBool::new(false);
             let granted = std::thread::scope(|scope| {
                 if let Some(theirs) = theirs {
-                    // given back a little later, so that the polls fall before, at and after the wake-up
+                    // released a little later, so that the polls fall before, at and after the wake-up
                     scope.spawn(|| {
                         let limit = Instant::now() + ms(15);
                         wait_until(SOON, "a while", || Instant::now() >= limit || freed.load(Ordering::Acquire));
-                        theirs.give_back();
+                        theirs.released();
                         drop(theirs);
                     });
                 }
@@ -229,7 +229,7 @@ fn f51_dropped_while_waiting_leaves_no_subscription_and_no_place_in_the_line() {
             first.abort();
             third.abort();
             assert!(first.await.unwrap_err().is_cancelled() && third.await.unwrap_err().is_cancelled());
-            theirs.give_back_soon();
+            theirs.release_soon();
             let got = second.await.unwrap().unwrap();
             assert!(got.is_held());
         });
@@ -240,14 +240,14 @@ fn f51_dropped_while_waiting_leaves_no_subscription_and_no_place_in_the_line() {
 }
 
 trait Soon {
-    fn give_back_soon(&self);
+    fn release_soon(&self);
 }
 
 impl Soon for face::Lease {
     /// From inside the runtime.
-    fn give_back_soon(&self) {
+    fn release_soon(&self) {
         let lease = self.clone();
-        std::thread::spawn(move || lease.give_back());
+        std::thread::spawn(move || lease.released());
     }
 }
 
@@ -276,7 +276,7 @@ fn f51_attach_dropped_after_k_polls_leaves_nothing_of_its_own_held() {
             if stage.exists(&name) {
                 assert!(!granted);
                 let lease = rival.lock_of(case.kind, &name).attach(&proof).unwrap();
-                assert_eq!(lease.give_back(), onelock::Release::Released);
+                assert_eq!(lease.released(), onelock::Release::Released);
             }
             expect_nothing_left(&stage, &client, *case, &name);
             if finished == 3 {
@@ -298,7 +298,7 @@ fn f51_attach_dropped_when_exchanged_and_not_delivered() {
             // who waits for the hold that was handed over is told that it has ended
             let waiting = scope.spawn(|| {
                 let begun = Instant::now();
-                waiter.acquire().unwrap().give_back();
+                waiter.acquire().unwrap().released();
                 begun.elapsed()
             });
             let subscribed = || stage.server.int(&["EVAL", "return #redis.call('PUBSUB', 'CHANNELS')", "0"]) == 1;

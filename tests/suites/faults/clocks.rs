@@ -39,7 +39,7 @@ fn f43_a_wall_clock_that_jumps_has_no_effect() {
         assert_eq!(holder.ask("release"), "released");
         assert!(holder.acquire("a", ms(1500), true) > fence);
         assert_eq!(holder.ask("drop"), "ok");
-        wait_until(SOON, "the dropped lease to be given back", || !stage.exists("a"));
+        wait_until(SOON, "the dropped lease to be released", || !stage.exists("a"));
         assert_eq!(holder.ask("wall 0").parse::<u64>().unwrap() / 1000, now / 1000);
     });
 }
@@ -128,7 +128,7 @@ fn a_server_clock_that_jumps_ahead_is_noticed_without_a_renewal() {
         let stage = clocked();
         let client = stage.client(face);
         let lease = client.lock("a").ttl(ms(60_000)).auto_renew(false).acquire().unwrap();
-        let cycle = || client.lock("b").acquire().unwrap().give_back();
+        let cycle = || client.lock("b").acquire().unwrap().released();
         cycle();
         assert!(lease.is_held());
         stage.server.set_clock(90);

@@ -27,10 +27,10 @@ fn expect_loss(stage: &Stage, face: Face, kind: Kind, destroy: impl FnOnce()) {
     assert!(since.elapsed() < PERIOD + ms(2500), "{:?}", since.elapsed());
     assert!(!lease.is_held() && lease.remaining().is_zero());
     assert_eq!(heard.recv_timeout(SOON), Ok(LossReason::Taken));
-    assert_eq!(lease.give_back(), Release::AlreadyExpired);
+    assert_eq!(lease.released(), Release::AlreadyExpired);
     assert!(heard.recv_timeout(ms(50)).is_err(), "told once");
     let next = next_lease(&client.lock_of(kind, "a"), &lease);
-    assert_eq!(next.give_back(), Release::Released);
+    assert_eq!(next.released(), Release::Released);
     stage.wait_clean(&client, "a", SOON);
     assert_eq!(client.stats().lost, 1);
 }
@@ -39,7 +39,7 @@ fn expect_loss(stage: &Stage, face: Face, kind: Kind, destroy: impl FnOnce()) {
 fn next_lease(lock: &onelock_tests::face::Lock, old: &Lease) -> Lease {
     let next = lock.acquire_within(SOON).unwrap();
     assert!(next.fence() > old.fence(), "{} after {}", next.fence(), old.fence());
-    assert_eq!(old.give_back(), Release::AlreadyReleased);
+    assert_eq!(old.released(), Release::AlreadyReleased);
     assert!(next.is_held());
     next
 }
@@ -89,11 +89,11 @@ fn f37_a_lock_that_another_took_meanwhile_is_lost_and_left_alone() {
             stage.server.cmd(&["DEL", "a"]);
             *theirs.lock().unwrap() = Some(rival.try_acquire().unwrap().unwrap());
             assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
-            assert_eq!(lease.give_back(), Release::AlreadyExpired);
+            assert_eq!(lease.released(), Release::AlreadyExpired);
             wait_until(SOON, "clean-up", || client.stats().cleaning == 0);
             let theirs = theirs.into_inner().unwrap().unwrap();
             assert!(theirs.fence() > lease.fence() && theirs.is_held() && stage.exists("a"));
-            assert_eq!(theirs.give_back(), Release::Released);
+            assert_eq!(theirs.released(), Release::Released);
         }
     });
 }
@@ -127,9 +127,9 @@ fn f39_killed_with_aof_always_nothing_is_lost() {
         for lease in &leases {
             assert!(lease.is_held());
             // a thread's own connection may have died with the old process
-            assert!(matches!(lease.give_back(), Release::Released | Release::Unconfirmed));
+            assert!(matches!(lease.released(), Release::Released | Release::Unconfirmed));
         }
-        wait_until(SOON, "both to be given back", || !stage.exists("Mutex") && !stage.exists("Reentrant"));
+        wait_until(SOON, "both to be released", || !stage.exists("Mutex") && !stage.exists("Reentrant"));
         let again = client.lock("Mutex").acquire().unwrap();
         assert!(again.fence() > leases[0].fence());
         assert_eq!(client.stats().lost, 0);

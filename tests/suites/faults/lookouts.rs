@@ -30,7 +30,7 @@ fn woken(stage: &Stage, client: &Client, name: &str, meanwhile: impl FnOnce()) {
         let waiter = scope.spawn(|| {
             let lease = client.lock(name).acquire_within(ms(20_000)).unwrap();
             let at = Instant::now();
-            lease.give_back();
+            lease.released();
             at
         });
         wait_until(SOON, "the waiter to listen, and to look again", || {
@@ -38,7 +38,7 @@ fn woken(stage: &Stage, client: &Client, name: &str, meanwhile: impl FnOnce()) {
         });
         meanwhile();
         let released = Instant::now();
-        lease.give_back();
+        lease.released();
         let took = waiter.join().unwrap().saturating_duration_since(released);
         assert!(took < WOKEN, "{took:?}");
     });
@@ -60,7 +60,7 @@ fn a_waiting_thread_is_woken_by_its_own_subscription_in_either_protocol() {
                 let asked = stage.requests(&scripts::acquire().with_arg(name)).len();
                 let other = stage.rival(Face::Blocking);
                 for _ in 0..20 {
-                    other.lock("somebody else's").acquire().unwrap().give_back();
+                    other.lock("somebody else's").acquire().unwrap().released();
                 }
                 other.close();
                 let more = stage.requests(&scripts::acquire().with_arg(name)).len() - asked;
@@ -105,7 +105,7 @@ fn more_waiting_threads_than_may_have_a_connection_of_their_own_are_all_woken() 
                 let client = &client;
                 scope.spawn(move || {
                     let lease = client.lock(name).acquire_within(ms(20_000)).unwrap();
-                    lease.give_back();
+                    lease.released();
                 })
             })
             .collect();
@@ -116,7 +116,7 @@ fn more_waiting_threads_than_may_have_a_connection_of_their_own_are_all_woken() 
         assert_eq!(listening, 9);
         let released = Instant::now();
         for lease in &leases {
-            lease.give_back();
+            lease.released();
         }
         for waiter in waiters {
             waiter.join().unwrap();
@@ -146,7 +146,7 @@ fn a_thread_that_lost_many_races_stays_away_from_some_and_is_woken_all_the_same(
         let waiter = std::thread::spawn(move || {
             let lease = client.lock("a").acquire_within(wait)?;
             let at = Instant::now();
-            lease.give_back();
+            lease.released();
             Ok::<Instant, onelock::Error>(at)
         });
         wait_until(SOON, "the waiter to listen, and to look again", || {
@@ -164,7 +164,7 @@ fn a_thread_that_lost_many_races_stays_away_from_some_and_is_woken_all_the_same(
     (0..ROUNDS).for_each(|_| lose());
     assert!(begun.elapsed() > AWAY * ROUNDS, "{:?}", begun.elapsed());
     let released = Instant::now();
-    lease.give_back();
+    lease.released();
     let took = second.join().unwrap().unwrap().saturating_duration_since(released);
     assert!(took < WOKEN, "{took:?}");
 }
@@ -182,6 +182,6 @@ fn closing_the_client_ends_the_wait_of_a_thread() {
         assert_eq!(waiter.join().unwrap(), ErrorKind::Closed);
         assert!(begun.elapsed() < ms(100) + SLACK, "{:?}", begun.elapsed());
     });
-    lease.give_back();
+    lease.released();
     wait_until(SOON, "the subscription to end", || subscriptions(&stage) == 0);
 }

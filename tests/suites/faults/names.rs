@@ -46,7 +46,7 @@ fn f46_any_bytes_are_a_name_and_stand_on_the_server_as_they_are() {
             let error = fails(lock.acquire_within(Duration::ZERO), ErrorKind::Busy);
             assert_eq!(error.lock_name(), Some(name.escape_ascii().to_string().as_str()));
             assert!(error.to_string().is_ascii() && !error.to_string().contains('\n'), "{error}");
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             assert!(!stage.exists(name));
         }
         let keys = stage.server.cmd(&["KEYS", "*"]);
@@ -61,7 +61,7 @@ fn f46_companions_stay_in_the_slot_of_their_lock() {
         let stage = Stage::valkey();
         let client = stage.client(face);
         for (name, kind) in strange_names().iter().flat_map(|name| KINDS.map(|kind| (name, kind))) {
-            client.lock_of(kind, name).acquire().unwrap().give_back();
+            client.lock_of(kind, name).acquire().unwrap().released();
             let takes = if kind == Kind::Mutex { scripts::acquire() } else { scripts::acquire_reentrant() };
             let sent = stage.requests(&takes).pop().unwrap();
             let (key, companion) = (&sent.args[3], &sent.args[4]);
@@ -87,8 +87,8 @@ fn f46_waiters_of_strange_names_are_woken() {
                     stage.server.int(&["EVAL", "return #redis.call('PUBSUB', 'CHANNELS')", "0"]) == 1
                 });
                 let (took, _) = timed(|| {
-                    lease.give_back();
-                    waiter.join().unwrap().give_back()
+                    lease.released();
+                    waiter.join().unwrap().released()
                 });
                 assert!(took < ms(900), "{}: {took:?}", name.escape_ascii());
             });
@@ -173,12 +173,12 @@ fn f47_the_shortest_and_the_longest_lease_are_exact() {
             let long = client.lock_of(kind, "long").ttl(ms(year_ms)).lock_delay(ms(year_ms)).acquire().unwrap();
             assert!((2 * year_ms - 60_000..=2 * year_ms).contains(&stage.pttl("long").cast_unsigned()));
             assert!(long.remaining() > ms(year_ms / 100 * 98));
-            assert_eq!(long.give_back(), Release::Released);
+            assert_eq!(long.released(), Release::Released);
             // fractions are rounded up, never down: the server keeps it at least as long as the holder believes
             let lock = client.lock_of(kind, "fraction").ttl(Duration::from_micros(60_000_400)).auto_renew(false);
             let lease = lock.acquire().unwrap();
             assert!((50_000..=60_001).contains(&stage.pttl("fraction")));
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             let sent = stage.requests(&Match::any().with_arg("fraction"));
             assert!(sent.iter().any(|it| it.has_arg("60001")), "{sent:?}");
         }
@@ -207,7 +207,7 @@ fn f48_tokens_are_exact_to_the_last_digit_and_below_two_to_the_53() {
                     assert_eq!(lease.fence(), start + step);
                     assert_eq!(stage.server.text(&["GET", &counter]), (start + step).to_string());
                     assert_eq!(client.inspect(&name).unwrap().unwrap().fencing_token, Some(start + step));
-                    assert_eq!(lease.give_back(), Release::Released);
+                    assert_eq!(lease.released(), Release::Released);
                 }
             }
         }
@@ -221,7 +221,7 @@ fn f48_tokens_are_exact_to_the_last_digit_and_below_two_to_the_53() {
             let lease = client.lock("rubbish").acquire().unwrap();
             assert!(lease.fence() > 1_700_000_000_000_000 && lease.fence() < 1 << 53, "{rubbish}");
             assert!(stage.pttl("onelock_fence:{rubbish}") > 0);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         }
     });
 }

@@ -94,7 +94,7 @@ fn f01_a_server_that_comes_back_is_found_by_who_waits() {
             stage.proxy.admit();
             let lease = waiter.join().unwrap();
             assert!(lease.is_held());
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         });
         stage.wait_clean(&client, "a", SOON);
     });
@@ -155,7 +155,7 @@ fn f05_half_open_every_call_returns_in_time_and_nothing_is_left_after_healing() 
         let (took, result) = timed(|| kept.extend(ms(40_000)));
         fails(result, ErrorKind::Unavailable);
         assert!(kept.is_held() && took < promised(ms(0)), "{took:?}");
-        let (took, release) = timed(|| kept.give_back());
+        let (took, release) = timed(|| kept.released());
         assert_eq!(release, Release::Unconfirmed);
         assert!(!kept.is_held() && took < REQUEST + SLACK, "{took:?}");
         let (took, result) = timed(|| client.inspect("a"));
@@ -178,7 +178,7 @@ fn f05_replies_missing_writes_were_applied_and_are_undone() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        client.lock("warm").acquire().unwrap().give_back();
+        client.lock("warm").acquire().unwrap().released();
         stage.proxy.pause_replies();
         let (took, result) = timed(|| client.lock("a").try_acquire());
         fails(result, ErrorKind::Unavailable);
@@ -208,7 +208,7 @@ fn f05_a_holder_behind_a_silent_link_loses_at_its_deadline_and_not_later() {
         // renewals did reach the server and nobody heard of it: the deadline is that of the last confirmed one
         assert!(seen < ttl + ms(500), "{seen:?}");
         stage.proxy.resume();
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         stage.wait_clean(&client, "a", SOON);
     });
 }
@@ -226,9 +226,9 @@ fn f08_slow_link_shortens_what_the_holder_believes() {
         let remaining = lease.remaining();
         assert!(remaining < ms(3000 - 300), "{remaining:?}: the round trip is taken off");
         assert!(i128::from(stage.pttl("a")) + 20 >= remaining.as_millis().cast_signed(), "the server keeps it longer");
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
 
-        // less left than demanded is no grant, and is given back
+        // less left than demanded is no grant, and is released
         let picky = client.lock("b").ttl(ms(1000)).min_validity(ms(900)).auto_renew(false);
         let error = fails(picky.acquire_within(ms(800)), ErrorKind::Unavailable);
         assert!(error.to_string().contains("granted, but"), "{error}");
@@ -310,7 +310,7 @@ fn f12_junk_in_the_middle_ends_the_connection_and_nothing_else() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        client.lock("warm").acquire().unwrap().give_back();
+        client.lock("warm").acquire().unwrap().released();
         let before = stage.proxy.connections();
         stage.proxy.on(scripts::acquire()).once().replace_reply(b"HTTP/1.1 200 OK\r\n\r\n");
         let lock = client.lock("a").ttl(ms(2000));
@@ -318,7 +318,7 @@ fn f12_junk_in_the_middle_ends_the_connection_and_nothing_else() {
         assert_eq!(stage.requests(&scripts::acquire().with_arg("a")).len(), 2, "unknown, so asked again");
         assert!(stage.proxy.connections() > before, "on another connection");
         stage.proxy.on(scripts::release()).once().replace_reply(b"%%%%");
-        assert_eq!(lease.give_back(), Release::Unconfirmed);
+        assert_eq!(lease.released(), Release::Unconfirmed);
         stage.wait_clean(&client, "a", SOON);
     });
 }
@@ -329,13 +329,13 @@ fn f12_an_endless_tease_of_good_replies_is_no_reply() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        client.lock("warm").acquire().unwrap().give_back();
+        client.lock("warm").acquire().unwrap().released();
         let now = stage.server.text(&["TIME"]);
         assert!(!now.is_empty());
         stage.proxy.on(scripts::acquire()).once().replace_reply(b"+OK\r\n+OK\r\n+OK\r\n");
         let result = client.lock("a").ttl(ms(2000)).acquire_within(ms(500));
         match result {
-            Ok(lease) => assert_eq!(lease.give_back(), Release::Released),
+            Ok(lease) => assert_eq!(lease.released(), Release::Released),
             Err(error) => assert!(matches!(error.kind(), ErrorKind::Internal | ErrorKind::Unavailable), "{error}"),
         }
         stage.wait_clean(&client, "a", SOON);

@@ -26,7 +26,7 @@ fn fail_to_persist(server: &Server) {
 fn expect_refusal(stage: &Stage, face: Face, word: &str, refuse: impl FnOnce(), allow: impl FnOnce()) {
     let client = stage.client(face);
     let short = client.lock("short").ttl(ms(1500)).acquire().unwrap();
-    let given_back = client.lock("given back").ttl(ms(30_000)).acquire().unwrap();
+    let released = client.lock("released").ttl(ms(30_000)).acquire().unwrap();
     refuse();
     for kind in KINDS {
         let before = stage.requests(&Match::any()).len();
@@ -39,14 +39,14 @@ fn expect_refusal(stage: &Stage, face: Face, word: &str, refuse: impl FnOnce(), 
     let error = fails(short.extend(ms(60_000)), ErrorKind::ServerRefused);
     assert!(error.to_string().contains(word) && short.is_held(), "{error}");
     let since = Instant::now();
-    assert_eq!(given_back.give_back(), Release::Unconfirmed);
-    assert!(!given_back.is_held() && since.elapsed() < ms(1500));
+    assert_eq!(released.released(), Release::Unconfirmed);
+    assert!(!released.is_held() && since.elapsed() < ms(1500));
     assert_eq!(short.wait_lost(SOON), Some(LossReason::Expired));
-    assert!(stage.exists("given back"), "still refused");
+    assert!(stage.exists("released"), "still refused");
     assert!(stage.requests(&scripts::release()).len() < 60);
     allow();
-    wait_until(SOON, "the release to be finished long before the ttl", || !stage.exists("given back"));
-    assert_eq!(short.give_back(), Release::AlreadyExpired);
+    wait_until(SOON, "the release to be finished long before the ttl", || !stage.exists("released"));
+    assert_eq!(short.released(), Release::AlreadyExpired);
     assert!(client.lock("new").acquire_within(SOON).unwrap().is_held());
 }
 
@@ -88,10 +88,10 @@ fn f20_without_channel_permission_releases_succeed_and_waiters_poll() {
             std::thread::scope(|scope| {
                 let waiter = scope.spawn(|| other.lock_of(kind, &name).acquire_within(ms(12_000)).unwrap());
                 wait_until(SOON, "the waiter to be refused", || other.stats().waiting == 1);
-                assert_eq!(lease.give_back(), Release::Released, "published or not, it is given back");
+                assert_eq!(lease.released(), Release::Released, "published or not, it is released");
                 let (took, next) = timed(|| waiter.join().unwrap());
                 assert!(took < ms(6000), "by the safety poll: {took:?}");
-                assert_eq!(next.give_back(), Release::Released);
+                assert_eq!(next.released(), Release::Released);
             });
             stage.wait_clean(&client, &name, SOON);
         }
@@ -150,7 +150,7 @@ fn f21_wrong_and_missing_passwords_are_told_apart_from_trouble() {
         let good = stage.proxy.url_with(":top-secret%2F%40%3A%25word", "/");
         let client = Client::connect(face, quick(), &good).unwrap();
         let lease = client.lock("a").acquire().unwrap();
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
     });
 }
 
@@ -237,10 +237,10 @@ fn f35_servers_and_users_without_hello_are_spoken_to_in_resp2() {
                 let waiter = scope.spawn(|| client.lock("a").acquire_within(SOON).unwrap());
                 stage.proxy.wait_requests(&Match::command("SUBSCRIBE"), 1);
                 wait_until(SOON, "the second look", || stage.requests(&scripts::acquire()).len() >= 3);
-                assert_eq!(first.give_back(), Release::Released);
+                assert_eq!(first.released(), Release::Released);
                 let (took, second) = timed(|| waiter.join().unwrap());
                 assert!(took < ms(900), "{how}: woken, not polled: {took:?}");
-                assert_eq!(second.give_back(), Release::Released);
+                assert_eq!(second.released(), Release::Released);
             });
             stage.wait_clean(&client, "a", SOON);
         }
@@ -252,7 +252,7 @@ fn f35_a_push_between_replies_is_nobodys_reply() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        client.lock("warm").acquire().unwrap().give_back();
+        client.lock("warm").acquire().unwrap().released();
         let pushes = b">2\r\n+invalidate\r\n*1\r\n$1\r\na\r\n>3\r\n+message\r\n$9\r\nelsewhere\r\n$1\r\n0\r\n";
         let busy = b"*4\r\n:1700000000000000\r\n:2\r\n:900\r\n:1\r\n";
         stage.proxy.on(scripts::acquire()).replace_reply([&pushes[..], busy].concat());

@@ -43,7 +43,7 @@ fn f03_reply_lost_to_an_acquire_is_one_grant() {
             assert_eq!(first[2], second[2], "the same fencing token");
             assert_eq!(lease.fence(), first[2].cast_unsigned());
             assert!(lease.is_held() && client.stats().acquired == 1);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             stage.wait_clean(&client, "a", SOON);
         }
     });
@@ -66,7 +66,7 @@ fn f03_reply_lost_to_a_renewal_changes_nothing() {
         wait_until(SOON, "a renewal to be confirmed", || client.stats().renewals >= 2);
         assert!(lease.is_held());
         assert_eq!(jeopardy.load(Ordering::Relaxed), 1);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         stage.wait_clean(&client, "a", SOON);
         assert_eq!(client.stats().lost, 0);
     });
@@ -80,11 +80,11 @@ fn f03_reply_lost_to_a_release_is_unconfirmed_and_finished_in_the_background() {
             let client = stage.client(face);
             let lease = client.lock_of(kind, "a").acquire().unwrap();
             stage.proxy.on(scripts::release()).once().cut_instead_of_reply(cut);
-            let (took, release) = timed(|| lease.give_back());
+            let (took, release) = timed(|| lease.released());
             assert_eq!(release, Release::Unconfirmed);
             assert!(took < promised(ms(0)), "{took:?}");
             assert!(!lease.is_held());
-            assert_eq!(lease.give_back(), Release::AlreadyReleased);
+            assert_eq!(lease.released(), Release::AlreadyReleased);
             stage.wait_clean(&client, "a", SOON);
             assert!(stage.requests(&scripts::release()).len() >= 2, "asked again in the background");
             assert!(client.lock_of(kind, "a").try_acquire().unwrap().is_some());
@@ -108,7 +108,7 @@ fn f03_reply_lost_to_an_extension_is_asked_for_once_more() {
         let error = fails(lease.extend(ms(90_000)), ErrorKind::Unavailable);
         assert_eq!(error.lock_name(), Some("a"));
         assert!(lease.is_held() && lease.remaining() <= before);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
     });
 }
 
@@ -138,7 +138,7 @@ fn f03_reply_lost_to_an_attach_is_one_hold() {
             } else {
                 assert_eq!(stage.server.int(&["HEXISTS", "a", attached.token()]), 1);
             }
-            assert_eq!(attached.give_back(), Release::Released);
+            assert_eq!(attached.released(), Release::Released);
             stage.wait_clean(&client, "a", SOON);
         }
     });
@@ -156,7 +156,7 @@ fn f04_request_lost_of_an_attach_is_sent_again() {
             assert!(took < promised(ms(0)), "{took:?}");
             let sent = stage.requests(&scripts::attach());
             assert_eq!((sent.len(), numbers(&sent[1])[1]), (2, 0), "{sent:?}");
-            assert_eq!(attached.give_back(), Release::Released);
+            assert_eq!(attached.released(), Release::Released);
             stage.wait_clean(&client, "a", SOON);
         }
     });
@@ -201,11 +201,11 @@ fn f03_reply_lost_to_a_re_entry_counts_once() {
         let inner = lock.acquire().unwrap();
         assert_eq!((inner.hold_count(), count_on_server()), (2, 2));
         stage.proxy.on(scripts::set_count()).once().cut_instead_of_reply(Cut::Reset);
-        inner.give_back();
+        inner.released();
         assert_eq!((outer.hold_count(), count_on_server()), (1, 1));
-        assert_eq!(inner.give_back(), Release::AlreadyReleased);
+        assert_eq!(inner.released(), Release::AlreadyReleased);
         assert_eq!(outer.hold_count(), 1);
-        assert_eq!(outer.give_back(), Release::Released);
+        assert_eq!(outer.released(), Release::Released);
         stage.wait_clean(&client, "a", SOON);
     });
 }
@@ -219,7 +219,7 @@ fn f03_reply_lost_to_a_forced_release_is_asked_for_once_more() {
         stage.proxy.on(Match::script(scripts::FORCE_RELEASE)).once().cut_instead_of_reply(Cut::Reset);
         client.force_release("a").unwrap();
         assert!(!stage.exists("a"));
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
     });
 }
 
@@ -237,7 +237,7 @@ fn f04_request_lost_ends_in_exactly_one_grant() {
             assert_eq!(sent[0].args, sent[1].args);
             assert_eq!(numbers(&sent[1])[1], 0, "the second copy was the first that arrived");
             assert!(client.lock_of(kind, "a").try_acquire().unwrap().is_none());
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             stage.wait_clean(&client, "a", SOON);
         }
     });
@@ -250,7 +250,7 @@ fn f04_request_lost_of_a_release_is_sent_again() {
         let client = stage.client(face);
         let lease = client.lock("a").acquire().unwrap();
         stage.proxy.on(scripts::release()).once().swallow();
-        let (took, release) = timed(|| lease.give_back());
+        let (took, release) = timed(|| lease.released());
         assert_eq!(release, Release::Unconfirmed);
         assert!(took < promised(ms(0)), "{took:?}");
         stage.wait_clean(&client, "a", SOON);
@@ -265,14 +265,14 @@ fn f06_late_copy_after_a_release_is_believed_by_nobody_and_ends_with_its_ttl() {
         let ttl = ms(1500);
         let held = stage.proxy.on(scripts::acquire()).once().hold();
         let lease = client.lock("a").ttl(ttl).acquire_within(ms(1000)).unwrap();
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert!(!stage.exists("a"));
         held.release();
         wait_until(SOON, "the old copy to arrive", || stage.exists("a"));
         let (took, next) = timed(|| client.lock("a").ttl(ttl).acquire_within(ms(4000)).unwrap());
         assert!(took <= ttl + ms(1000), "free after one ttl, not after {took:?}");
         assert!(!lease.is_held() && next.is_held() && next.fence() > lease.fence());
-        assert_eq!(lease.give_back(), Release::AlreadyReleased);
+        assert_eq!(lease.released(), Release::AlreadyReleased);
         assert!(next.is_held() && stage.exists("a"));
     });
 }
@@ -311,7 +311,7 @@ fn f06_doubled_requests_do_nothing_twice() {
             if kind == Kind::Reentrant {
                 let inner = lock.acquire().unwrap();
                 assert_eq!((inner.hold_count(), inner.fence()), (2, lease.fence()));
-                assert_eq!(inner.give_back(), Release::Released);
+                assert_eq!(inner.released(), Release::Released);
                 assert_eq!(lease.hold_count(), 1);
             }
             let fence = lease.fence();
@@ -320,7 +320,7 @@ fn f06_doubled_requests_do_nothing_twice() {
             stage.proxy.wait_requests(&scripts::renew(), 2);
             lease.extend(ms(5000)).unwrap();
             assert!(lease.is_held());
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             stage.wait_clean(&client, format!("{kind:?}"), SOON);
         }
         assert_eq!(client.stats().lost, 0);
@@ -339,11 +339,11 @@ fn f07_replies_byte_by_byte_are_understood() {
             let waiter = scope.spawn(|| client.lock("a").acquire_within(SOON).unwrap());
             stage.proxy.wait_requests(&Match::command("SUBSCRIBE"), 1);
             wait_until(SOON, "the second refusal", || client.stats().waiting == 1);
-            assert_eq!(first.give_back(), Release::Released);
+            assert_eq!(first.released(), Release::Released);
             let second = waiter.join().unwrap();
             assert!(second.is_held() && second.fence() > first.fence());
             assert_eq!(client.inspect("a").unwrap().unwrap().fencing_token, second.fencing_token());
-            assert_eq!(second.give_back(), Release::Released);
+            assert_eq!(second.released(), Release::Released);
         });
         stage.wait_clean(&client, "a", SOON);
     });

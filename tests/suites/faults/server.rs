@@ -40,9 +40,9 @@ fn f13_loading_is_waited_for_and_named() {
         assert!(before.is_held() && stage.exists("before"), "written always, so it is still there");
         let asked = stage.requests(&Match::any()).len();
         assert!(asked < 150, "{asked} requests while it was loading");
-        before.give_back();
-        lease.give_back();
-        wait_until(SOON, "both to be given back", || !stage.exists("a") && !stage.exists("before"));
+        before.released();
+        lease.released();
+        wait_until(SOON, "both to be released", || !stage.exists("a") && !stage.exists("before"));
     });
 }
 
@@ -67,10 +67,10 @@ fn f14_busy_script_is_waited_for_and_the_holder_keeps_its_deadline() {
             let waiter = scope.spawn(|| client.lock("a").acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || client.stats().waiting == 1);
             stage.server.cmd(&["SCRIPT", "KILL"]);
-            assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+            assert_eq!(waiter.join().unwrap().released(), Release::Released);
         });
         held.extend(ms(6000)).unwrap();
-        assert_eq!(held.give_back(), Release::Released);
+        assert_eq!(held.released(), Release::Released);
         assert!(stage.requests(&scripts::acquire()).len() < 60);
         stage.wait_clean(&client, "a", SOON);
     });
@@ -94,10 +94,10 @@ fn f15_noscript_is_answered_with_the_text() {
             assert!(client.inspect(format!("{kind:?}")).unwrap().is_some());
             flush();
             if kind == Kind::Reentrant {
-                assert_eq!(lock.acquire().unwrap().give_back(), Release::Released);
+                assert_eq!(lock.acquire().unwrap().released(), Release::Released);
                 flush();
             }
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             let _taken_by_force = lock.acquire().unwrap();
             flush();
             assert!(client.force_release(format!("{kind:?}")).unwrap());
@@ -122,7 +122,7 @@ fn f16_frozen_server_the_holder_loses_at_its_deadline() {
         wait_until(SOON, "the deadline", || !lease.is_held());
         assert!(start.elapsed() < ms(3500), "{:?}", start.elapsed());
         assert_eq!(lease.wait_lost(SOON), Some(LossReason::Expired));
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         stage.server.cont();
         // what was queued on closed sockets still runs, and is undone
         wait_until(SOON, "the ghost of b to go", || client.stats().held == 0 && !stage.exists("b"));
@@ -145,7 +145,7 @@ fn f16_debug_sleep_shorter_than_the_lease_is_survived() {
         sleeper.read().unwrap();
         wait_until(SOON, "a renewal after that", || client.stats().renewals >= 1);
         assert!(lease.is_held() && other.is_held());
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert_eq!(client.stats().lost, 0);
     });
 }
@@ -176,11 +176,11 @@ fn f17_out_of_memory_refuses_acquires_while_renewal_and_release_work() {
         mutex.extend(ms(5000)).unwrap();
         let again = lock.acquire().unwrap();
         assert_eq!(again.hold_count(), 3);
-        assert_eq!(again.give_back(), Release::Released);
-        assert_eq!(inner.give_back(), Release::Released);
+        assert_eq!(again.released(), Release::Released);
+        assert_eq!(inner.released(), Release::Released);
         assert_eq!(outer.hold_count(), 1);
-        assert_eq!(outer.give_back(), Release::Released);
-        assert_eq!(mutex.give_back(), Release::Released);
+        assert_eq!(outer.released(), Release::Released);
+        assert_eq!(mutex.released(), Release::Released);
         assert!(!stage.exists("m") && !stage.exists("r"));
         assert_eq!(client.stats().lost, 0);
         stage.server.config_set("maxmemory", "0");
@@ -203,7 +203,7 @@ fn f23_too_many_clients_is_unavailable_and_not_hammered() {
             let waiter = scope.spawn(|| client.lock("a").acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || client.stats().waiting == 1);
             stage.server.config_set("maxclients", "100");
-            assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+            assert_eq!(waiter.join().unwrap().released(), Release::Released);
         });
         stage.wait_clean(&client, "a", SOON);
     });
@@ -234,10 +234,10 @@ fn f31_killed_connections_are_replaced_and_renewal_goes_on() {
             stage.server.cmd(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
             wait_until(SOON, "a renewal after the kill", || client.stats().renewals > renewals + 1);
             let other = client.lock(format!("other:{round}")).try_acquire().unwrap().unwrap();
-            assert_eq!(other.give_back(), Release::Released);
+            assert_eq!(other.released(), Release::Released);
         }
         assert!(lease.is_held());
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert!(stage.proxy.connections() < 30, "{}", stage.proxy.connections());
         assert_eq!(client.stats().lost, 0);
     });
@@ -248,7 +248,7 @@ fn f31_killed_in_flight_is_asked_again() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        client.lock("warm").acquire().unwrap().give_back();
+        client.lock("warm").acquire().unwrap().released();
         // carried out, the reply is under way, and the connection dies
         let held = stage.proxy.on(scripts::acquire()).once().hold_reply();
         std::thread::scope(|scope| {
@@ -256,7 +256,7 @@ fn f31_killed_in_flight_is_asked_again() {
             held.wait_hits(1);
             stage.server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
             stage.proxy.cut_all();
-            assert_eq!(call.join().unwrap().give_back(), Release::Released);
+            assert_eq!(call.join().unwrap().released(), Release::Released);
         });
         assert_eq!(stage.requests(&scripts::acquire().with_arg("a")).len(), 2);
         wait_until(SOON, "nothing to be left", || !stage.exists("a"));
@@ -274,14 +274,14 @@ fn f31_connections_closed_for_idleness_are_not_noticed() {
             list.lines().filter(|line| !line.contains("user=fixture")).count()
         };
         for _ in 0..2 {
-            assert_eq!(client.lock("a").try_acquire().unwrap().unwrap().give_back(), Release::Released);
+            assert_eq!(client.lock("a").try_acquire().unwrap().unwrap().released(), Release::Released);
             assert!(connected() > 0);
             wait_until(SOON, "the server to close idle connections", || connected() == 0);
         }
         let lease = client.lock("a").try_acquire().unwrap().unwrap();
         wait_until(SOON, "the server to close idle connections", || connected() == 0);
         lease.extend(ms(30_000)).unwrap();
-        assert_eq!(lease.give_back(), Release::Released, "not even a release is in doubt");
+        assert_eq!(lease.released(), Release::Released, "not even a release is in doubt");
     });
 }
 
@@ -296,8 +296,8 @@ fn f32_client_pause_delays_and_loses_nothing() {
         let (took, other) = timed(|| client.lock("b").try_acquire().unwrap().unwrap());
         assert!(took < promised(CONNECT), "{took:?}");
         assert!(other.is_held() && lease.is_held());
-        assert_eq!(other.give_back(), Release::Released);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(other.released(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         stage.wait_clean(&client, "a", SOON);
         assert_eq!(client.stats().lost, 0);
     });
@@ -321,7 +321,7 @@ fn f33_a_subscriber_killed_for_its_backlog_still_gets_the_lock() {
                 stage.server.cmd(&["PUBLISH", "onelock_channel:{a}", &big]);
                 stage.server.text(&["CLIENT", "LIST", "TYPE", "pubsub"]).is_empty()
             });
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             stage.proxy.resume();
             let (took, got) = timed(|| waiter.join().unwrap());
             assert!(got.is_held() && took < ms(10_000), "{took:?}");

@@ -24,8 +24,8 @@ fn all_are_held_together_and_released_together() {
         assert!(several.try_acquire().unwrap().is_none());
         lease.extend(Duration::from_secs(60)).unwrap();
         assert!(lease.remaining() > Duration::from_secs(58));
-        assert_eq!(lease.give_back(), Release::Released);
-        assert_eq!(lease.give_back(), Release::AlreadyReleased);
+        assert_eq!(lease.released(), Release::Released);
+        assert_eq!(lease.released(), Release::AlreadyReleased);
         assert!(!["a", "b", "c"].iter().any(|name| stage.exists(name)), "when release returns, all are free");
         assert!(!lease.is_held() && lease.loss().is_none());
         let stats = client.stats();
@@ -49,7 +49,7 @@ fn when_one_is_taken_none_is_held() {
         for name in ["a", "b"] {
             stage.wait_clean(&client, name, SOON);
         }
-        theirs.give_back();
+        theirs.released();
         let lease = several.acquire_within(SOON).unwrap();
         drop(lease);
         for name in ["a", "b", "c"] {
@@ -76,10 +76,10 @@ fn it_waits_for_each_and_holds_the_earlier_ones_meanwhile() {
             let start = Instant::now();
             wait_until(SOON, "longer than the ttl", || start.elapsed() > ms(1300));
             assert!(stage.exists("a") && !stage.exists("c"), "a is renewed, and c not taken yet");
-            theirs.give_back();
+            theirs.released();
             let lease = waiter.join().unwrap();
             assert!(lease.is_held() && lease.remaining() > ms(400));
-            lease.give_back();
+            lease.released();
         });
     });
 }
@@ -97,14 +97,14 @@ fn one_that_is_lost_meanwhile_is_not_taken_again_alone() {
             // somebody takes the first away and keeps it
             stage.server.cmd(&["SET", "a", "stranger", "PX", "60000"]);
             wait_until(SOON, "everything to be released", || !stage.exists("b"));
-            theirs.give_back();
+            theirs.released();
             let start = Instant::now();
             wait_until(SOON, "some time in which it could go on", || start.elapsed() > ms(300));
             assert!(!stage.exists("b") && !stage.exists("c"), "it waits for the first, and holds nothing");
             stage.server.cmd(&["DEL", "a"]);
             let lease = waiter.join().unwrap();
             assert!(lease.is_held() && lease.loss().is_none());
-            lease.give_back();
+            lease.released();
         });
     });
 }
@@ -124,10 +124,10 @@ fn one_that_is_lost_before_all_are_held_costs_the_whole_nothing() {
             stage.server.cmd(&["DEL", "a"]);
             // the loss is found by the next renewal, and it begins anew
             wait_until(SOON, "a to be taken again", || stage.exists("a"));
-            theirs.give_back();
+            theirs.released();
             let lease = waiter.join().unwrap();
             assert!(lease.is_held());
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         });
         drop(several);
         assert_eq!(told.recv(), Err(std::sync::mpsc::RecvError), "nobody was told of a loss: nothing was handed out");
@@ -148,7 +148,7 @@ fn cancelled_at_any_point_it_leaves_nothing_held() {
     for name in ["a", "b"] {
         stage.wait_clean(&Client::Async(client.clone()), name, SOON);
     }
-    theirs.give_back();
+    theirs.released();
 
     let Client::Blocking(client) = stage.client(Face::Blocking) else { unreachable!() };
     let theirs = stage.rival(Face::Blocking).lock("c").acquire().unwrap();
@@ -163,7 +163,7 @@ fn cancelled_at_any_point_it_leaves_nothing_held() {
     for name in ["a", "b"] {
         stage.wait_clean(&Client::Blocking(client.clone()), name, SOON);
     }
-    theirs.give_back();
+    theirs.released();
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn what_does_not_go_together_is_refused_before_any_request() {
         // a lock that is named twice is held once
         let lease = client.multi_lock(["a", "b", "a"]).acquire_within(SOON).unwrap();
         assert!(lease.is_held() && stage.exists("a") && stage.exists("b"));
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
     });
 }
 
@@ -213,13 +213,13 @@ fn what_limits_a_hold_counts_from_the_moment_when_all_are_held() {
             let start = Instant::now();
             wait_until(SOON, "longer than both", || start.elapsed() > ms(1500));
             assert!(stage.exists("a") && stage.exists("b"));
-            theirs.give_back();
+            theirs.released();
             let lease = waiter.join().unwrap();
             assert!(lease.remaining() > ms(450), "{:?}: a fresh lease", lease.remaining());
             let (took, reason) = timed(|| lease.wait_lost(SOON));
             assert!(matches!(reason, Some(LossReason::Expired | LossReason::MaxHold)), "{reason:?}");
             assert!(took > ms(400), "{took:?}");
-            lease.give_back();
+            lease.released();
         });
     });
 }
@@ -243,10 +243,10 @@ fn one_that_fails_leaves_nothing_for_a_shortest_time_and_one_that_succeeds_stays
             wait_until(SOON, "it waits for c", || client.stats().waiting == 1 && stage.exists("b"));
             let start = Instant::now();
             wait_until(SOON, "a part of the shortest time", || start.elapsed() > ms(1500));
-            theirs.give_back();
+            theirs.released();
             let lease = waiter.join().unwrap();
             assert!(stage.pttl("a") > 29_000, "{}: a fresh lease", stage.pttl("a"));
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         });
         for name in ["a", "b"] {
             let left = stage.pttl(name);
@@ -269,7 +269,7 @@ fn many_slow_members_take_no_longer_than_one() {
         let (took, extended) = timed(|| lease.extend(Duration::from_secs(60)));
         extended.unwrap();
         assert!(took < promised(Duration::ZERO), "an extension: {took:?}");
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         let (took, locked) = timed(|| several.is_locked());
         assert!(!locked.unwrap());
         assert!(took < promised(Duration::ZERO), "a look: {took:?}");
@@ -296,8 +296,8 @@ fn a_try_that_loses_a_member_has_released_the_others_when_it_returns() {
     on_both(|face| {
         let (here, there) = (Stage::valkey(), Stage::valkey());
         let (client, other) = (here.client_with(face, unhurried()), there.client_with(face, unhurried()));
-        client.lock("warm").acquire().unwrap().give_back();
-        other.lock("warm").acquire().unwrap().give_back();
+        client.lock("warm").acquire().unwrap().released();
+        other.lock("warm").acquire().unwrap().released();
         here.proxy.latency(ms(50));
         let late = there.proxy.on(Match::any().with_arg("c")).once().delay_reply(ms(5000));
         let several = MultiLock::of([

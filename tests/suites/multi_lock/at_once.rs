@@ -33,17 +33,17 @@ fn one_request_takes_all_and_one_releases_them() {
         let tokens: Vec<_> = NAMES.iter().map(|name| lease.fencing_token_of(name).unwrap()).collect();
         assert!(NAMES.iter().all(|name| stage.exists(name) && stage.pttl(name) > 29_000));
         assert!(lease.is_held() && lease.remaining() > Duration::from_secs(28));
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert!(!NAMES.iter().any(|name| stage.exists(name)));
         assert_eq!((stage.requests(&takes()).len(), stage.requests(&releases()).len(), single(&stage)), (1, 1, 0));
         // the tokens grow with every grant, whichever way
         let one = client.lock("c").acquire().unwrap();
         assert!(one.fence() > tokens[2]);
         let before = one.fence();
-        one.give_back();
+        one.released();
         let again = client.multi_lock(["c", "d"]).acquire().unwrap();
         assert!(again.fencing_token_of("c").unwrap() > before && again.fencing_token_of("d").unwrap() > tokens[3]);
-        again.give_back();
+        again.released();
         let stats = client.stats();
         assert_eq!((stats.held, stats.acquired, stats.released, stats.lost, stats.cleaning), (0, 7, 7, 0, 0));
     });
@@ -66,7 +66,7 @@ fn one_that_others_hold_is_named_and_nothing_is_taken() {
         let timeout = fails(several.acquire_within(ms(150)), ErrorKind::Timeout);
         assert_eq!(timeout.lock_name(), Some("c"));
         assert_eq!(stage.requests(&takes()).len(), 3);
-        theirs.give_back();
+        theirs.released();
         stage.server.cmd(&["RPUSH", "b", "data"]);
         let wrong = fails(several.try_acquire(), ErrorKind::WrongKind);
         assert_eq!(wrong.lock_name(), Some("b"));
@@ -86,10 +86,10 @@ fn a_release_wakes_those_who_wait_for_any_of_them() {
             let waiters: Vec<_> = ["b", "d"]
                 .map(|name| rival.lock(name))
                 .into_iter()
-                .map(|lock| scope.spawn(move || lock.acquire_within(SOON).unwrap().give_back()))
+                .map(|lock| scope.spawn(move || lock.acquire_within(SOON).unwrap().released()))
                 .collect();
             wait_until(SOON, "both to wait", || rival.stats().waiting == 2);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             for waiter in waiters {
                 assert_eq!(waiter.join().unwrap(), Release::Released);
             }
@@ -114,7 +114,7 @@ fn a_lost_answer_is_asked_for_again_and_takes_nothing_twice() {
         assert!(lease.is_held());
         // the answer to the release is lost as well: whether it was done, the second one tells nothing of
         let lost = stage.proxy.on(releases()).once().cut_instead_of_reply(onelock_tests::proxy::Cut::Reset);
-        assert_eq!(lease.give_back(), Release::Unconfirmed);
+        assert_eq!(lease.released(), Release::Unconfirmed);
         assert_eq!(lost.hits(), 1);
         for name in NAMES {
             stage.wait_clean(&client, name, SOON);
@@ -163,7 +163,7 @@ fn a_release_that_finds_one_gone_says_so_and_frees_the_others() {
         let client = stage.client(face);
         let lease = client.multi_lock(NAMES).acquire().unwrap();
         stage.server.cmd(&["SET", "b", "stranger", "PX", "60000"]);
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         assert!(!["a", "c", "d"].iter().any(|name| stage.exists(name)));
         assert!(stage.exists("b"), "what is somebody else's stays");
         assert_eq!((stage.requests(&releases()).len(), single(&stage)), (1, 0));
@@ -179,10 +179,10 @@ fn what_no_single_request_can_do_is_done_one_by_one() {
         let mixed = MultiLock::of([client.lock("a"), client.reentrant_lock("b"), client.lock("c")]);
         let lease = mixed.acquire().unwrap();
         assert_eq!(stage.requests(&takes()).len(), 0);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         // a key that stays for its shortest time
         let kept = MultiLock::of([client.lock("e").min_hold(ms(20_000)), client.lock("f"), client.lock("g")]);
-        assert_eq!(kept.acquire().unwrap().give_back(), Release::Released);
+        assert_eq!(kept.acquire().unwrap().released(), Release::Released);
         assert!(stage.pttl("e") > 15_000 && !stage.exists("f") && !stage.exists("g"));
         // a user who may not: the error is that of one lock
         let rule = ["ACL", "SETUSER", "default", "-set"];
@@ -191,17 +191,17 @@ fn what_no_single_request_can_do_is_done_one_by_one() {
         assert_eq!(refused.lock_name(), Some("x"));
         stage.server.cmd(&["ACL", "SETUSER", "default", "+set"]);
         let lease = client.multi_lock(["x", "y"]).acquire().unwrap();
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         // others of this client wait for one of them: it stands in line
         let theirs = stage.rival(face).lock("y").acquire().unwrap();
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| client.lock("y").acquire_within(SOON).unwrap().give_back());
+            let first = scope.spawn(|| client.lock("y").acquire_within(SOON).unwrap().released());
             wait_until(SOON, "it waits for y", || client.stats().waiting == 1);
             let before = stage.requests(&takes()).len();
-            let second = scope.spawn(|| client.multi_lock(["x", "y"]).acquire_within(SOON).unwrap().give_back());
+            let second = scope.spawn(|| client.multi_lock(["x", "y"]).acquire_within(SOON).unwrap().released());
             wait_until(SOON, "the other one waits too", || client.stats().waiting == 2);
             assert_eq!(stage.requests(&takes()).len(), before);
-            theirs.give_back();
+            theirs.released();
             assert_eq!((first.join().unwrap(), second.join().unwrap()), (Release::Released, Release::Released));
         });
     });

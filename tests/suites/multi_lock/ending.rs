@@ -30,7 +30,7 @@ fn the_first_loss_loses_all_and_is_told_once() {
         // the others are not renewed any more: they end with their ttl
         assert_eq!(client.stats().held, 0);
         wait_until(SOON, "the others to end", || !stage.exists("a") && !stage.exists("c"));
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         assert!(told.recv_timeout(ms(50)).is_err(), "once each");
         assert_eq!(client.stats().lost, 1);
         // late listeners are told at once
@@ -50,7 +50,7 @@ fn after_a_loss_a_release_frees_the_others_at_once() {
         fails(lease.extend(Duration::from_secs(40)), ErrorKind::Lost);
         assert_eq!(lease.loss(), Some(LossReason::Taken));
         assert!(stage.exists("a"), "the holder may still be at work");
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         stage.wait_clean(&client, "a", SOON);
     });
 }
@@ -64,7 +64,7 @@ fn a_release_that_finds_one_gone_is_a_loss() {
         let (sender, told) = channel();
         lease.on_lost(move |reason| sender.send(reason).unwrap());
         stage.server.cmd(&["DEL", "a"]);
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         assert_eq!(told.recv_timeout(SOON), Ok(LossReason::Taken));
         assert_eq!(lease.loss(), Some(LossReason::Taken));
         stage.wait_clean(&client, "b", SOON);
@@ -81,16 +81,16 @@ fn an_outer_hold_of_the_same_owner_outlives_the_whole() {
         let several = MultiLock::of([client.lock("a"), audit.clone()]);
         let lease = several.acquire().unwrap();
         assert_eq!(outer.hold_count(), 2);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert_eq!(outer.hold_count(), 1);
         let lease = several.acquire().unwrap();
         stage.server.cmd(&["DEL", "a"]);
         fails(lease.extend(Duration::from_secs(40)), ErrorKind::Lost);
         assert!(!lease.is_held() && outer.is_held(), "only the whole is lost");
-        lease.give_back();
+        lease.released();
         assert!(outer.is_held());
         outer.extend(Duration::from_secs(40)).unwrap();
-        assert_eq!(outer.give_back(), Release::Released);
+        assert_eq!(outer.released(), Release::Released);
         assert!(!stage.exists("audit"));
     });
 }
@@ -110,7 +110,7 @@ fn what_becomes_of_an_outer_hold_after_the_release_is_not_told() {
             lease
         };
         let released = whole("released");
-        assert_eq!(released.give_back(), Release::Released);
+        assert_eq!(released.released(), Release::Released);
         drop(whole("dropped"));
         wait_until(SOON, "the dropped one to be gone", || outer.hold_count() == 1);
         let held = whole("held");
@@ -135,7 +135,7 @@ fn a_client_that_closes_takes_the_whole_with_it() {
         assert_eq!(lease.wait_lost(SOON), Some(LossReason::Closed));
         assert!(!lease.is_held() && !here.exists("a"));
         assert_eq!(other.stats().held, 0, "the other client does not renew its member any more");
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         there.wait_clean(&other, "b", SOON);
 
         // and a waiting one ends with the error
@@ -148,7 +148,7 @@ fn a_client_that_closes_takes_the_whole_with_it() {
             assert_eq!(waiter.join().unwrap().kind(), ErrorKind::Closed);
         });
         assert!(!there.exists("a"));
-        theirs.give_back();
+        theirs.released();
     });
 }
 
@@ -160,14 +160,14 @@ fn a_detached_one_is_taken_over_member_by_member() {
         let lease = client.multi_lock(["b", "a"]).acquire().unwrap();
         let proofs = lease.detach().unwrap();
         assert!(!lease.is_held() && lease.loss().is_none());
-        assert_eq!(lease.give_back(), Release::AlreadyReleased);
+        assert_eq!(lease.released(), Release::AlreadyReleased);
         let rival = stage.rival(face);
         let proofs: Vec<&str> = proofs.lines().collect();
         let leases: Vec<_> =
             ["b", "a"].iter().zip(&proofs).map(|(name, proof)| rival.lock(name).attach(proof).unwrap()).collect();
         assert_eq!((proofs.len(), leases.len()), (2, 2));
         for lease in leases {
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         }
         let audit = client.reentrant_lock("audit").owner(&Owner::new());
         let outer = audit.acquire().unwrap();
@@ -187,7 +187,7 @@ fn the_time_left_is_that_of_the_member_that_ends_first() {
         assert!(lease.remaining() <= ms(700));
         assert_eq!(lease.wait_lost(SOON), Some(LossReason::Expired));
         let start = Instant::now();
-        lease.give_back();
+        lease.released();
         assert!(start.elapsed() < SOON);
         stage.wait_clean(&client, "a", SOON);
     });

@@ -46,7 +46,7 @@ fn dining_philosophers_all_eat() {
                             used[*fork].fetch_sub(1, Ordering::SeqCst);
                         }
                         assert!(lease.is_held());
-                        lease.give_back();
+                        lease.released();
                     }
                 });
             }
@@ -77,7 +77,7 @@ fn who_loses_patience_takes_nothing_along() {
                         let wait = if seat < 3 { Duration::from_millis(1) } else { Duration::from_secs(120) };
                         match several.acquire_within(wait) {
                             Ok(lease) => {
-                                lease.give_back();
+                                lease.released();
                                 eaten += 1;
                             }
                             Err(error) => assert!(seat < 3 && error.is_not_acquired(), "{error}"),

@@ -16,7 +16,7 @@ fn one_name_on_two_servers_is_two_locks() {
         let several = MultiLock::of([here.client(face).lock("a"), there.client(face).reentrant_lock("a")]);
         let lease = several.acquire().unwrap();
         assert!(here.exists("a") && there.exists("a"));
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert!(!here.exists("a") && !there.exists("a"));
     });
 }
@@ -28,7 +28,7 @@ fn two_clients_of_one_server_do_not_lock_each_other_out() {
         let several = MultiLock::of([stage.client(face).lock("a"), stage.client(face).lock("a")]);
         let lease = several.acquire_within(SOON).unwrap();
         assert!(lease.is_held());
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         let kinds = MultiLock::of([stage.client(face).lock("a"), stage.client(face).reentrant_lock("a")]);
         fails(kinds.acquire_within(SOON), ErrorKind::InvalidArgument);
     });
@@ -52,7 +52,7 @@ fn an_address_that_is_spelt_differently_costs_time_but_no_deadlock() {
             let turns = [forwards, backwards].map(|several| {
                 scope.spawn(move || {
                     for _ in 0..20 {
-                        several.acquire_within(Duration::from_secs(60)).unwrap().give_back();
+                        several.acquire_within(Duration::from_secs(60)).unwrap().released();
                     }
                 })
             });
@@ -78,7 +78,7 @@ fn a_server_that_is_away_leaves_nothing_held_on_the_other() {
         there.server.restart();
         let lease = several.acquire_within(SOON).unwrap();
         there.server.kill();
-        assert_eq!(lease.give_back(), Release::Unconfirmed, "the worst result counts");
+        assert_eq!(lease.released(), Release::Unconfirmed, "the worst result counts");
         here.wait_clean(&client, "a", SOON);
     });
 }
@@ -93,13 +93,13 @@ fn members_may_be_redlock_locks() {
         let lease = several.acquire().unwrap();
         assert!(redlock.count("a") >= 2 && redlock.count("b") >= 2 && stage.exists("c"));
         assert!(several.try_acquire().unwrap().is_none());
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         wait_until(SOON, "all servers to be free", || redlock.count("a") + redlock.count("b") == 0);
         // a majority decides for each member
         redlock.servers[0].kill();
         let lease = several.acquire_within(SOON).unwrap();
         assert!(lease.is_held());
-        lease.give_back();
+        lease.released();
         client.close();
     });
 }

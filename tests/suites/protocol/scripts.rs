@@ -230,7 +230,7 @@ fn mutex(bench: &mut Bench) {
     bench.check(&deleted, &release(&mine));
     bench.check(&case("release", "not there"), &release(&mine));
     bench.check(&granted, &acquire(&mine, true));
-    let kept = Case { writes: Some("writes when given back"), ..case("retain", "given back, and announced") };
+    let kept = Case { writes: Some("writes when released"), ..case("retain", "released, and announced") };
     bench.check(&kept, &retain(&mine));
     bench.check(&case("retain", "not there"), &retain(&mine));
     bench.server.cmd(&["DEL", NAME]);
@@ -305,7 +305,7 @@ fn reentrant(bench: &mut Bench) {
     bench.check(&deleted, &release(&mine));
     bench.check(&granted, &acquire(&mine, true));
     let (argv, writes) = ("ARGV of a reentrant lock", Some("writes of a reentrant lock"));
-    bench.check(&Case { argv, writes, ..case("retain", "given back, and announced") }, &retain(&mine));
+    bench.check(&Case { argv, writes, ..case("retain", "released, and announced") }, &retain(&mine));
     bench.check(&case("acquire_reentrant", "held by somebody else"), &acquire(&mine, true));
     bench.server.cmd(&["DEL", NAME]);
     let bare =
@@ -339,9 +339,9 @@ fn fair(bench: &mut Bench) {
     bench.check(&Case { argv, ..case("fair_lock", "a place given up") }, &release(&third));
     bench.check(&Case { argv, ..case("fair_lock", "not there") }, &release(&third));
     let writes = Some("writes when handed over");
-    bench.check(&Case { argv, writes, ..case("fair_lock", "given back") }, &release(&mine));
+    bench.check(&Case { argv, writes, ..case("fair_lock", "released") }, &release(&mine));
     let argv = "ARGV of a release before `min_hold`";
-    bench.check(&Case { argv, ..case("fair_lock", "given back") }, &retain(&other));
+    bench.check(&Case { argv, ..case("fair_lock", "released") }, &retain(&other));
     bench.check(&Case { argv, ..case("fair_lock", "not there") }, &retain(&other));
     bench.server.cmd(&["DEL", NAME]);
     bench.server.cmd(&["RPUSH", NAME, "x"]);
@@ -349,7 +349,7 @@ fn fair(bench: &mut Bench) {
     bench.server.cmd(&["DEL", NAME]);
     bench.check(&Case { argv: tried, ..granted }, &enter(&mine, 1, 0));
     let (argv, writes) = ("ARGV of a release", Some("writes of a release with nobody in the queue"));
-    bench.check(&Case { argv, writes, ..case("fair_lock", "given back") }, &release(&mine));
+    bench.check(&Case { argv, writes, ..case("fair_lock", "released") }, &release(&mine));
 }
 
 fn one_of_several(bench: &mut Bench) {

@@ -14,7 +14,7 @@ const KINDS: [Kind; 2] = [Kind::Mutex, Kind::Reentrant];
 
 /// Has a client connect to all servers. One that an attach does not reach has the former hold for its ttl.
 fn connect_to_all(client: &Client, several: &Several) {
-    on_all(client, several, Kind::Mutex).give_back();
+    on_all(client, several, Kind::Mutex).released();
     wait_until(SOON, "no server", || several.count("a") == 0);
 }
 
@@ -25,7 +25,7 @@ fn on_all(client: &Client, several: &Several, kind: Kind) -> onelock_tests::face
         if several.count("a") == several.servers.len() {
             return lease;
         }
-        lease.give_back();
+        lease.released();
         wait_until(SOON, "no server", || several.count("a") == 0);
     }
 }
@@ -54,7 +54,7 @@ fn a_proof_that_arrives_many_times_at_once_attaches_at_most_once() {
             if let [mine] = &mine[..] {
                 attached += 1;
                 assert_eq!(mine.fence(), lease.fence());
-                // who lost gives back what it took, and nothing else
+                // who lost releases what it took, and nothing else
                 let others = |server: &Server| match kind {
                     Kind::Mutex => server.int(&["EXISTS", "a"]) == 1 && server.text(&["GET", "a"]) != mine.token(),
                     _ => server.int(&["HLEN", "a"]) != 0 && server.int(&["HEXISTS", "a", mine.token()]) == 0,
@@ -62,7 +62,7 @@ fn a_proof_that_arrives_many_times_at_once_attaches_at_most_once() {
                 wait_until(SOON, "nothing of the others", || !several.servers.iter().any(others));
                 assert!(mine.is_held() && several.count("a") >= 3);
                 mine.extend(ms(60_000)).unwrap();
-                assert_eq!(mine.give_back(), Release::Released);
+                assert_eq!(mine.released(), Release::Released);
             }
             wait_until(SOON, "nothing left", || several.count("a") == 0);
         }
@@ -89,7 +89,7 @@ fn two_who_split_the_servers_leave_nothing_held() {
                 result
             };
             fails(attach(&clients[0], 1), ErrorKind::NoQuorum);
-            // given back where it was exchanged, while the other server has the hold as it was
+            // released where it was exchanged, while the other server has the hold as it was
             wait_until(SOON, "the undo", || several.count("a") == 1);
             assert_eq!(several.servers[1].int(&["EXISTS", "a"]), 1);
             fails(attach(&clients[1], 0), ErrorKind::NoQuorum);
@@ -118,7 +118,7 @@ fn replies_of_a_majority_that_are_lost_are_one_hold() {
             assert_eq!(attached.fence(), lease.fence());
             fails(holder.lock_of(kind, "a").attach(&proof), ErrorKind::Lost);
             attached.extend(ms(60_000)).unwrap();
-            assert_eq!(attached.give_back(), Release::Released);
+            assert_eq!(attached.released(), Release::Released);
             wait_until(SOON, "nothing left", || several.count("a") == 0);
         }
     });
@@ -143,7 +143,7 @@ fn the_token_is_never_lower_than_that_of_the_former_holder() {
             let proof = lease.detach().unwrap();
             let attached = client.lock_of(kind, "a").attach(&proof).unwrap();
             assert!(attached.fence() >= fence, "{} after {fence}", attached.fence());
-            assert_eq!(attached.give_back(), Release::Released);
+            assert_eq!(attached.released(), Release::Released);
             let next = client.lock_of(kind, "a").acquire_within(SOON).unwrap();
             assert!(next.fence() > attached.fence(), "{} after {}", next.fence(), attached.fence());
         }

@@ -18,7 +18,7 @@ fn client(face: Face, several: &Several) -> Client {
 }
 
 #[test]
-fn a_lock_is_held_on_all_servers_and_given_back_on_all() {
+fn a_lock_is_held_on_all_servers_and_released_on_all() {
     everywhere(|flavor, face| {
         for number in [1, 3, 5] {
             let several = Several::start(flavor, number);
@@ -27,7 +27,7 @@ fn a_lock_is_held_on_all_servers_and_given_back_on_all() {
             wait_until(SOON, "connections to all servers", || {
                 let lease = client.lock("first").acquire().unwrap();
                 let all = several.count("first") == number;
-                lease.give_back();
+                lease.released();
                 all
             });
             for kind in [Kind::Mutex, Kind::Reentrant] {
@@ -40,12 +40,12 @@ fn a_lock_is_held_on_all_servers_and_given_back_on_all() {
                 assert!(lock.is_locked().unwrap());
                 let seen = client.inspect(kind.as_str()).unwrap().unwrap();
                 assert_eq!((seen.kind, seen.fencing_token), (kind, lease.fencing_token()));
-                assert_eq!(lease.give_back(), Release::Released);
-                assert_eq!(lease.give_back(), Release::AlreadyReleased);
+                assert_eq!(lease.released(), Release::Released);
+                assert_eq!(lease.released(), Release::AlreadyReleased);
                 wait_until(SOON, "no server", || several.count(kind.as_str()) == 0);
                 let next = lock.acquire().unwrap();
                 assert!(next.fence() > lease.fence());
-                next.give_back();
+                next.released();
             }
             client.close();
         }
@@ -89,7 +89,7 @@ fn a_release_wakes_a_waiter_and_ties_settle() {
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two at once");
                         turns.fetch_add(1, Ordering::SeqCst);
                         inside.fetch_sub(1, Ordering::SeqCst);
-                        lease.give_back();
+                        lease.released();
                     }
                 });
             }
@@ -102,13 +102,13 @@ fn a_release_wakes_a_waiter_and_ties_settle() {
             let waiter = scope.spawn(|| {
                 let lease = clients[1].lock("b").acquire().unwrap();
                 let got = Instant::now();
-                lease.give_back();
+                lease.released();
                 got
             });
             wait_until(SOON, "the waiter", || clients[1].stats().waiting == 1);
             std::thread::sleep(ms(200));
             let freed = Instant::now();
-            holder.give_back();
+            holder.released();
             waiter.join().unwrap().duration_since(freed)
         });
         assert!(asked < ms(500), "woken after {asked:?}, not by polling");
@@ -126,9 +126,9 @@ fn re_entry_extension_and_handing_over() {
         let inner = lock.acquire().unwrap();
         assert_eq!(inner.hold_count(), 2);
         assert_eq!(client.inspect("r").unwrap().unwrap().hold_count, 2);
-        assert_eq!(inner.give_back(), Release::Released);
+        assert_eq!(inner.released(), Release::Released);
         assert!(outer.is_held());
-        assert_eq!(outer.give_back(), Release::Released);
+        assert_eq!(outer.released(), Release::Released);
         let lock = client.lock("m").ttl(Duration::from_secs(2));
         let lease = lock.acquire().unwrap();
         lease.extend(Duration::from_secs(60)).unwrap();
@@ -136,10 +136,10 @@ fn re_entry_extension_and_handing_over() {
         let proof = lease.detach().unwrap();
         let adopted = lock.attach(&proof).unwrap();
         assert_eq!(adopted.fencing_token(), lease.fencing_token());
-        assert_eq!(adopted.give_back(), Release::Released);
+        assert_eq!(adopted.released(), Release::Released);
         let lease = lock.acquire().unwrap();
         assert!(client.force_release("m").unwrap());
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
     });
 }
 
@@ -176,7 +176,7 @@ fn what_the_servers_say_of_themselves() {
         let demanding = unhurried().min_fencing_grade(Grade::Strict);
         // servers that keep their data vote at once
         let client = Client::connect(face, demanding, &strict.url("")).unwrap();
-        client.lock("a").acquire().unwrap().give_back();
+        client.lock("a").acquire().unwrap().released();
         strict.servers[1].config_set("maxmemory-policy", "allkeys-lru");
         let refused = Client::connect(face, unhurried().min_fencing_grade(Grade::ClockBounded), &strict.url(""));
         assert_eq!(refused.err().unwrap().kind(), ErrorKind::Unsupported);
@@ -189,7 +189,7 @@ fn addresses() {
         let several = Several::start(Flavor::Valkey91, 3);
         let list: Vec<String> = several.servers.iter().map(Server::url).collect();
         let client = Client::connect(face, unhurried().quarantine(Duration::ZERO), &list.join(" ")).unwrap();
-        client.lock("a").acquire().unwrap().give_back();
+        client.lock("a").acquire().unwrap().released();
         let bad = |url: &str| Client::build(face, unhurried(), url).err().unwrap();
         for url in ["redlock://", "redlock://h,h", "redlock://a,b,c,d,e,f,g,h,i,j", "redlock://a?x=1", "redis://a b"] {
             assert_eq!(bad(url).kind(), ErrorKind::InvalidArgument, "{url}");

@@ -34,7 +34,7 @@ fn everybody(client: &Client, several: &Several, name: &str) {
     wait_until(SOON, "all servers", || {
         let lease = client.lock(name).acquire_within(SOON).unwrap();
         let all = several.count(name) == 3;
-        lease.give_back();
+        lease.released();
         all
     });
 }
@@ -59,7 +59,7 @@ fn f42_a_server_whose_clock_jumps_ahead_lets_nobody_else_in() {
         // when the lease has ended by everybody's clock but that one's
         let granted = rival.lock("a").acquire_within(Duration::from_secs(20)).unwrap();
         assert!(!lease.is_held() && granted.fence() > lease.fence());
-        granted.give_back();
+        granted.released();
     });
 }
 
@@ -104,7 +104,7 @@ fn f42_a_server_whose_clock_is_set_back_keeps_nobody_out() {
         assert!(several.servers[1].int(&["PTTL", "a"]) > 50_000, "the old key is still there");
         let renewals = rival.stats().renewals;
         wait_until(SOON, "renewals by the others", || rival.stats().renewals > renewals + 1);
-        granted.give_back();
+        granted.released();
         assert!(lease.release().is_ok());
     });
 }
@@ -123,7 +123,7 @@ fn f42_tokens_grow_whatever_the_clocks_say() {
                 // a server that jumped ahead does not vote for twice the ttl
                 let fence = wait_for(Duration::from_secs(20), "a lease", || {
                     let lease = client.lock("a").acquire_within(SOON).ok()?;
-                    lease.give_back();
+                    lease.released();
                     Some(lease.fence())
                 });
                 assert!(fence > last, "{fence} after {last}, in turn {turn}");

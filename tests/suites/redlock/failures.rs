@@ -20,7 +20,7 @@ fn client(face: Face, several: &Several) -> Client {
 fn cycle(client: &Client, several: &Several, name: &str) {
     let lease = client.lock(name).acquire_within(SOON).unwrap();
     assert!(lease.is_held());
-    assert_eq!(lease.give_back(), Release::Released);
+    assert_eq!(lease.released(), Release::Released);
     wait_until(SOON, "nothing left", || {
         several.servers.iter().filter(|server| server.is_running()).all(|server| server.int(&["EXISTS", name]) == 0)
     });
@@ -70,22 +70,22 @@ fn a_stopped_server_is_waited_for_once_and_then_done_without() {
         several.servers[1].stop();
         // the first calls find out; from then on nobody waits for it
         for _ in 0..5 {
-            client.lock("b").acquire_within(SOON).unwrap().give_back();
+            client.lock("b").acquire_within(SOON).unwrap().released();
         }
         let begun = Instant::now();
         for _ in 0..20 {
-            client.lock("b").acquire_within(SOON).unwrap().give_back();
+            client.lock("b").acquire_within(SOON).unwrap().released();
         }
         let each = begun.elapsed() / 20;
         several.servers[1].cont();
         // had they waited for it, they would have taken its limit: two seconds
         assert!(each < ms(700), "{each:?} for a cycle");
-        wait_until(SOON, "what the stopped server was asked meanwhile is given back", || several.count("b") == 0);
+        wait_until(SOON, "what the stopped server was asked meanwhile is released", || several.count("b") == 0);
         let back = || {
             let lease = client.lock("c").acquire_within(SOON).unwrap();
             std::thread::sleep(ms(30));
             let everywhere = several.count("c") == 3;
-            lease.give_back();
+            lease.released();
             everywhere
         };
         wait_until(Duration::from_secs(20), "it takes part again", back);
@@ -113,9 +113,9 @@ fn a_server_that_restarts_empty_does_not_vote_until_its_quarantine_is_over() {
         // an honest majority would be the two that know nothing
         let refused = rival.lock("a").acquire_within(ms(1500)).unwrap_err();
         assert!(matches!(refused.kind(), ErrorKind::NoQuorum | ErrorKind::Timeout), "{refused}");
-        lease.give_back();
+        lease.released();
         let granted = rival.lock("a").acquire_within(Duration::from_secs(20)).unwrap();
-        granted.give_back();
+        granted.released();
     });
 }
 
@@ -136,7 +136,7 @@ fn servers_that_keep_their_data_vote_as_soon_as_they_are_back() {
             Err(_) => None,
         });
         // a thread's own connections broke with the servers, and it may be the first to notice
-        assert!(matches!(lease.give_back(), Release::Released | Release::Unconfirmed));
+        assert!(matches!(lease.released(), Release::Released | Release::Unconfirmed));
     });
 }
 
@@ -149,7 +149,7 @@ fn a_black_hole_costs_the_limit_of_one_node_at_most() {
         several.proxies[0].pause();
         for round in 0..8 {
             let begun = Instant::now();
-            client.lock("b").acquire_within(SOON).unwrap().give_back();
+            client.lock("b").acquire_within(SOON).unwrap().released();
             assert!(begun.elapsed() < ms(100) + SLACK, "{:?} in round {round}", begun.elapsed());
         }
         // two of them: no majority, and that is said in time
@@ -160,9 +160,7 @@ fn a_black_hole_costs_the_limit_of_one_node_at_most() {
         assert!(begun.elapsed() < ms(400) + SLACK, "{:?}", begun.elapsed());
         several.proxies[0].heal();
         several.proxies[1].heal();
-        wait_until(SOON, "what they were asked meanwhile is given back", || {
-            several.count("b") + several.count("c") == 0
-        });
+        wait_until(SOON, "what they were asked meanwhile is released", || several.count("b") + several.count("c") == 0);
         cycle(&client, &several, "d");
     });
 }
@@ -180,7 +178,7 @@ fn a_grant_of_which_nobody_heard_is_undone_on_that_server_too() {
         let silent: Vec<_> = several.proxies[..2].iter().map(|proxy| proxy.on(acquire()).drop_reply()).collect();
         assert!(client.lock("a").try_acquire().is_err_or_none());
         silent.iter().for_each(onelock_tests::proxy::Rule::remove);
-        wait_until(SOON, "given back where it was granted", || several.count("a") == 1);
+        wait_until(SOON, "released where it was granted", || several.count("a") == 1);
         several.servers[2].cmd(&["DEL", "a"]);
         cycle(&client, &several, "a");
     });

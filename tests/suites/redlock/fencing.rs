@@ -16,7 +16,7 @@ fn ninety_nine_of_a_hundred_uncontended_acquires_take_one_round_trip() {
         let client = Client::connect(face, unhurried(), &several.url(FRESH)).unwrap();
         let cycle = |name: &str| {
             let lease = client.lock(name).acquire().unwrap();
-            lease.give_back();
+            lease.released();
             lease.fence()
         };
         cycle("a");
@@ -52,7 +52,7 @@ fn tokens_grow_when_the_counters_of_the_servers_disagree() {
         let client = Client::connect(face, unhurried(), &several.url(FRESH)).unwrap();
         let cycle = |client: &Client| {
             let lease = client.lock("a").acquire_within(Duration::from_secs(5)).unwrap();
-            lease.give_back();
+            lease.released();
             lease.fence()
         };
         let first = cycle(&client);

@@ -31,7 +31,7 @@ fn lease(client: &Client, several: &Several, name: &str, ttl: Duration, renewed:
         if several.count(name) == 3 {
             return true;
         }
-        lease.give_back();
+        lease.released();
         lease = lock.acquire_within(SOON).unwrap();
         several.count(name) == 3
     });
@@ -52,12 +52,12 @@ fn a_slow_server_gets_its_hold_back_and_the_lease_outlives_another_server() {
         forget(&several.servers[2], "a");
         let renewals = client.stats().renewals;
         wait_until(SOON, "the slow server to have it again", || several.count("a") == 3);
-        assert!(client.stats().renewals <= renewals + 2, "the first renewal after that gives it back");
+        assert!(client.stats().renewals <= renewals + 2, "the first renewal after that releases it");
         several.servers[0].kill();
         let renewals = client.stats().renewals;
         wait_until(SOON, "renewals by the other two", || client.stats().renewals >= renewals + 5);
         assert!(lease.is_held(), "two of three are there");
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         slow.remove();
     });
 }
@@ -75,7 +75,7 @@ fn an_extension_is_not_slowed_by_a_server_and_hears_it_nevertheless() {
         assert!(begun.elapsed() < ms(700), "{:?}", begun.elapsed());
         wait_until(SOON, "the slow server to have it again", || several.count("a") == 3);
         slow.remove();
-        lease.give_back();
+        lease.released();
     });
 }
 
@@ -90,7 +90,7 @@ fn a_hold_that_one_of_equal_servers_lost_is_back_after_one_round() {
             lease.extend(LONG).unwrap();
             wait_until(SOON, "all three to have it again", || several.count("a") == 3);
         }
-        lease.give_back();
+        lease.released();
     });
 }
 
@@ -99,7 +99,7 @@ fn a_server_that_answers_late_does_not_get_back_what_was_given_up_meanwhile() {
     on_both(|face| {
         type End = fn(&Lease);
         let ends: [(&str, End); 3] = [
-            ("released", |lease| assert_eq!(lease.give_back(), Release::Released)),
+            ("released", |lease| assert_eq!(lease.released(), Release::Released)),
             ("dropped", |_| {}),
             ("handed over", |lease| drop(lease.detach().unwrap())),
         ];
@@ -125,7 +125,7 @@ fn a_server_that_answers_late_does_not_get_back_what_was_given_up_meanwhile() {
             wait_until(SOON, "everybody", || {
                 let other = client.lock("b").acquire_within(SOON).unwrap();
                 let all = several.count("b") == 3;
-                other.give_back();
+                other.released();
                 all
             });
             let again = proxy.requests(&scripts::acquire().with_arg("a")).len();
@@ -173,7 +173,7 @@ fn the_end_of_a_client_is_the_end_of_what_it_listens_to() {
             }
             drop(lease);
             drop(client);
-            wait_until(SOON, "everything to be given back", || several.count("a") == 0);
+            wait_until(SOON, "everything to be released", || several.count("a") == 0);
             nothing_is_sent(&several, &held, before, 0);
         }
     });

@@ -35,7 +35,7 @@ fn f30_a_minority_without_its_master_changes_nothing_and_a_majority_is_named() {
             assert!(held.is_held());
             let lease = client.lock("a").acquire_within(SOON).unwrap();
             assert!(lease.is_held());
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             orphan(&several.servers[number - 1], port);
             let error = client.lock("b").acquire_within(ms(300)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NoQuorum, "{error}");
@@ -51,7 +51,7 @@ fn f30_a_minority_without_its_master_changes_nothing_and_a_majority_is_named() {
             wait_until(SOON, "all of them to take part again", || {
                 let lease = client.lock("c").acquire_within(SOON).unwrap();
                 let all = several.count("c") == number;
-                lease.give_back();
+                lease.released();
                 all
             });
             wait_until(SOON, "nothing left", || ["held", "a", "b", "c"].iter().all(|name| several.count(name) == 0));

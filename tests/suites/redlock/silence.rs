@@ -1,4 +1,4 @@
-//! A server that falls silent while locks are taken and given back all the time: what is owed to it, and what that costs.
+//! A server that falls silent while locks are taken and released all the time: what is owed to it, and what that costs.
 
 use std::time::{Duration, Instant};
 
@@ -31,11 +31,11 @@ fn what_is_owed_to_a_silent_server_stays_little_and_is_paid_when_it_is_back() {
         let several = Several::start(Flavor::Valkey91, 3);
         let builder = quick().ttl(ms(2000));
         let client = Client::connect(face, builder, &several.url("quarantine_ms=0")).unwrap();
-        let cycle = || client.lock("a").acquire_within(SOON).unwrap().give_back();
+        let cycle = || client.lock("a").acquire_within(SOON).unwrap().released();
         wait_until(SOON, "all servers", || {
             let lease = client.lock("a").acquire_within(SOON).unwrap();
             let all = several.count("a") == 3;
-            lease.give_back();
+            lease.released();
             all
         });
         let (frozen, others) = (&several.servers[2], &several.servers[..2]);
@@ -61,14 +61,14 @@ fn what_is_owed_to_a_silent_server_stays_little_and_is_paid_when_it_is_back() {
             format!("{face:?}: {took:?}, {owed} owed and {more} more, {sent} sent, {scripts:?} run, {grown} bytes");
         // from then on it is sent nothing, and owed nothing
         assert!(more <= CYCLES / 100, "{told}");
-        // of what is owed, the others hear nothing: they were asked to grant and to give back
+        // of what is owed, the others hear nothing: they were asked to grant and to release
         assert!(scripts.iter().all(|scripts| *scripts <= 2 * CYCLES + 20), "{told}");
         // the silent one is asked on connections that stand, and not for each undo again and again
         assert!(sent <= 8 * CYCLES, "{told}");
         assert!(grown < 64 << 20, "{told}");
         let before = others.iter().map(scripts_run).sum::<u64>();
         frozen.cont();
-        wait_until(Duration::from_secs(60), "everything to be given back", || {
+        wait_until(Duration::from_secs(60), "everything to be released", || {
             several.count("a") == 0 && client.stats().cleaning == 0
         });
         assert_eq!(others.iter().map(scripts_run).sum::<u64>(), before, "nothing of that concerns the others");

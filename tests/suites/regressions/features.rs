@@ -21,7 +21,7 @@ fn r40_a_lease_may_move_between_threads() {
                 };
                 scope.spawn(extend).join().unwrap()
             });
-            let release = std::thread::scope(|scope| scope.spawn(move || lease.give_back()).join().unwrap());
+            let release = std::thread::scope(|scope| scope.spawn(move || lease.released()).join().unwrap());
             assert_eq!(release, Release::Released);
         }
     });
@@ -42,7 +42,7 @@ fn r41_names_and_proofs_are_bytes_everywhere() {
                 let adopted = other.lock_of(kind, name).attach(&proof).unwrap();
                 assert_eq!(adopted.fence(), fence);
                 assert!(adopted.is_held() && !lease.is_held());
-                assert_eq!(adopted.give_back(), Release::Released);
+                assert_eq!(adopted.released(), Release::Released);
                 assert!(!stage.exists(name));
             }
         }
@@ -87,9 +87,9 @@ fn r49_inspect_tells_who_holds_it_and_force_frees_it() {
                 assert!(took < ms(900), "woken: {took:?}");
                 assert!(next.fence() > lease.fence());
                 assert_eq!(lease.wait_lost(ms(3000)), Some(LossReason::Taken), "by the next renewal");
-                lease.give_back();
+                lease.released();
                 assert!(next.is_held());
-                assert_eq!(next.give_back(), Release::Released);
+                assert_eq!(next.released(), Release::Released);
             });
             drop(inner);
             assert_eq!(watcher.inspect(&name).unwrap(), None);
@@ -124,12 +124,12 @@ fn r52_fencing_tokens_grow_over_expiry_release_and_force() {
                     2 if !short && kind == Kind::Reentrant => {
                         let inner = lock.acquire().unwrap();
                         assert_eq!(inner.fence(), last, "re-entry keeps the token of the outermost hold");
-                        inner.give_back();
+                        inner.released();
                     }
                     _ if short => wait_until(SOON, "it to run out", || !lease.is_held() && !stage.exists("a")),
                     _ => {}
                 }
-                lease.give_back();
+                lease.released();
             }
         }
     });

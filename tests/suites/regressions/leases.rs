@@ -26,7 +26,7 @@ fn r17_waiting_does_not_eat_the_lease() {
                 wait_until(SOON, "the waiter", || client.stats().waiting == 1);
                 let start = Instant::now();
                 wait_until(SOON, "more than its ttl", || start.elapsed() > ms(1200));
-                held.give_back();
+                held.released();
                 let (lease, remaining) = waiter.join().unwrap();
                 assert!(remaining > ms(700), "{remaining:?}: nearly all of it");
                 assert!(lease.is_held());
@@ -64,7 +64,7 @@ fn r19_the_same_lease_can_be_extended_again_and_again() {
             assert!(lease.is_held() && lease.remaining() > Duration::from_secs(seconds - 2));
         }
         assert_eq!(lease.fence(), fence);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         fails(lease.extend(ms(1000)), ErrorKind::NotHeld);
     });
 }
@@ -150,8 +150,8 @@ fn everything(client: &Client, other: &Client, kind: Kind) {
     lease.extend(ms(3000)).unwrap();
     if kind == Kind::Reentrant {
         let inner = lock.acquire().unwrap();
-        lock.acquire().unwrap().give_back();
-        inner.give_back();
+        lock.acquire().unwrap().released();
+        inner.released();
     }
     client.inspect(&name).unwrap();
     wait_until(SOON, "renewals", || client.stats().renewals >= 3);
@@ -159,14 +159,14 @@ fn everything(client: &Client, other: &Client, kind: Kind) {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| other.lock_of(kind, &name).acquire_within(SOON).unwrap());
         wait_until(SOON, "the waiter", || other.stats().waiting == 1);
-        lease.give_back();
+        lease.released();
         let lease = waiter.join().unwrap();
         assert!(client.force_release(&name).unwrap());
-        lease.give_back();
+        lease.released();
     });
     let proof = client.lock_of(kind, &name).acquire().unwrap().detach().unwrap();
-    other.lock_of(kind, &name).attach(&proof).unwrap().give_back();
-    client.lock_of(kind, &name).fencing(false).acquire().unwrap().give_back();
+    other.lock_of(kind, &name).attach(&proof).unwrap().released();
+    client.lock_of(kind, &name).fencing(false).acquire().unwrap().released();
     drop(client.lock_of(kind, &name).lock_delay(ms(500)).ttl(ms(50)).auto_renew(false).acquire().unwrap());
     fails(client.lock_of(kind, "occupied").try_acquire(), ErrorKind::WrongKind);
 }
@@ -213,7 +213,7 @@ fn r24_one_failed_renewal_gives_nothing_up() {
         wait_until(SOON, "a renewal that is confirmed", || client.stats().renewals >= 1);
         assert!(lease.is_held() && lease.remaining() > ms(1500));
         assert_eq!(client.stats().lost, 0);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
     });
 }
 
@@ -226,7 +226,7 @@ fn r25_a_lock_that_was_won_after_waiting_is_renewed_too() {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| client.lock("a").ttl(ms(1000)).acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || client.stats().waiting == 1);
-            held.give_back();
+            held.released();
             let lease = waiter.join().unwrap();
             let start = Instant::now();
             while start.elapsed() < ms(3500) {
@@ -250,13 +250,13 @@ fn r26_max_hold_ends_a_hung_holder_and_so_does_dropping_the_lease() {
         assert!(held_for >= ms(2000) && held_for < ms(3500), "{held_for:?}");
         assert!(!lease.is_held());
         wait_until(ms(2500), "the key to end by itself", || !stage.exists("a"));
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
 
         let lease = client.lock("b").ttl(ms(60_000)).renew_every(ms(20)).acquire().unwrap();
         let renew = onelock_tests::scripts::renew().with_arg("b");
         stage.proxy.wait_requests(&renew, 1);
         drop(lease);
-        wait_until(SOON, "the dropped lease to be given back", || !stage.exists("b"));
+        wait_until(SOON, "the dropped lease to be released", || !stage.exists("b"));
         let renewals = stage.requests(&renew).len();
         let start = Instant::now();
         wait_until(SOON, "five periods", || start.elapsed() > ms(100));

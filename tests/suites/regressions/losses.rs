@@ -23,7 +23,7 @@ fn r22_a_lease_that_runs_out_is_an_event_and_no_panic() {
     on_both(|face| {
         let stage = Stage::valkey();
         let mut holder = holder(face, &stage.server.url());
-        // nobody ever looks at it or gives it back
+        // nobody ever looks at it or releases it
         holder.acquire("a", ms(100), false);
         wait_until(SOON, "the loss to be told", || holder.looks().told == 1);
         assert_eq!(holder.ask("loss"), "expired");
@@ -102,7 +102,7 @@ fn r29_a_step_of_the_system_clock_changes_nothing() {
             assert_eq!(holder.ask("held"), "true");
         }
         assert_eq!(holder.ask("drop"), "ok");
-        wait_until(SOON, "the dropped lease to be given back", || !stage.exists("a"));
+        wait_until(SOON, "the dropped lease to be released", || !stage.exists("a"));
         assert_eq!(holder.looks().told, 0);
         holder.order("exit");
         assert!(holder.wait().success(), "no panic");
@@ -152,7 +152,7 @@ fn r30_releases_that_race_with_renewals_are_no_losses() {
                         if round % 50 == 0 {
                             std::thread::sleep(ms(3));
                         }
-                        assert_eq!(lease.give_back(), Release::Released);
+                        assert_eq!(lease.released(), Release::Released);
                     }
                 });
             }
@@ -202,7 +202,7 @@ fn r33_scripts_that_vanish_at_any_moment_go_unnoticed() {
             for _ in 0..200 {
                 let lease = client.lock("a").ttl(ms(3000)).renew_every(ms(2)).acquire().unwrap();
                 lease.extend(ms(4000)).unwrap();
-                assert_eq!(lease.give_back(), Release::Released);
+                assert_eq!(lease.released(), Release::Released);
             }
             done.store(true, Ordering::Relaxed);
         });

@@ -27,7 +27,7 @@ fn r01_releasing_an_expired_lock_is_one_round_trip_and_no_error() {
         let stage = Stage::valkey();
         let client = stage.client(face);
         let lease = expired(&stage, &client, "a");
-        let (took, release) = timed(|| lease.give_back());
+        let (took, release) = timed(|| lease.released());
         assert_eq!(release, Release::AlreadyExpired);
         assert!(took < AT_ONCE, "{took:?}");
         stage.wait_clean(&client, "a", SOON);
@@ -44,7 +44,7 @@ fn r02_the_wait_of_an_acquire_has_no_bearing_on_a_release() {
             let lock = client.lock("a").ttl(ms(100)).auto_renew(false);
             let lease = wait.map_or_else(|| lock.acquire(), |wait| lock.acquire_within(wait)).unwrap();
             wait_until(SOON, "it to run out", || !lease.is_held());
-            let (took, release) = timed(|| lease.give_back());
+            let (took, release) = timed(|| lease.released());
             assert_eq!(release, Release::AlreadyExpired);
             assert!(took < AT_ONCE, "{took:?}");
         }
@@ -52,7 +52,7 @@ fn r02_the_wait_of_an_acquire_has_no_bearing_on_a_release() {
         let lease = client.lock("b").acquire().unwrap();
         stage.proxy.refuse();
         stage.proxy.cut_all();
-        let (took, release) = timed(|| lease.give_back());
+        let (took, release) = timed(|| lease.released());
         assert_eq!(release, Release::Unconfirmed);
         assert!(took < ms(2500), "{took:?}");
     });
@@ -64,15 +64,15 @@ fn r03_the_second_release_says_so_and_sends_nothing() {
         let stage = Stage::valkey();
         let client = stage.client(face);
         let lease = client.lock("a").acquire().unwrap();
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         let next = client.lock("a").acquire().unwrap();
         let before = stage.requests(&scripts::release()).len();
         for _ in 0..3 {
-            assert_eq!(lease.give_back(), Release::AlreadyReleased);
+            assert_eq!(lease.released(), Release::AlreadyReleased);
         }
         drop(lease);
         assert!(next.is_held());
-        assert_eq!(next.give_back(), Release::Released);
+        assert_eq!(next.released(), Release::Released);
         assert_eq!(stage.requests(&scripts::release()).len(), before + 1, "that of the next holder");
     });
 }
@@ -83,7 +83,7 @@ fn r04_released_expired_and_taken_are_three_answers_with_the_name() {
         let stage = Stage::valkey();
         let client = stage.client(face);
         let released = client.lock("the name").acquire().unwrap();
-        released.give_back();
+        released.released();
         let error = fails(released.extend(ms(1000)), ErrorKind::NotHeld);
         let mut texts = vec![error.to_string()];
 
@@ -101,7 +101,7 @@ fn r04_released_expired_and_taken_are_three_answers_with_the_name() {
 
         assert!(texts.iter().all(|text| text.contains("the name")), "{texts:?}");
         assert_eq!(texts.iter().collect::<HashSet<_>>().len(), 3, "{texts:?}");
-        assert_eq!(taken.give_back(), Release::AlreadyExpired);
+        assert_eq!(taken.released(), Release::AlreadyExpired);
     });
 }
 
@@ -247,7 +247,7 @@ fn a_connection_that_was_closed_meanwhile_costs_no_release_its_answer() {
         for _ in 0..5 {
             let lease = client.lock("a").acquire_within(SOON).unwrap();
             stage.server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         }
         stage.wait_clean(&client, "a", SOON);
         assert_eq!(client.stats().lost, 0);

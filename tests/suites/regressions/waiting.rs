@@ -24,7 +24,7 @@ fn r09_granted_soon_after_the_release_and_never_later_than_the_wait() {
             let start = Instant::now();
             wait_until(SOON, "half a second", || start.elapsed() > ms(500));
             let freed = Instant::now();
-            held.give_back();
+            held.released();
             let (got, lease) = waiter.join().unwrap();
             // the safety poll would come after a second at the earliest
             assert!(got.duration_since(freed) < ms(400), "{:?}", got.duration_since(freed));
@@ -57,7 +57,7 @@ fn r11_a_plain_try_is_one_request_no_sleep_and_no_error() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        client.lock("warm").acquire().unwrap().give_back();
+        client.lock("warm").acquire().unwrap().released();
         client.check().unwrap();
         let _held = stage.rival(face).lock("a").acquire().unwrap();
         for _ in 0..5 {
@@ -82,7 +82,7 @@ fn r13_a_wait_longer_than_the_ttl_is_fine() {
             wait_until(SOON, "the waiter", || client.stats().waiting == 1);
             let start = Instant::now();
             wait_until(SOON, "three times its ttl", || start.elapsed() > ms(900));
-            held.give_back();
+            held.released();
             assert!(waiter.join().unwrap().is_held());
         });
     });
@@ -183,7 +183,7 @@ fn r42_a_refused_second_acquire_leaves_the_first_releasable() {
             fails(lock.acquire_within(ms(30)), ErrorKind::Timeout);
             assert!(held.is_held());
             held.extend(ms(40_000)).unwrap();
-            assert_eq!(held.give_back(), Release::Released);
+            assert_eq!(held.released(), Release::Released);
             stage.wait_clean(&client, "a", SOON);
         }
     });

@@ -13,7 +13,7 @@ use crate::place::on_both;
 const SHORT: Duration = ms(900);
 
 fn is_free(client: &Client, name: &str) -> bool {
-    client.lock(name).try_acquire().unwrap().is_some_and(|lease| lease.give_back() == Release::Released)
+    client.lock(name).try_acquire().unwrap().is_some_and(|lease| lease.released() == Release::Released)
 }
 
 #[test]
@@ -26,11 +26,11 @@ fn a_waiter_gets_the_lock_when_it_is_released() {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| waiting.lock("a").acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || waiting.stats().waiting == 1);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             let next = waiter.join().unwrap();
             assert!(next.is_held() && next.fencing_token() > lease.fencing_token());
-            assert_eq!(next.give_back(), Release::Released);
-            assert_eq!(next.give_back(), Release::AlreadyReleased);
+            assert_eq!(next.released(), Release::Released);
+            assert_eq!(next.released(), Release::AlreadyReleased);
         });
         holder.close();
         waiting.close();
@@ -52,8 +52,8 @@ fn a_renewed_lease_stays_and_an_unrenewed_one_ends() {
         assert!(kept.is_held() && !is_free(&other, "kept"));
         kept.extend(ms(60_000)).unwrap();
         assert!(kept.remaining() > ms(50_000));
-        assert_eq!(kept.give_back(), Release::Released);
-        assert_eq!(ends.give_back(), Release::AlreadyExpired);
+        assert_eq!(kept.released(), Release::Released);
+        assert_eq!(ends.released(), Release::AlreadyExpired);
         client.close();
         other.close();
     });
@@ -86,7 +86,7 @@ fn an_acquire_that_was_given_up_leaves_nothing() {
             }
         }
         wait_until(SOON, "cleanup", || client.stats().cleaning == 0 && client.stats().waiting == 0);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         for name in ["a", "b"] {
             wait_until(SOON, "a free lock", || is_free(&holder, name));
         }

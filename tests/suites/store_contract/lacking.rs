@@ -31,7 +31,7 @@ fn every_kind_of_lock() {
             if_able(place, able, kind.as_str(), lock.validate());
             if let Some(lease) = if_able(place, able, kind.as_str(), lock.acquire()) {
                 assert_eq!(lease.fencing_token().is_some(), capabilities.fencing && kind != Kind::Semaphore);
-                assert_eq!(lease.give_back(), Release::Released);
+                assert_eq!(lease.released(), Release::Released);
             } else {
                 if_able(place, able, kind.as_str(), lock.try_acquire());
                 if_able(place, able, kind.as_str(), lock.is_locked());
@@ -44,7 +44,7 @@ fn every_kind_of_lock() {
             let lock = client.reentrant_lock("entered").owner(&Owner::new());
             let (outer, inner) = (lock.acquire().unwrap(), lock.acquire().unwrap());
             assert_eq!(inner.hold_count(), 2);
-            assert_eq!((inner.give_back(), outer.give_back()), (Release::Released, Release::Released));
+            assert_eq!((inner.released(), outer.released()), (Release::Released, Release::Released));
         }
         client.close();
     });
@@ -65,7 +65,7 @@ fn handing_a_hold_over() {
         assert_eq!(attached.fencing_token(), lease.fencing_token());
         fails(client.lock("a").attach(&proof), ErrorKind::Lost);
         assert!(attached.is_held() && !lease.is_held());
-        assert_eq!(attached.give_back(), Release::Released);
+        assert_eq!(attached.released(), Release::Released);
         client.close();
         other.close();
     });
@@ -88,7 +88,7 @@ fn taking_a_lock_away_and_listing_it() {
         if if_able(place, capabilities.force_release, "force_release", other.force_release("a")) == Some(true) {
             // found at the next renewal
             assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
-            assert_eq!(lease.give_back(), Release::AlreadyExpired);
+            assert_eq!(lease.released(), Release::AlreadyExpired);
             assert!(!other.force_release("a").unwrap(), "again");
         } else {
             assert!(!capabilities.force_release && lease.is_held());
@@ -106,9 +106,9 @@ fn options_about_the_key() {
         let retained = client.lock("retained").min_hold(ms(600));
         if_able(place, capabilities.min_hold, "min_hold", retained.validate());
         if let Some(lease) = if_able(place, capabilities.min_hold, "min_hold", retained.acquire()) {
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             assert!(other.lock("retained").try_acquire().unwrap().is_none(), "it stays");
-            other.lock("retained").acquire_within(SOON).unwrap().give_back();
+            other.lock("retained").acquire_within(SOON).unwrap().released();
         }
         let delayed =
             client.lock("delayed").ttl(capabilities.ttl_min.max(ms(200))).lock_delay(ms(900)).auto_renew(false);
@@ -116,7 +116,7 @@ fn options_about_the_key() {
         if let Some(lease) = if_able(place, capabilities.lock_delay, "lock_delay", delayed.acquire()) {
             assert_eq!(lease.wait_lost(SOON), Some(LossReason::Expired));
             assert!(other.lock("delayed").try_acquire().unwrap().is_none(), "it outlives the lease");
-            other.lock("delayed").acquire_within(SOON).unwrap().give_back();
+            other.lock("delayed").acquire_within(SOON).unwrap().released();
         }
         client.close();
         other.close();
@@ -140,7 +140,7 @@ fn options_of_a_client() {
         assert_eq!(without.check().unwrap().grade, Grade::None);
         let lease = without.lock("a").acquire().unwrap();
         assert_eq!(lease.fencing_token(), None);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         without.close();
     });
 }
@@ -161,7 +161,7 @@ fn lengths_of_a_lease() {
         let lease = client.lock("a").acquire().unwrap();
         fails(lease.extend(capabilities.ttl_max + ms(1)), ErrorKind::InvalidArgument);
         assert!(lease.is_held());
-        lease.give_back();
+        lease.released();
         wait_until(SOON, "nothing held", || client.stats().held == 0);
         client.close();
     });

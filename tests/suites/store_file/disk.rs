@@ -28,13 +28,13 @@ fn a_removed_file_is_found_by_its_holder_and_by_those_who_wait() {
             wait_until(SOON, "the holder to learn it", || holder.ask("held") == "false");
             assert_eq!(holder.ask("loss"), LossReason::Taken.as_str());
             assert!(next.is_held() && other.lock("a").try_acquire().unwrap().is_none());
-            assert_eq!(next.give_back(), Release::Released);
+            assert_eq!(next.released(), Release::Released);
         });
         // what is released excluded no other process any more
         let lease = client.lock("b").auto_renew(false).acquire().unwrap();
         fs::rename(place.file("b.lock"), place.file("c.lock")).unwrap();
         holder.acquire("b", ms(60_000), true);
-        assert_eq!(lease.give_back(), Release::AlreadyExpired);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
         client.close();
         other.close();
     });
@@ -55,8 +55,8 @@ fn a_directory_that_is_gone_is_named_and_may_come_back() {
     fails(client.check(), ErrorKind::Unavailable);
     fails(client.listing("*"), ErrorKind::Unavailable);
     fs::create_dir(&inner).unwrap();
-    assert_eq!(client.lock("b").acquire().unwrap().give_back(), Release::Released);
-    assert_eq!(lease.give_back(), Release::AlreadyExpired);
+    assert_eq!(client.lock("b").acquire().unwrap().released(), Release::Released);
+    assert_eq!(lease.released(), Release::AlreadyExpired);
     client.close();
 }
 
@@ -97,7 +97,7 @@ fn a_token_that_cannot_be_written_down_is_not_handed_out() {
     assert!(answer.starts_with("error") && answer.contains("a.lock") && answer.contains("too large"), "{answer}");
     let client = place.client(Face::Blocking);
     let lease = client.lock("a").try_acquire().unwrap().expect("it is free");
-    assert_eq!(lease.give_back(), Release::Released);
+    assert_eq!(lease.released(), Release::Released);
     full.order("try a 60000");
     assert!(full.any_answer().starts_with("error"));
     client.close();
@@ -130,7 +130,7 @@ fn what_is_no_file_of_a_lock_is_left_alone() {
     }
     assert!(client.listing("*").unwrap().is_empty());
     // one line of another program is its note of who had the lock
-    assert_eq!(client.lock("t").acquire().unwrap().give_back(), Release::Released);
+    assert_eq!(client.lock("t").acquire().unwrap().released(), Release::Released);
     client.close();
 }
 
@@ -140,14 +140,14 @@ fn a_broken_record_costs_the_counter_only() {
     let client = place.client(Face::Blocking);
     let first = client.lock("a").acquire().unwrap();
     let fence = first.fence();
-    first.give_back();
+    first.released();
     let mut text = fs::read(place.file("a.lock")).unwrap();
     assert!(String::from_utf8_lossy(&text).contains(&format!("fence={fence}\n")));
     text[100] ^= 1;
     fs::write(place.file("a.lock"), &text).unwrap();
     let second = client.lock("a").acquire().unwrap();
     assert!(second.fence() > fence);
-    second.give_back();
+    second.released();
     fs::write(place.file("a.lock"), "").unwrap();
     assert!(client.lock("a").acquire().unwrap().fence() > second.fence());
     client.close();
@@ -190,7 +190,7 @@ fn a_synced_counter_is_strict_and_any_other_is_bounded_by_the_clock() {
             assert!(facts.server.starts_with("files on "), "{facts:?}");
             let lease = client.lock("a").acquire().unwrap();
             assert!(client.lock("a").try_acquire().unwrap().is_none());
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             client.close();
         }
     }
@@ -206,7 +206,7 @@ fn files_are_made_with_the_mode_of_the_address_whatever_the_mask() {
     for (query, mode) in [("", 0o660), ("?mode=0666", 0o666), ("?mode=600", 0o600)] {
         let client = Client::build(Face::Blocking, unhurried(), &format!("{}{query}", place.url())).unwrap();
         let name = format!("m{mode}");
-        client.lock(&name).acquire().unwrap().give_back();
+        client.lock(&name).acquire().unwrap().released();
         let made = fs::metadata(place.file(&format!("{name}.lock"))).unwrap();
         assert_eq!(made.permissions().mode() & 0o777, mode);
         client.close();
@@ -240,7 +240,7 @@ fn a_hold_whose_descriptor_somebody_closed_is_lost_and_writes_nowhere() {
             if name == "renewed" {
                 assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
             }
-            assert_eq!(lease.give_back(), Release::AlreadyExpired);
+            assert_eq!(lease.released(), Release::AlreadyExpired);
             assert_eq!(fs::read_to_string(place.file("notes")).unwrap(), text);
             // it was not closed a second time
             // SAFETY: the descriptor is this test's own.
@@ -282,7 +282,7 @@ fn long_and_strange_names_are_listed_as_they_are() {
     listed.sort();
     assert_eq!(listed, expected);
     for lease in leases {
-        lease.give_back();
+        lease.released();
     }
     assert!(client.listing("*").unwrap().is_empty());
     client.close();

@@ -74,6 +74,6 @@ fn a_child_that_outlives_its_parent_does_not_keep_the_lock() {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     assert_eq!(line, "the child ends\n");
-    lease.give_back();
+    lease.released();
     wait_until(SOON, "the lock", || is_free(&client, "a"));
 }

@@ -29,7 +29,7 @@ fn a_killed_holder_is_followed_by_a_waiter_long_before_its_lease_would_end() {
                 let next = waiter.join().unwrap();
                 fence = next.fence();
                 assert!(fence > granted);
-                assert_eq!(next.give_back(), Release::Released);
+                assert_eq!(next.released(), Release::Released);
             });
         }
         client.close();
@@ -71,7 +71,7 @@ fn a_stopped_holder_keeps_others_out_and_then_knows_that_its_lease_has_ended() {
         wait_until(SOON, "the reason", || holder.ask("loss") == LossReason::Expired.as_str());
         assert_eq!(holder.ask("release"), "already_expired");
         assert!(next.is_held());
-        assert_eq!(next.give_back(), Release::Released);
+        assert_eq!(next.released(), Release::Released);
         client.close();
     });
 }
@@ -103,7 +103,7 @@ fn a_waiter_sleeps_until_it_is_woken() {
             let attempts = client.stats().commands_sent - before;
             assert!(attempts <= 8, "{attempts} attempts in two seconds");
             assert_eq!(holder.ask("release"), "released");
-            waiter.join().unwrap().give_back();
+            waiter.join().unwrap().released();
         });
         client.close();
     });
@@ -145,7 +145,7 @@ fn a_hold_can_be_taken_from_another_process() {
             assert_eq!(holder.ask("loss"), LossReason::Taken.as_str());
             assert_eq!(holder.ask("release"), "already_expired");
             assert!(next.is_held() && client.lock("a").try_acquire().unwrap().is_none());
-            next.give_back();
+            next.released();
         });
         client.close();
     });

@@ -88,7 +88,7 @@ fn flock_is_kept_out_and_keeps_others_out() {
         let mut waiting = Command::new("flock");
         waiting.arg(&file).args(["echo", "got it"]);
         let mut waiting = Program::start(waiting);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert_eq!(waiting.answer(), "got it");
         waiting.ends();
         for options in [&[][..], &["-s"]] {
@@ -98,7 +98,7 @@ fn flock_is_kept_out_and_keeps_others_out() {
                 let waiter = scope.spawn(|| client.lock("a").acquire_within(SOON).unwrap());
                 wait_until(SOON, "the waiter", || client.stats().waiting == 1);
                 program.ends();
-                assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+                assert_eq!(waiter.join().unwrap().released(), Release::Released);
             });
         }
         client.close();
@@ -158,7 +158,7 @@ fn the_text_of_another_program_stays_while_it_has_the_lock() {
                 client.stats().commands_sent >= 6
             });
             program.ends();
-            waiter.join().unwrap().give_back();
+            waiter.join().unwrap().released();
         });
         client.close();
     });
@@ -174,7 +174,7 @@ fn filelock_is_kept_out_and_keeps_others_out() {
         let fence = lease.fence();
         assert_eq!(program.ask("try"), "busy");
         program.order("acquire");
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert_eq!(program.answer(), "ok");
         assert!(client.lock("a").try_acquire().unwrap().is_none());
         std::thread::scope(|scope| {
@@ -184,12 +184,12 @@ fn filelock_is_kept_out_and_keeps_others_out() {
             let next = waiter.join().unwrap();
             assert!(next.fence() > fence);
             assert_eq!(program.ask("try"), "busy");
-            next.give_back();
+            next.released();
         });
         // dead holders of both kinds
         assert_eq!(program.ask("acquire"), "ok");
         drop(program);
-        assert_eq!(client.lock("a").acquire_within(SOON).unwrap().give_back(), Release::Released);
+        assert_eq!(client.lock("a").acquire_within(SOON).unwrap().released(), Release::Released);
         client.close();
     });
 }
@@ -210,7 +210,7 @@ fn filelock_and_both_faces_count_to_the_same_number() {
                     let lease = client.lock("count").acquire().unwrap();
                     let number: u64 = std::fs::read_to_string(counter).unwrap().parse().unwrap();
                     std::fs::write(counter, (number + 1).to_string()).unwrap();
-                    assert_eq!(lease.give_back(), Release::Released);
+                    assert_eq!(lease.released(), Release::Released);
                 }
                 client.close();
             });

@@ -32,8 +32,8 @@ fn a_user_needs_four_rights_on_the_table_and_no_more() {
             wait_until(SOON, "the waiter", || other.stats().waiting == 1);
             std::thread::sleep(ms(700));
             assert!(lease.is_held());
-            assert_eq!(lease.give_back(), Release::Released);
-            assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
+            assert_eq!(waiter.join().unwrap().released(), Release::Released);
         });
         let lease = client.lock("a").acquire().unwrap();
         let attached = other.lock("a").attach(&lease.detach().unwrap()).unwrap();
@@ -131,7 +131,7 @@ fn a_standby_is_passed_by_and_a_promoted_one_used() {
     first.kill();
     second.promote();
     for client in &clients {
-        client.lock("a").acquire_within(SOON).unwrap().give_back();
+        client.lock("a").acquire_within(SOON).unwrap().released();
         client.close();
     }
 }

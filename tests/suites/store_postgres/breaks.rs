@@ -28,7 +28,7 @@ fn a_lost_reply_is_the_same_grant_when_asked_again_and_undone_when_given_up() {
         assert_eq!(fences, [lease.fence().to_string()], "the first grant is the one that counts");
         lose();
         // repeated: the first one did it, or something else ended the lease; nobody knows
-        assert_eq!(lease.give_back(), Release::Unconfirmed);
+        assert_eq!(lease.released(), Release::Unconfirmed);
         assert!(is_free(&client, "again"));
         client.close();
 
@@ -59,8 +59,8 @@ fn a_deadline_counts_from_the_sending_of_its_request() {
         assert!(client.lock("late").ttl(ms(200)).auto_renew(false).acquire_within(ms(700)).is_err());
         wire.set(Rules::default());
         let other = table.client(face);
-        other.lock("late").acquire_within(SOON).unwrap().give_back();
-        lease.give_back();
+        other.lock("late").acquire_within(SOON).unwrap().released();
+        lease.released();
         client.close();
         other.close();
     });
@@ -78,7 +78,7 @@ fn terminated_connections_are_made_anew_and_leases_go_on() {
             std::thread::sleep(ms(300));
             assert!(lease.is_held());
         }
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         assert!(client.stats().reconnects > 0);
         // in the middle of a statement, too: it waits for a row
         let stranger = server().session();
@@ -91,7 +91,7 @@ fn terminated_connections_are_made_anew_and_leases_go_on() {
             });
             table.terminate();
             stranger.run("ROLLBACK");
-            assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+            assert_eq!(waiter.join().unwrap().released(), Release::Released);
         });
         client.close();
         wait_until(SOON, "the connections to end", || table.connections().is_empty());
@@ -109,7 +109,7 @@ fn a_server_that_restarts_still_has_its_locks() {
         assert!(other.lock("a").try_acquire().unwrap().is_none());
         let renewed = lease.remaining();
         wait_until(SOON, "a renewal", || lease.remaining() > renewed);
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
         server.kill();
         fails(other.lock("a").acquire_within(ms(200)), ErrorKind::Unavailable);
         client.close();
@@ -142,8 +142,8 @@ fn waiters_get_the_lock_though_announcements_are_lost() {
                     std::thread::sleep(ms(2500));
                 }
                 let begun = Instant::now();
-                assert_eq!(lease.give_back(), Release::Released);
-                waiter.join().unwrap().give_back();
+                assert_eq!(lease.released(), Release::Released);
+                waiter.join().unwrap().released();
                 assert!(begun.elapsed() < ms(1500), "{url}: {:?}", begun.elapsed());
             });
             waiting.close();

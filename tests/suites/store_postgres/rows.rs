@@ -30,7 +30,7 @@ fn a_row_that_a_stranger_keeps_locked_delays_nobody_for_long() {
         stranger.run("ROLLBACK");
         wait_until(SOON, "cleanup", || client.stats().cleaning == 0);
         assert!(is_free(&client, "stuck"));
-        assert_eq!((held.give_back(), stuck.give_back()), (Release::Released, Release::Released));
+        assert_eq!((held.released(), stuck.released()), (Release::Released, Release::Released));
         client.close();
     });
 }
@@ -50,7 +50,7 @@ fn a_row_or_table_that_is_removed_ends_the_lease_and_its_number_grows() {
             let next = client.lock("a").acquire().unwrap();
             assert!(next.fence() > last, "{remove}");
             last = next.fence();
-            assert_eq!(next.give_back(), Release::Released);
+            assert_eq!(next.released(), Release::Released);
         }
         client.close();
     });
@@ -85,8 +85,8 @@ fn nobody_is_told_of_a_release_for_which_nobody_waits() {
         let waiter = scope.spawn(|| other.lock("waited").acquire_within(SOON).unwrap());
         wait_until(SOON, "the mark", || marked("waited") == 1);
         let begun = Instant::now();
-        assert_eq!(lease.give_back(), Release::Released);
-        waiter.join().unwrap().give_back();
+        assert_eq!(lease.released(), Release::Released);
+        waiter.join().unwrap().released();
         assert!(begun.elapsed() < ms(500), "it was told: {:?}", begun.elapsed());
     });
     // one listens for all, and only while somebody waits
@@ -112,7 +112,7 @@ fn many_clients_at_once_never_overlap() {
                     assert!(last.swap(lease.fence(), Ordering::SeqCst) < lease.fence());
                     grants.fetch_add(1, Ordering::SeqCst);
                     inside.fetch_sub(1, Ordering::SeqCst);
-                    assert_eq!(lease.give_back(), Release::Released);
+                    assert_eq!(lease.released(), Release::Released);
                 }
                 client.close();
             });

@@ -20,7 +20,7 @@ fn lock() -> onelock::machine::Claim {
     claim(Kind::Mutex, "a", TOKEN)
 }
 
-/// Takes the lock and gives it back.
+/// Takes the lock and releases it.
 fn works(asker: &Asker) {
     asker.fence(&acquire(&lock()));
     assert_eq!(asker.reply(&release(&lock())), Reply::Released(true));

@@ -38,7 +38,7 @@ fn fence_name(name: &str) -> String {
 }
 
 #[test]
-fn a_lock_is_taken_once_and_given_back_once() {
+fn a_lock_is_taken_once_and_released_once() {
     everywhere(|server, asker, name| {
         for kind in KINDS {
             let (mine, other) = (claim(kind, name, &token(kind, 1)), claim(kind, name, &token(kind, 2)));

@@ -20,7 +20,7 @@ fn client(face: Face, cluster: &Cluster) -> Client {
 fn works(client: &Client, name: &str) -> u64 {
     let lease = client.lock(name).acquire_within(FAILOVER).unwrap_or_else(|error| panic!("{name}: {error}"));
     let fence = lease.fence();
-    assert_eq!(lease.give_back(), Release::Released);
+    assert_eq!(lease.released(), Release::Released);
     fence
 }
 
@@ -52,9 +52,9 @@ fn every_lock_is_on_the_node_of_its_slot() {
                     assert!(client.inspect(&name).unwrap().is_some());
                     assert_eq!(client.lock_of(kind, &name).refusal(ms(0)), ErrorKind::Busy);
                     if kind == Kind::Reentrant {
-                        assert_eq!(lock.acquire().unwrap().give_back(), Release::Released);
+                        assert_eq!(lock.acquire().unwrap().released(), Release::Released);
                     }
-                    assert_eq!(lease.give_back(), Release::Released);
+                    assert_eq!(lease.released(), Release::Released);
                     let taken = lock.acquire().unwrap();
                     assert!(client.force_release(&name).unwrap());
                     drop(taken);
@@ -119,14 +119,14 @@ fn f25_a_slot_that_has_moved_is_found() {
             cluster.move_slot(cluster.slot(&name), 0, 2);
             lease.extend(ms(60_000)).unwrap();
             assert_eq!(client.lock(&name).refusal(ms(0)), ErrorKind::Busy);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             assert!(works(&client, &name) > before, "the counter went along");
             assert!(!exists(&cluster, &name));
         }
     });
 }
 
-/// F24, F29: while a slot is on its way, what is held is renewed and given back on either side; a fenced acquire waits until
+/// F24, F29: while a slot is on its way, what is held is renewed and released on either side; a fenced acquire waits until
 /// the slot has arrived.
 #[test]
 fn f24_f29_holds_live_through_a_move_and_acquires_wait_for_its_end() {
@@ -143,7 +143,7 @@ fn f24_f29_holds_live_through_a_move_and_acquires_wait_for_its_end() {
 
             cluster.begin_move(slot, 1, 0);
             leases[0].extend(ms(60_000)).unwrap();
-            assert_eq!(leases[1].give_back(), Release::Released);
+            assert_eq!(leases[1].released(), Release::Released);
             // the counter is there and the lock is not: neither side takes both
             let error = client.lock(&tag).try_acquire();
             if let Err(error) = error {
@@ -157,13 +157,13 @@ fn f24_f29_holds_live_through_a_move_and_acquires_wait_for_its_end() {
             std::thread::scope(|scope| {
                 let waiter = scope.spawn(|| works(&client, &tag));
                 cluster.move_keys(slot, 1, 0);
-                assert_eq!(leases[2].give_back(), Release::Released);
+                assert_eq!(leases[2].released(), Release::Released);
                 cluster.end_move(slot, 0);
                 assert!(waiter.join().unwrap() > counted);
             });
             for at in [0, 3] {
                 assert!(leases[at].is_held());
-                assert_eq!(leases[at].give_back(), Release::Released);
+                assert_eq!(leases[at].released(), Release::Released);
             }
             assert!(names.iter().all(|name| !exists(&cluster, name)));
         }
@@ -187,13 +187,13 @@ fn a_reentrant_lock_is_attached_and_retained_while_its_slot_moves() {
             cluster.begin_move(slot, 1, 0);
             let lease = handed_over.attach(&proof).unwrap();
             assert!(handed_over.is_locked().unwrap());
-            assert_eq!(retained.give_back(), Release::Released);
+            assert_eq!(retained.released(), Release::Released);
             assert!(short.is_locked().unwrap(), "free before its shortest time was over");
             cluster.move_keys(slot, 1, 0);
             cluster.end_move(slot, 0);
 
             lease.extend(ms(60_000)).unwrap();
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             assert!(short.try_acquire().unwrap().is_none());
         }
     });
@@ -220,27 +220,27 @@ fn several_locks_of_one_slot_go_together_and_one_by_one_while_it_moves() {
             let names: Vec<String> = (0..3).map(|number| format!("{{{tag}}}{number}")).collect();
             let sent = || cluster.nodes.iter().map(script_calls).sum::<u64>();
             // the scripts come along once
-            assert_eq!(client.multi_lock(&names).acquire().unwrap().give_back(), Release::Released);
+            assert_eq!(client.multi_lock(&names).acquire().unwrap().released(), Release::Released);
             let before = sent();
             let lease = client.multi_lock(&names).acquire().unwrap();
             assert_eq!(sent() - before, 1);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             assert_eq!(sent() - before, 2);
             let apart = [cluster.name_on(0, "apart"), cluster.name_on(1, "apart")];
             let before = sent();
-            assert_eq!(client.multi_lock(&apart).acquire().unwrap().give_back(), Release::Released);
+            assert_eq!(client.multi_lock(&apart).acquire().unwrap().released(), Release::Released);
             assert!(sent() - before >= 4);
 
             let lease = client.multi_lock(&names).acquire().unwrap();
             cluster.begin_move(slot, 1, 0);
             let port = cluster.nodes[0].port().to_string();
             cluster.nodes[1].cmd(&["MIGRATE", "127.0.0.1", &port, &names[1], "0", "5000"]);
-            assert_eq!(lease.give_back(), Release::Released, "their keys are on two nodes");
+            assert_eq!(lease.released(), Release::Released, "their keys are on two nodes");
             std::thread::scope(|scope| {
                 let waiter = scope.spawn(|| client.multi_lock(&names).acquire_within(SOON).unwrap());
                 cluster.move_keys(slot, 1, 0);
                 cluster.end_move(slot, 0);
-                assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+                assert_eq!(waiter.join().unwrap().released(), Release::Released);
             });
             assert!(names.iter().all(|name| !exists(&cluster, name)));
         }
@@ -278,7 +278,7 @@ fn renewals_go_slot_by_slot_and_key_by_key_while_a_slot_moves() {
         cluster.end_move(slot, 2);
         let begun = Instant::now();
         wait_until(FAILOVER, "another lease's time", || begun.elapsed() > ttl);
-        assert!(all().all(|lease| lease.is_held() && lease.give_back() == Release::Released));
+        assert!(all().all(|lease| lease.is_held() && lease.released() == Release::Released));
     });
 }
 
@@ -372,9 +372,9 @@ fn a_failover_in_good_order_is_followed() {
             wait_until(SOON, "the waiter", || other.stats().waiting == 1);
             cluster.hand_over(slot);
             lease.extend(ttl).unwrap();
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             let begun = Instant::now();
-            assert_eq!(waiter.join().unwrap().give_back(), Release::Released);
+            assert_eq!(waiter.join().unwrap().released(), Release::Released);
             assert!(begun.elapsed() < ms(2500), "woken at the new master: {:?}", begun.elapsed());
         });
     }
@@ -422,10 +422,10 @@ fn waiters_are_woken_each_way() {
                     subscribed("NUMSUB", classic);
                     wait_until(SOON, "the waiter to have looked again", || other.stats().commands_sent >= 2);
                     let begun = Instant::now();
-                    assert_eq!(lease.give_back(), Release::Released);
+                    assert_eq!(lease.released(), Release::Released);
                     let lease = waiter.join().unwrap();
                     assert!(begun.elapsed() < ms(700), "{flavor:?} {notify:?} {face:?}: {:?}", begun.elapsed());
-                    lease.give_back();
+                    lease.released();
                 });
                 wait_until(SOON, "no subscription to be left", || {
                     let none = |command: &str| subscriptions(&cluster, command, &name).iter().all(|count| *count == 0);
@@ -448,8 +448,8 @@ fn without_sharded_channels_waiters_poll() {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| other.lock(&name).acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || other.stats().waiting == 1);
-            assert_eq!(lease.give_back(), Release::Released);
-            waiter.join().unwrap().give_back();
+            assert_eq!(lease.released(), Release::Released);
+            waiter.join().unwrap().released();
         });
     });
 }
@@ -475,10 +475,10 @@ fn f34_a_waiter_follows_its_channel() {
                     });
                 }
                 let begun = Instant::now();
-                assert_eq!(lease.give_back(), Release::Released);
+                assert_eq!(lease.released(), Release::Released);
                 let lease = waiter.join().unwrap();
                 assert!(begun.elapsed() < ms(900), "{notify:?} {face:?}: {:?}", begun.elapsed());
-                lease.give_back();
+                lease.released();
             });
         });
     }
@@ -504,7 +504,7 @@ fn slots_move_under_load() {
                         assert!(!inside[at].swap(true, Ordering::SeqCst), "two inside");
                         turns.fetch_add(1, Ordering::Relaxed);
                         inside[at].store(false, Ordering::SeqCst);
-                        assert_eq!(lease.give_back(), Release::Released);
+                        assert_eq!(lease.released(), Release::Released);
                     }
                 });
             }
@@ -538,7 +538,7 @@ fn a_closed_client_connects_no_more() {
             let lease = holder.lock("a").acquire().unwrap();
             // it has listened a moment ago, and still has the connection for that
             assert_eq!(fails(waiter.lock("a").acquire_within(ms(300)), ErrorKind::Timeout).lock_name(), Some("a"));
-            lease.give_back();
+            lease.released();
             waiter.close();
             holder.close();
             let ours = |node: &Server| node.text(&["CLIENT", "LIST"]).matches("lib-name=onelock").count();

@@ -19,7 +19,7 @@ fn whoever_meets_the_old_master_goes_on_with_the_new_one_within_the_call() {
     let group = Directed::start(Flavor::Valkey91);
     let clients = Face::ALL.map(|face| Client::build(face, patient(), &group.url()).unwrap());
     for client in &clients {
-        assert_eq!(client.lock("a").acquire().unwrap().give_back(), Release::Released);
+        assert_eq!(client.lock("a").acquire().unwrap().released(), Release::Released);
     }
     let held: Vec<_> =
         clients.iter().enumerate().map(|(at, client)| client.lock(format!("held {at}")).acquire().unwrap()).collect();
@@ -32,14 +32,14 @@ fn whoever_meets_the_old_master_goes_on_with_the_new_one_within_the_call() {
             let (held, inside) = (&held[at], &inside[at]);
             scope.spawn(move || assert!(client.lock(format!("tried {at}")).try_acquire().unwrap().is_some()));
             scope.spawn(move || held.extend(ms(60_000)).unwrap());
-            scope.spawn(move || assert_eq!(inside.give_back(), Release::Released));
+            scope.spawn(move || assert_eq!(inside.released(), Release::Released));
             scope.spawn(move || assert!(client.inspect("nobody's").unwrap().is_none()));
         }
         wait_until(SOON, "refusals", || group.refused(0) > before);
         group.name(1);
     });
     for held in &held {
-        assert_eq!(held.give_back(), Release::Released);
+        assert_eq!(held.released(), Release::Released);
     }
 }
 
@@ -49,7 +49,7 @@ fn a_group_without_a_master_is_unavailable() {
     let limits = || quick().connect_timeout(ms(1000)).request_timeout(ms(1000));
     let clients = Face::ALL.map(|face| Client::build(face, limits(), &group.url()).unwrap());
     for client in &clients {
-        assert_eq!(client.lock("a").acquire().unwrap().give_back(), Release::Released);
+        assert_eq!(client.lock("a").acquire().unwrap().released(), Release::Released);
     }
     let held = clients[0].lock("held").ttl(ms(60_000)).acquire().unwrap();
     group.demote(0);
@@ -68,5 +68,5 @@ fn a_group_without_a_master_is_unavailable() {
         }
     }
     group.name(1);
-    assert_eq!(held.give_back(), Release::Released);
+    assert_eq!(held.released(), Release::Released);
 }

@@ -33,7 +33,7 @@ fn a_grant_is_confirmed_by_replicas_or_undone() {
                 let lease = lock.acquire().unwrap();
                 assert_eq!(replica.int(&["EXISTS", &format!("{name}{kind:?}")]), 1, "it is there already");
                 lease.extend(ms(30_000)).unwrap();
-                assert_eq!(lease.give_back(), Release::Released);
+                assert_eq!(lease.released(), Release::Released);
             }
             // two were asked for and there is one
             let begun = Instant::now();
@@ -43,7 +43,7 @@ fn a_grant_is_confirmed_by_replicas_or_undone() {
             let error = fails(greedy.lock(&name).acquire_within(ms(600)), ErrorKind::ServerRefused);
             assert!(error.is_retryable(), "{error}");
             wait_until(SOON, "it to be undone", || (greedy.stats().cleaning, master.int(&["EXISTS", &name])) == (0, 0));
-            assert_eq!(client.lock(&name).acquire().unwrap().give_back(), Release::Released);
+            assert_eq!(client.lock(&name).acquire().unwrap().released(), Release::Released);
         });
     }
 }
@@ -87,7 +87,7 @@ fn a_replica_that_is_gone_is_waited_for_within_the_wait() {
             replica.cont();
             let lease = waiter.join().unwrap();
             assert_eq!(replica.int(&["EXISTS", "a"]), 1);
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
         });
     }
 }
@@ -102,7 +102,7 @@ fn a_server_without_wait_grants_without() {
                 let client = Client::connect(face, quick().min_replicas(1), &server.url()).unwrap();
                 let turn = || {
                     let lease = client.lock(format!("{face:?}")).try_acquire().unwrap().unwrap();
-                    assert_eq!(lease.give_back(), Release::Released);
+                    assert_eq!(lease.released(), Release::Released);
                 };
                 turn();
                 let before = client.stats().commands_sent;
@@ -123,12 +123,12 @@ fn nobody_stands_behind_whoever_waits_for_replicas() {
         let held = client.lock("held").acquire().unwrap();
         replica.stop();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| client.lock("waited").acquire_within(SOON).unwrap().give_back());
+            let waiter = scope.spawn(|| client.lock("waited").acquire_within(SOON).unwrap().released());
             wait_until(SOON, "the wait", || master.info("clients")["blocked_clients"] != "0");
             let begun = Instant::now();
             held.extend(ms(30_000)).unwrap();
             assert!(client.inspect("held").unwrap().is_some());
-            assert_eq!(held.give_back(), Release::Released);
+            assert_eq!(held.released(), Release::Released);
             assert!(begun.elapsed() < ms(1000), "{:?}", begun.elapsed());
             replica.cont();
             assert_eq!(waiter.join().unwrap(), Release::Released);

@@ -21,7 +21,7 @@ fn client(face: Face, group: &Group) -> Client {
 fn works(client: &Client, name: &str) -> u64 {
     let lease = client.lock(name).acquire_within(FAILOVER).unwrap();
     let fence = lease.fence();
-    assert_eq!(lease.give_back(), Release::Released);
+    assert_eq!(lease.released(), Release::Released);
     fence
 }
 
@@ -85,11 +85,11 @@ fn a_failover_is_followed_by_holders_waiters_and_newcomers() {
             }
             lease.extend(ms(6000)).unwrap();
             assert!(lease.is_held(), "a failover in good order loses nothing");
-            assert_eq!(lease.give_back(), Release::Released);
+            assert_eq!(lease.released(), Release::Released);
             let begun = Instant::now();
             let next = waiter.join().unwrap();
             assert!(begun.elapsed() < ms(2500), "woken on the new master: {:?}", begun.elapsed());
-            assert_eq!(next.give_back(), Release::Released);
+            assert_eq!(next.released(), Release::Released);
         });
         assert!(works(&other, &format!("{face:?}")) > before, "tokens grow across a failover");
     });
@@ -161,7 +161,7 @@ fn f27_f28_a_master_that_was_demoted_is_left() {
             works(client, "a");
             assert_eq!(client.lock("held").refusal(ms(0)), ErrorKind::Busy);
         }
-        assert_eq!(lease.give_back(), Release::Released);
+        assert_eq!(lease.released(), Release::Released);
     }
 }
 
@@ -275,7 +275,7 @@ fn a_crowd_survives_a_failover() {
                         assert!(!inside.swap(true, Ordering::SeqCst), "two inside");
                         turns.fetch_add(1, Ordering::Relaxed);
                         inside.store(false, Ordering::SeqCst);
-                        lease.give_back();
+                        lease.released();
                     }
                 });
             }

@@ -44,7 +44,7 @@ class Hold:
             self.lease.detach()
 
     def __del__(self) -> None:
-        # before the lease itself goes, which would give it back
+        # before the lease itself goes, which would release it
         if self.stays and self.lease.held:
             self.let_stay()
 

@@ -12,7 +12,7 @@ exceptions (`redis.exceptions.LockError`, `LockNotOwnedError`, `ConnectionError`
 
 What is different, on purpose (`tests/test_compat_redis_py.py` runs every case with both):
 
-- `timeout=None`, the default: a lease of 30 s that is renewed until it is released, and given back when the lock object
+- `timeout=None`, the default: a lease of 30 s that is renewed until it is released, and released when the lock object
   or the program ends. In redis-py, a key without a time to live: a crash blocks the name for ever. With a time-out, both
   keep the lock until then, whatever becomes of object and program.
 - A `with` body that raises: its exception goes through, also when the release fails, which replaces it in redis-py.
@@ -230,7 +230,7 @@ class Lock(_Base):
         return self._is_mine(self._look(), self.local.hold)
 
     def release(self) -> None:
-        """Gives the lock back. Raises `LockError` when nothing is held, `LockNotOwnedError` when it was lost meanwhile."""
+        """Releases the lock. Raises `LockError` when nothing is held, `LockNotOwnedError` when it was lost meanwhile."""
         hold = self._held("release")
         self.local.ended()
         try:
@@ -317,7 +317,7 @@ class AsyncLock(_Base):
         return self._is_mine(await self._look(), self.local.hold)
 
     async def release(self) -> None:
-        """Gives the lock back. Raises `LockError` when nothing is held, `LockNotOwnedError` when it was lost meanwhile."""
+        """Releases the lock. Raises `LockError` when nothing is held, `LockNotOwnedError` when it was lost meanwhile."""
         hold = self._held("release")
         self.local.ended()
         try:

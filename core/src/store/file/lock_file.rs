@@ -200,7 +200,7 @@ impl LockFile {
         Ok(shared)
     }
 
-    /// Gives the lock back, also one that a forked child shares.
+    /// Releases the lock, also one that a forked child shares.
     pub(super) fn unlock(&self) -> Result<(), Errno> {
         fs::flock(self.fd.as_fd(), FlockOperation::Unlock)
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::directory::Directory;
 use crate::machine::Key;
 
-/// What keeps one lock's file watched. Given back with [`Watcher::unwatch`].
+/// What keeps one lock's file watched. Ended with [`Watcher::unwatch`].
 pub(super) type WatchId = i32;
 
 #[cfg(target_os = "linux")]

@@ -327,7 +327,7 @@ impl World {
         let Deed { claim, terms, .. } = &self.deeds[deed];
         let ttl = std::time::Duration::from_millis(terms.server_ttl_ms(terms.ttl));
         let undo = PendingUndo { nodes, quiet, ..PendingUndo::new(claim.clone(), ttl, uncertainty) };
-        note!(self, "client {client}: deed {deed} is to be given back on {nodes:?}, {uncertainty:?}");
+        note!(self, "client {client}: deed {deed} is to be released on {nodes:?}, {uncertainty:?}");
         self.clients[client].cleanup.take(now, undo);
         self.run_janitor(client);
     }

@@ -15,7 +15,7 @@ const TASKS_MAX: usize = 40;
 const TRIES: u32 = 2;
 
 impl World {
-    /// The holder hands its hold to others instead of giving it back; false if it does not.
+    /// The holder hands its hold to others instead of releasing it; false if it does not.
     pub(super) fn detach(&mut self, task: usize) -> bool {
         let client = self.tasks[task].client;
         let now = self.local(client);

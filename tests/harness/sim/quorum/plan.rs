@@ -14,7 +14,7 @@ pub enum Bug {
     NoQuarantine,
     /// The lease is believed to its last moment.
     NoDrift,
-    /// Only nodes that are known to have granted are asked to give it back.
+    /// Only nodes that are known to have granted are asked to release it.
     UndoWhereGranted,
     /// The deadline counts from when the votes were counted.
     DeadlineFromCount,

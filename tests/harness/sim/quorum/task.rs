@@ -1,4 +1,4 @@
-//! One user of the lock: acquire, hold, give back, some times over; and every exit without a lease.
+//! One user of the lock: acquire, hold, release, some times over; and every exit without a lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,7 +187,7 @@ impl World {
         self.step(task);
     }
 
-    /// The claim of a task ended without a lease: what it may have taken is given back.
+    /// The claim of a task ended without a lease: what it may have taken is released.
     pub(super) fn retire(&mut self, task: usize) {
         let Some(deed) = self.tasks[task].deed.take() else { return };
         let client = self.tasks[task].client;

@@ -88,7 +88,7 @@ pub(super) struct Deed {
     pub(super) in_air: u32,
     /// Rounds for it that are not concluded.
     pub(super) rounds: u32,
-    /// For each node: when it was first asked to give the hold back; a copy of the request came too late for that.
+    /// For each node: when it was first asked to release the hold; a copy of the request came too late for that.
     pub(super) undone: Vec<Option<u64>>,
     pub(super) late_copy: Vec<bool>,
 }

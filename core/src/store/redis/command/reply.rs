@@ -351,7 +351,7 @@ mod tests {
             for verdict in [0, 1] {
                 let reply = |fence| read(op, array(&[Value::Int(5), Value::Int(verdict), Value::Int(fence)])).outcome;
                 assert!(matches!(reply((1 << 53) - 1), Outcome::Applied(Reply::Granted { .. })));
-                assert!(matches!(reply(1 << 53), Outcome::Indeterminate(_)), "it may be held, and is given back");
+                assert!(matches!(reply(1 << 53), Outcome::Indeterminate(_)), "it may be held, and is released");
             }
         }
         let attach = Op::Attach { claim: claim.clone(), from: "old".into(), ttl_ms: 1, info: None };

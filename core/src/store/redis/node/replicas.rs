@@ -59,7 +59,7 @@ pub(crate) fn judge(
         return outcome;
     }
     let detail = format!(
-        "granted, but confirmed by {count} of {} replicas within {:?} (min_replicas, replica_timeout); given back",
+        "granted, but confirmed by {count} of {} replicas within {:?} (min_replicas, replica_timeout); released",
         options.min_replicas, options.replica_timeout
     );
     Outcome::Applied(Reply::Unconfirmed(Failure::transient(ErrorKind::ServerRefused, detail)))

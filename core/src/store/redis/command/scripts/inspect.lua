@@ -14,7 +14,7 @@
 --   {us, 'semaphore', pttl}                       a semaphore; its own script tells more
 --   {us, type, pttl}                              no lock (a hash with any other field than a lock has says 'hash')
 --
--- One that was given back before its shortest time was over has the value, or the info, 'onelock1:released' and no owner.
+-- One that was released before its shortest time was over has the value, or the info, 'onelock1:released' and no owner.
 --
 -- Writes nothing.
 

@@ -1,4 +1,4 @@
--- Give back a hold of either kind, and tell the waiters.
+-- Release a hold of either kind, and tell the waiters.
 --
 -- KEYS[1]  the lock
 -- ARGV[1]  'm' for a mutex, 'r' for a reentrant lock

@@ -1,4 +1,4 @@
--- Give back a hold of either kind before its shortest time is over: the key stays for the rest of it, nobody's. Then tell
+-- Release a hold of either kind before its shortest time is over: the key stays for the rest of it, nobody's. Then tell
 -- the waiters, who learn how long that is.
 --
 -- KEYS[1]  the lock
@@ -9,7 +9,7 @@
 -- ARGV[5]  command to publish with, PUBLISH when left out; SPUBLISH for the sharded channels of a cluster
 -- ARGV[6]  a second such command, to publish with both; may be left out
 --
--- Reply: {us, 1, heard} given back, {us, 0} not there (gone, somebody else's, or of another type); us is the server's
+-- Reply: {us, 1, heard} released, {us, 0} not there (gone, somebody else's, or of another type); us is the server's
 -- clock; heard 0: the server refused to publish, so waiters find out by themselves.
 --
 -- Idempotent: a second run answers 0 and touches nothing. The first write is one that is let through when the server is

@@ -1,4 +1,4 @@
--- Give back several mutexes, and tell the waiters of each.
+-- Release several mutexes, and tell the waiters of each.
 --
 -- KEYS     the n locks
 -- ARGV[1]  token of the first lock
