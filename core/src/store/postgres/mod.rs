@@ -40,9 +40,13 @@ mod listener;
 mod operations;
 mod statements;
 
-/// What it can do: whatever one server can, but for replicas, and for locks with several holders.
-pub(crate) const CAPABILITIES: Capabilities =
-    Capabilities { min_replicas: false, ..Capabilities::all("postgres", &[Kind::Mutex, Kind::Reentrant]) };
+/// What it can do: whatever one server can, but for replicas, for locks with several holders, and for several locks by one
+/// request.
+pub(crate) const CAPABILITIES: Capabilities = Capabilities {
+    min_replicas: false,
+    together: false,
+    ..Capabilities::all("postgres", &[Kind::Mutex, Kind::Reentrant])
+};
 
 /// One client's access to the locks of a table.
 pub(crate) struct PostgresStore {
