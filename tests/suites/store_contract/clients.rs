@@ -37,6 +37,26 @@ fn a_waiter_gets_the_lock_when_it_is_released() {
     });
 }
 
+/// By one request where the store can, one after the other where it cannot: nobody may notice which.
+#[test]
+fn several_locks_are_held_together_or_not_at_all() {
+    on_both("several", |place, face| {
+        let (client, other) = (place.client(face), place.client(face));
+        let both = client.multi_lock(["one", "two"]);
+        let lease = both.acquire().unwrap();
+        assert!(lease.is_held() && !is_free(&other, "one") && !is_free(&other, "two"));
+        assert_eq!(lease.released(), Release::Released);
+        assert!(is_free(&other, "one") && is_free(&other, "two"));
+        let obstacle = other.lock("two").acquire().unwrap();
+        assert!(both.try_acquire().unwrap().is_none());
+        assert!(is_free(&other, "one"), "held by a try that was refused");
+        assert_eq!(obstacle.released(), Release::Released);
+        assert_eq!(both.acquire_within(SOON).unwrap().released(), Release::Released);
+        client.close();
+        other.close();
+    });
+}
+
 #[test]
 fn a_renewed_lease_stays_and_an_unrenewed_one_ends() {
     on_both("renewal", |place, face| {
