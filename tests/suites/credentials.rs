@@ -98,7 +98,7 @@ fn outlives_a_rotation(face: Face, servers: &[Server], url: &str, builder: &dyn 
     let lock = holder.lock("{job}").ttl(ms(6000));
     let lease = lock.acquire_within(SOON).unwrap();
     assert!(vault.asked() > 0);
-    assert_eq!(users(servers), HashSet::from(["app".to_owned()]));
+    wait_until(SOON, "the user to be known everywhere", || users(servers) == HashSet::from(["app".to_owned()]));
     // a connection that is just being made has not asked yet
     let same = || vault.asked() == received(servers) - before;
     std::thread::scope(|scope| {
