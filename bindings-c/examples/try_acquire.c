@@ -37,7 +37,7 @@ done:
     if (error != NULL) fprintf(stderr, "%s\n", onelock_error_message(error));
     onelock_error_free(error);
     onelock_lease_free(theirs);
-    onelock_lease_free(mine); /* freed without a release: released in the background, and before exit */
+    onelock_lease_free(mine); /* freed while it is held: released in the background, and before exit */
     onelock_lock_free(lock);
     onelock_lock_options_free(options);
     onelock_client_free(client);

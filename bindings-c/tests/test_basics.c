@@ -69,7 +69,7 @@ static void a_lock_from_beginning_to_end(onelock_client *client) {
     CHECK(onelock_gate_highest(gate) == onelock_lease_fencing_token(lease));
     onelock_gate_free(gate);
 
-    /* freed without a release: released in the background */
+    /* freed while it is held: released in the background */
     onelock_lease_free(lease);
     released(acquired(lock));
     onelock_lock_free(lock);

@@ -12,8 +12,8 @@ exceptions (`redis.exceptions.LockError`, `LockNotOwnedError`, `ConnectionError`
 
 What is different, on purpose (`tests/test_compat_redis_py.py` runs every case with both):
 
-- `timeout=None`, the default: a lease of 30 s that is renewed until it is released, and released when the lock object
-  or the program ends. In redis-py, a key without a time to live: a crash blocks the name for ever. With a time-out, both
+- `timeout=None`, the default: a lease of 30 s that is renewed until it is released. The end of the lock object or of
+  the program releases it. In redis-py, a key without a time to live: a crash blocks the name for ever. With a time-out, both
   keep the lock until then, whatever becomes of object and program.
 - A `with` body that raises: its exception goes through, also when the release fails, which replaces it in redis-py.
 - `sleep` is accepted and not needed: a release wakes the waiter at once. `blocking_timeout` is waited for to its end;
