@@ -34,10 +34,10 @@ try() {
     (cd "$empty" && "$@" list nothing >list) && [ "$(wc -l <"$empty/list")" -eq 1 ] || fail "$*: list"
 }
 
-# as a person with the sources gets it; the development build, since the release is tried below
+# as a person with the sources gets it; the development build without optimization, since the release is tried below
 installed=$(mktemp -d "$work/cargo.XXXXXX")
-PATH=$PATH:$HOME/.cargo/bin cargo install --quiet --debug --locked --no-track --path cli --root "$installed" \
-    --target-dir "${CARGO_TARGET_DIR:-$root/target}"
+PATH=$PATH:$HOME/.cargo/bin cargo install --quiet --debug --config profile.dev.package.onelock.opt-level=0 --locked --no-track \
+    --path cli --root "$installed" --target-dir "${CARGO_TARGET_DIR:-$root/target}"
 try "$installed/bin/onelock"
 
 tried=0

@@ -11,12 +11,12 @@ tools/cargo.sh
 tools/node/needs.sh
 target=${CARGO_TARGET_DIR:-$root/target}
 profile=debug
-options=()
 if [ "${1:-}" = --release ]; then
     profile=release
-    options=(--release)
+    cargo build --quiet --locked --package onelock-node --release
+else
+    tools/bindings.sh
 fi
-cargo build --quiet --locked --package onelock-node "${options[@]}"
 
 case $(uname -s) in
     Darwin) library=libonelock_node.dylib ;;

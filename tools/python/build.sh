@@ -8,8 +8,12 @@ tools/cargo.sh
 PATH=$PATH:$HOME/.cargo/bin
 target=${CARGO_TARGET_DIR:-$root/target}
 profile=debug
-[ "${1:-}" != --release ] || profile=release
-cargo build --quiet --locked --package onelock-python "$@" >&2
+if [ "${1:-}" = --release ]; then
+    profile=release
+    cargo build --quiet --locked --package onelock-python --release >&2
+else
+    tools/bindings.sh
+fi
 package=$root/bindings-python/python/onelock
 # moved into place: a program that has the old one open goes on with that
 cp "$target/$profile/lib_onelock.so" "$package/.new.so"

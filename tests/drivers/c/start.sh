@@ -17,8 +17,7 @@ if ! fresh; then
     exec 9>"$driver.lock"
     flock 9
     if ! fresh; then
-        PATH=$PATH:$HOME/.cargo/bin
-        (cd "$root" && CARGO_TARGET_DIR=$(dirname "$programs") cargo build --quiet --locked --package onelock-c) >&2
+        CARGO_TARGET_DIR=$(dirname "$programs") "$root/tools/bindings.sh"
         cc -std=c99 -D_GNU_SOURCE -O1 -g -Wall -Wextra -Wpedantic -Werror -I"$root/bindings-c/include" \
             -o "$driver.new" "$here/driver.c" "$programs/libonelock.a" \
             -lgcc_s -lutil -lrt -lpthread -lm -ldl >&2

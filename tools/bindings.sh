@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The development builds of the libraries for C, Node and Python, by one call of cargo: what is built together shares one build of
+# the core, and each by itself would choose other features of the dependencies and build nearly everything again.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+PATH=$PATH:$HOME/.cargo/bin
+cargo build --quiet --locked --lib --package onelock-c --package onelock-node --package onelock-python >&2
