@@ -61,8 +61,8 @@ impl Drop for Provider {
 /// A callback that gives user name and password of each new connection, for passwords that expire. Default: what the
 /// address says; both at once are refused when a client is made.
 ///
-/// It is called for every new connection to a server, not for open ones; Sentinels have
-/// `onelock_client_options_set_sentinel_password`. A connection waits for the answer within its time limit. Without an
+/// It is called for every new connection to a server, and once more when the server refuses what it gave, which may have
+/// been replaced meanwhile; not for open ones. Sentinels have `onelock_client_options_set_sentinel_password`. A connection waits for the answer within its time limit. Without an
 /// answer, or when the request is failed or freed, the call returns `ONELOCK_ERR_UNAVAILABLE`, and the next connection
 /// calls it again.
 ///

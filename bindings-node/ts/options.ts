@@ -149,9 +149,9 @@ export interface ClientOptions extends LeaseOptions {
    * It is for passwords that expire, such as the tokens of cloud services.
    *
    * An address with credentials is an error beside it. It is called on the event loop, anew for every connection to a
-   * server and never for one that is open; Sentinels have `sentinelPassword`. It has the rest of `connectTimeout` for
-   * its answer, so a loop that is blocked for longer keeps connections from being made. When it throws, rejects or is
-   * late, the call fails with `ServerUnavailableError` and the reason, and the next connection asks again. It does not
+   * server, once more when the server refuses what it gave, and never for one that is open; Sentinels have
+   * `sentinelPassword`. It has the rest of `connectTimeout` for its answer, so a loop that is blocked for longer keeps
+   * connections from being made. When it throws, rejects or is late, the call fails with `ServerUnavailableError` and the reason, and the next connection asks again. It does not
    * keep the process alive.
    *
    * ```ts

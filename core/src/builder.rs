@@ -248,7 +248,8 @@ impl ClientBuilder {
     ///
     /// It is asked anew for every connection to a server, and never for one that is open: for reconnections, each node of a
     /// cluster, the master of a group (Sentinels have [`sentinel_password`](Self::sentinel_password)), each server of
-    /// Redlock; not for `memory://`. It is called on a thread of its own, where it may block, by up to 16 at a time, and has
+    /// Redlock; and once more when the server refuses what it gave, since that may have been replaced meanwhile. Not for
+    /// `memory://`. It is called on a thread of its own, where it may block, by up to 16 at a time, and has
     /// the rest of the `connect_timeout` for its answer. When it fails, panics or is late, the connection is not made: the
     /// call says `Unavailable` with the reason, and the next connection asks again. What it gives is not kept and never shown.
     ///

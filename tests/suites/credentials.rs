@@ -1,4 +1,5 @@
-//! A credentials provider: asked for each new connection, of every topology and both faces, and for nothing else.
+//! A credentials provider: asked for each new connection, of every topology and both faces, once more
+//! when the server refuses what it said, and for nothing else.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that fails should stop at once, with its message")]
 
@@ -291,6 +292,31 @@ fn an_answer_may_come_later_from_any_thread_and_a_late_one_harms_nothing() {
             }
             acquires.join().unwrap().released();
         });
+    });
+}
+
+/// The password is replaced after the provider has told it, and before the server has read it.
+#[test]
+fn a_password_replaced_on_its_way_to_the_server_is_asked_for_once_more() {
+    everywhere(|flavor, face| {
+        let server = with_user(Server::builder(flavor)).start();
+        let (asked, url) = (Arc::new(AtomicUsize::new(0)), server.url_with("", "/"));
+        let counted = asked.clone();
+        // the first answer is one too old
+        let provider = move || {
+            let password = if counted.fetch_add(1, Ordering::SeqCst) == 0 { "replaced" } else { "first" };
+            Ok::<_, &str>(Credentials::new("app", password))
+        };
+        let client = Client::build(face, quick().credentials(provider), &url).unwrap();
+        client.lock("a").try_acquire().unwrap().expect("a free lock").released();
+        assert!(asked.load(Ordering::SeqCst) >= 2);
+        client.close();
+        // a password that stays wrong is refused
+        let vault = Vault::with("wrong");
+        let client = Client::build(face, quick().credentials(vault.provider()), &url).unwrap();
+        fails(client.lock("a").try_acquire(), ErrorKind::AuthFailed);
+        assert!(vault.asked() >= 2);
+        client.close();
     });
 }
 

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::deadline::{Deadline, POLL_INTERVAL};
 use super::socket::{NO_REPLY, broken, no_thread, not_connected};
 use crate::config::credentials::{Credentials, CredentialsRequest, CredentialsSource, Given};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::machine::{Failure, Time};
 use crate::store::redis::address::endpoint::{Endpoint, wrong};
 use crate::store::redis::options::RedisOptions;
@@ -21,6 +21,12 @@ const PROVIDER_WORDS: &str = ": the credentials provider ";
 /// Whether the credentials provider failed: that says nothing about the server.
 pub(crate) fn is_provider_failure(failure: &Failure) -> bool {
     failure.detail.contains(PROVIDER_WORDS)
+}
+
+/// Whether credentials that the server refused may have been replaced since the provider told them. A server keeps a
+/// connection whose login it refused.
+pub(crate) fn may_have_changed(refused: &Failure, credentials: Option<&Credentials>) -> bool {
+    refused.kind == ErrorKind::AuthFailed && credentials.is_some()
 }
 
 impl Endpoint {

@@ -11,6 +11,7 @@ use redis::{Cmd, Value};
 use rustls::ClientConfig;
 
 use super::stream::BlockingStream;
+use crate::config::credentials::Credentials;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Outcome, Time};
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
@@ -113,8 +114,26 @@ impl BlockingConnection {
     fn handshake(&mut self, options: &RedisOptions, deadline: Deadline<'_>) -> Result<(), Failure> {
         let endpoint = self.endpoint.clone();
         let credentials = login::credentials_blocking(options, &endpoint, deadline)?;
-        let client_name = options.client_name.as_deref();
-        let mut handshake = Handshake::new(&endpoint, client_name).with_credentials(credentials.as_ref());
+        let name = options.client_name.as_deref();
+        match self.greet(&endpoint, name, credentials.as_ref(), deadline) {
+            Err(refused) if login::may_have_changed(&refused, credentials.as_ref()) => {
+                match login::credentials_blocking(options, &endpoint, deadline) {
+                    Ok(now) if now != credentials => self.greet(&endpoint, name, now.as_ref(), deadline),
+                    _ => Err(refused),
+                }
+            }
+            done => done,
+        }
+    }
+
+    fn greet(
+        &mut self,
+        endpoint: &Endpoint,
+        client_name: Option<&str>,
+        credentials: Option<&Credentials>,
+        deadline: Deadline<'_>,
+    ) -> Result<(), Failure> {
+        let mut handshake = Handshake::new(endpoint, client_name).with_credentials(credentials);
         let mut step = handshake.begin();
         while let HandshakeStep::Send(bytes, expected) = step {
             // a peer that closes at once may have said why; so a readable reply counts before a failed write
@@ -125,7 +144,7 @@ impl BlockingConnection {
                     Ok(reply) => replies.push(reply),
                     Err(failure) => {
                         let said = Handshake::refusal_before_close(&replies);
-                        let told = || handshake.explain_hang_up(&replies, unsent.unwrap_or(failure).failure(&endpoint));
+                        let told = || handshake.explain_hang_up(&replies, unsent.unwrap_or(failure).failure(endpoint));
                         return Err(said.unwrap_or_else(told));
                     }
                 }

@@ -60,9 +60,19 @@ pub(crate) async fn connect_to(
     limit: Duration,
 ) -> Result<ConnectedStream, Failure> {
     let until = clock::now() + limit;
-    let stream = connect_stream(common, &endpoint, limit).await?;
+    let mut stream = connect_stream(common, &endpoint, limit).await?;
     let credentials = login::credentials(options, &endpoint, until).await?;
-    handshake(endpoint, options.client_name.as_deref(), credentials, stream).await
+    let name = options.client_name.as_deref();
+    let result = match handshake(&endpoint, name, credentials.as_ref(), &mut stream).await {
+        Err(refused) if login::may_have_changed(&refused, credentials.as_ref()) => {
+            match login::credentials(options, &endpoint, until).await {
+                Ok(now) if now != credentials => handshake(&endpoint, name, now.as_ref(), &mut stream).await?,
+                _ => return Err(refused),
+            }
+        }
+        done => done?,
+    };
+    Ok(ConnectedStream { endpoint, stream, result })
 }
 
 async fn connect_stream(
@@ -101,30 +111,28 @@ pub(crate) async fn unix(_: &std::path::Path) -> io::Result<Box<dyn AsyncStream>
 }
 
 async fn handshake(
-    endpoint: Arc<Endpoint>,
+    endpoint: &Endpoint,
     client_name: Option<&str>,
-    credentials: Option<Credentials>,
-    mut stream: Box<dyn AsyncStream>,
-) -> Result<ConnectedStream, Failure> {
-    let mut handshake = Handshake::new(&endpoint, client_name).with_credentials(credentials.as_ref());
+    credentials: Option<&Credentials>,
+    stream: &mut Box<dyn AsyncStream>,
+) -> Result<HandshakeResult, Failure> {
+    let mut handshake = Handshake::new(endpoint, client_name).with_credentials(credentials);
     let (mut decoder, mut received) = (ReplyDecoder::new(), ReceivedBytes::default());
     let mut step = handshake.begin();
     loop {
         match step {
-            HandshakeStep::Done(terms) if decoder.is_empty() && received.0.is_empty() => {
-                return Ok(ConnectedStream { endpoint, stream, result: terms });
-            }
-            HandshakeStep::Done(_) => return Err(broken(&endpoint, NO_RESP)),
+            HandshakeStep::Done(terms) if decoder.is_empty() && received.0.is_empty() => return Ok(terms),
+            HandshakeStep::Done(_) => return Err(broken(endpoint, NO_RESP)),
             HandshakeStep::Send(bytes, expected) => {
                 // a peer that closes at once may have said why; so a readable reply counts before a failed write
-                let unsent = write_all(&mut stream, &bytes).await.err();
+                let unsent = write_all(stream, &bytes).await.err();
                 let mut replies = Vec::with_capacity(expected);
                 while replies.len() < expected {
-                    match read_reply(&mut stream, &mut decoder, &mut received).await {
+                    match read_reply(stream, &mut decoder, &mut received).await {
                         Ok(reply) => replies.push(reply),
                         Err(why) => {
                             let why = unsent.as_ref().map_or(why, reason);
-                            let told = || handshake.explain_hang_up(&replies, broken(&endpoint, &why));
+                            let told = || handshake.explain_hang_up(&replies, broken(endpoint, &why));
                             return Err(Handshake::refusal_before_close(&replies).unwrap_or_else(told));
                         }
                     }
