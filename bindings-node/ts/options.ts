@@ -151,8 +151,8 @@ export interface ClientOptions extends LeaseOptions {
    * An address with credentials is an error beside it. It is called on the event loop, anew for every connection to a
    * server, once more when the server refuses what it gave, and never for one that is open; Sentinels have
    * `sentinelPassword`. It has the rest of `connectTimeout` for its answer, so a loop that is blocked for longer keeps
-   * connections from being made. When it throws, rejects or is late, the call fails with `ServerUnavailableError` and the reason, and the next connection asks again. It does not
-   * keep the process alive.
+   * connections from being made. When it throws, rejects or is late, the call fails with `ServerUnavailableError` and
+   * the reason, and the next connection asks again. It does not keep the process alive.
    *
    * ```ts
    * new Client('rediss://cache.example.org', { credentials: async () => ({ username: 'billing', password: await token() }) })

@@ -36,10 +36,21 @@ check_unit() {
 }
 
 check_versions() {
-    for major in 18 22; do
-        step "the same on Node.js $major"
-        run_tests "$(tools/node/version.sh $major)"
+    local majors=(18 22) major programs=() runs=() failed=()
+    step "the same on Node.js ${majors[*]}, side by side"
+    for major in "${majors[@]}"; do programs+=("$(tools/node/version.sh "$major")"); done
+    local output; output=$(mktemp -d)
+    for number in "${!majors[@]}"; do
+        run_tests "${programs[number]}" >"$output/$number" 2>&1 &
+        runs+=($!)
     done
+    for number in "${!majors[@]}"; do
+        wait "${runs[number]}" || failed+=("${majors[number]}")
+        printf 'Node.js %s: ' "${majors[number]}"
+        cat "$output/$number"
+    done
+    rm -rf "$output"
+    [ ${#failed[@]} -eq 0 ] || fail "tests on Node.js ${failed[*]}"
 }
 
 check_runtimes() {
