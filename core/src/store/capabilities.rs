@@ -40,7 +40,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Everything that can be asked for: of the kind of store that another one is described by.
+    /// Everything that can be asked for, of the kind of store that another one is described by; but several locks by one
+    /// request, which a store has to claim.
     pub(crate) const fn all(store: &'static str, kinds: &'static [Kind]) -> Capabilities {
         Capabilities {
             store,
@@ -53,7 +54,7 @@ impl Capabilities {
             lock_delay: true,
             min_replicas: true,
             wake_ups: true,
-            together: true,
+            together: false,
             ttl_min: terms::TTL_MIN,
             ttl_max: terms::SPAN_MAX,
         }

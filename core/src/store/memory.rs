@@ -30,7 +30,7 @@ use crate::sys::clock;
 
 /// What it can do: whatever a server can, but for replicas.
 pub(crate) const CAPABILITIES: Capabilities =
-    Capabilities { min_replicas: false, ..Capabilities::all("memory", &Kind::ALL) };
+    Capabilities { min_replicas: false, together: true, ..Capabilities::all("memory", &Kind::ALL) };
 
 /// With fewer keys than this the server does not remove unneeded counters.
 const COMPACT_FLOOR: usize = 1024;

@@ -62,7 +62,6 @@ pub(crate) const CAPABILITIES: Capabilities = Capabilities {
     min_hold: false,
     lock_delay: false,
     min_replicas: false,
-    together: false,
     ..Capabilities::all("file", &[Kind::Mutex, Kind::Reentrant])
 };
 

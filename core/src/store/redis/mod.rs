@@ -47,7 +47,7 @@ use crate::machine::{Answer, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, 
 use crate::sys::clock;
 
 /// What a server, a group behind Sentinels and a cluster can do.
-pub(crate) const CAPABILITIES: Capabilities = Capabilities::all("redis", &Kind::ALL);
+pub(crate) const CAPABILITIES: Capabilities = Capabilities { together: true, ..Capabilities::all("redis", &Kind::ALL) };
 
 /// Locks on one Redis or Valkey server, 6.2 or newer: a fixed one, or the present master of a group with Sentinels.
 pub struct RedisStore {

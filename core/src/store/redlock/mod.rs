@@ -50,11 +50,8 @@ use crate::store::redis::options::RedisOptions;
 use crate::sys::clock;
 
 /// What several servers can do together: each votes by itself, and its replicas have no say.
-pub(crate) const CAPABILITIES: Capabilities = Capabilities {
-    min_replicas: false,
-    together: false,
-    ..Capabilities::all("redlock", &[Kind::Mutex, Kind::Reentrant])
-};
+pub(crate) const CAPABILITIES: Capabilities =
+    Capabilities { min_replicas: false, ..Capabilities::all("redlock", &[Kind::Mutex, Kind::Reentrant]) };
 
 /// The options of a store of several servers.
 #[derive(Clone, Debug)]
