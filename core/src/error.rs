@@ -128,7 +128,7 @@ impl ErrorKind {
                 "NotPermitted",
                 false,
                 false,
-                "give this user the commands, keys and channels listed in GUARANTEES.md under Permissions",
+                "give this user the rights that the store needs; GUARANTEES.md lists them",
             ),
             ErrorKind::ReadOnly => row(24, "ReadOnly", false, true, "this server is a replica; connect to its master"),
             ErrorKind::ServerRefused => {

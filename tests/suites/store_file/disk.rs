@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use onelock::{ErrorKind, Grade, LossReason, Release};
-use onelock_tests::face::{Client, Face, on_both};
+use onelock_tests::face::{Client, Face, block_on, on_both};
 use onelock_tests::holder::Holder;
 use onelock_tests::stage::{SOON, fails, ms, unhurried};
 use onelock_tests::wait::wait_until;
@@ -68,6 +68,19 @@ fn where_no_file_can_be_made_the_system_is_quoted() {
     let error = fails(client.lock("a").try_acquire(), ErrorKind::NotPermitted);
     assert!(error.to_string().contains("/sys/kernel/a.lock"), "{error}");
     client.close();
+}
+
+#[test]
+fn a_diagnosis_speaks_of_directories() {
+    for (url, words) in [
+        ("file:///no/such/directory", "name a directory that exists"),
+        ("file:///sys/kernel?fs=any", "create and write"),
+    ] {
+        let look = async { unhurried().build(url).unwrap().diagnose("a").await.unwrap() };
+        let findings = block_on(look).findings;
+        let failed = findings.iter().find(|finding| finding.error.is_some()).unwrap();
+        assert!(failed.todo.contains(words) && !failed.todo.contains("server"), "{failed:?}");
+    }
 }
 
 #[test]

@@ -17,7 +17,10 @@ pub(super) fn look(store: &FileStore, _options: &Options, name: &[u8]) -> Vec<Fi
     let system = match file_system::check(&directory.path, settings) {
         Ok(system) => system,
         Err(failure) => {
-            found.failure("file system", &failure);
+            let front = format!("{}: ", store.address());
+            let detail = failure.detail.strip_prefix(&front).unwrap_or(&failure.detail);
+            let todo = "name a directory that exists, on a local disk, and that this user may read and write";
+            found.failed("file system", failure.kind, detail, todo);
             return found.all;
         }
     };
@@ -84,7 +87,8 @@ fn take(found: &mut FindingList, store: &FileStore, name: &[u8]) -> bool {
             true
         }
         (Outcome::NotApplied(failure), _) => {
-            found.failure("permission", &failure);
+            let todo = "let this user create and write files in the directory";
+            found.failed("permission", failure.kind, failure.detail, todo);
             false
         }
         (outcome, released) => {
