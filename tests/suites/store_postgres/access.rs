@@ -71,7 +71,7 @@ fn what_a_user_may_not_is_named_with_what_to_do() {
         assert!(is_free(&table.client(face), "a"));
         ask(&url, ErrorKind::NotPermitted, &["permission denied", &table.name]);
         table.session.run(&format!("GRANT SELECT, INSERT ON {} TO {}_user", table.name, table.name));
-        ask(&url, ErrorKind::NotPermitted, &["permission denied"]);
+        ask(&url, ErrorKind::NotPermitted, &["permission denied", "SELECT, INSERT, UPDATE and DELETE on the table"]);
         // a table of somebody else
         table.session.run(&format!("ALTER TABLE {} RENAME COLUMN owner TO person", table.name));
         ask(&table.url(), ErrorKind::ServerRefused, &["owner"]);

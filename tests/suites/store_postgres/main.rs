@@ -6,7 +6,9 @@
 mod access;
 mod breaks;
 mod forks;
+mod lanes;
 mod model;
 mod place;
 mod rows;
+mod waiting;
 mod wire;

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use onelock::machine::{Claim, Kind, Op, Outcome, Renewal, Reply, Time};
+use onelock::store::Scan;
 use onelock::{ErrorKind, LossReason, Release};
-use onelock_tests::face::{Client, Face, on_both};
+use onelock_tests::face::{Client, Face, block_on, on_both};
 use onelock_tests::stage::{SOON, fails, ms, quick, unhurried};
 use onelock_tests::wait::wait_until;
 
@@ -138,4 +140,110 @@ fn the_table_is_the_one_in_the_documents() {
     let client = Client::build(Face::Blocking, unhurried(), &format!("{}&ddl=expect", table.url())).unwrap();
     assert!(is_free(&client, "a"));
     client.close();
+}
+
+#[test]
+fn rows_that_are_locked_fail_alone_and_at_once_in_a_renewal_of_many() {
+    let table = Table::new();
+    let store = unhurried().open_store(&table.url()).unwrap();
+    let ask = |op: Op| block_on(async { store.call(op, Time::MAX).await }).outcome;
+    let claims: Vec<Claim> = (0..8)
+        .map(|number| {
+            let (key, token) = (format!("n{number}"), format!("onelock1:{number:032x}"));
+            Claim { kind: Kind::Mutex, key: key.as_bytes().into(), token: token.into() }
+        })
+        .collect();
+    for claim in &claims[..7] {
+        let acquire = Op::Acquire { claim: claim.clone(), ttl_ms: 60_000, fence_ttl_ms: None, info: None };
+        assert!(matches!(ask(acquire), Outcome::Applied(Reply::Granted { .. })));
+    }
+    let stranger = server().session();
+    stranger.run(&format!("BEGIN; SELECT * FROM {} WHERE name IN ('n1', 'n2', 'n3', 'n4') FOR UPDATE", table.name));
+    let renew = || Op::Renew { holds: claims.iter().map(|claim| (claim.clone(), 60_000)).collect() };
+    let begun = Instant::now();
+    let Outcome::Applied(Reply::Renewed(verdicts)) = ask(renew()) else { panic!("one locked row fails them all") };
+    // the server would wait two seconds for each of them
+    assert!(begun.elapsed() < ms(1500), "{:?}", begun.elapsed());
+    for (at, verdict) in verdicts.iter().enumerate() {
+        match at {
+            1..=4 => assert!(matches!(verdict, Renewal::Failed(why) if why.contains("locked")), "{verdicts:?}"),
+            7 => assert_eq!(*verdict, Renewal::NotMine),
+            _ => assert_eq!(*verdict, Renewal::Renewed, "{at}"),
+        }
+    }
+    stranger.run("ROLLBACK");
+    let Outcome::Applied(Reply::Renewed(verdicts)) = ask(renew()) else { panic!() };
+    assert_eq!(verdicts.iter().filter(|verdict| **verdict == Renewal::Renewed).count(), 7, "{verdicts:?}");
+    store.close();
+}
+
+#[test]
+fn names_have_any_bytes_and_one_that_is_too_long_is_refused_before_it_is_sent() {
+    let table = Table::new();
+    // what cannot be made shorter, and all bytes there are
+    let prefix = bytes_of(512);
+    on_both(|face| {
+        let client = table.client_with(face, unhurried().prefix(&prefix));
+        for name in [bytes_of(512), (0..=255).collect::<Vec<u8>>(), b"\0".to_vec()] {
+            let lease = client.lock(&name).acquire().unwrap();
+            assert!(client.inspect(&name).unwrap().is_some());
+            assert_eq!(lease.released(), Release::Released);
+        }
+        let error = fails(client.lock(vec![b'a'; 10_000]).try_acquire(), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("1 to 512 bytes"), "{error}");
+        client.close();
+    });
+    // whoever asks the store itself
+    let store = unhurried().open_store("postgres://nobody@127.0.0.1:1/nowhere").unwrap();
+    for op in [
+        Op::Inspect { key: vec![1; 10_000].into() },
+        Op::Release { claim: Claim { kind: Kind::Mutex, key: vec![1; 2_601].into(), token: "onelock1:0".into() } },
+    ] {
+        let Outcome::NotApplied(failure) = block_on(async { store.call(op, Time::MAX).await }).outcome else {
+            panic!("it was sent");
+        };
+        assert_eq!(failure.kind, ErrorKind::InvalidArgument);
+        assert!(failure.detail.contains("2600 bytes"), "{failure:?}");
+    }
+}
+
+/// So many bytes that cannot be compressed.
+fn bytes_of(count: usize) -> Vec<u8> {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    std::iter::repeat_with(next).take(count).collect()
+}
+
+#[test]
+fn a_step_of_a_listing_looks_at_no_more_rows_than_it_may() {
+    let table = Table::new();
+    let client = table.client(Face::Blocking);
+    assert!(is_free(&client, "a"));
+    table.run(
+        "INSERT INTO TABLE SELECT convert_to('free' || lpad(n::text, 4, '0'), 'UTF8'), 1, NULL, 0, 0, 1, true, NULL, 9000000000000000 FROM \
+         generate_series(1, 300) n",
+    );
+    let lease = client.lock("z").acquire().unwrap();
+    let store = unhurried().open_store(&table.url()).unwrap();
+    let (mut cursor, mut steps, mut found) = (None, 0, Vec::new());
+    loop {
+        let scan = Scan { pattern: b"*".to_vec(), count: 50, cursor };
+        let scanned = block_on(async { store.scan(scan, Time::MAX).await }).unwrap();
+        steps += 1;
+        found.extend(scanned.keys);
+        cursor = scanned.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(found.iter().map(|key| key.to_vec()).collect::<Vec<_>>(), [b"z"]);
+    assert!((6..=8).contains(&steps), "{steps}");
+    lease.released();
+    client.close();
+    store.close();
 }

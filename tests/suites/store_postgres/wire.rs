@@ -17,6 +17,14 @@ pub(crate) struct Rules {
     pub(crate) no_announcements: bool,
     /// A startup packet with settings is refused, as poolers do.
     pub(crate) refuse_settings: bool,
+    /// New connections are closed at once.
+    pub(crate) refuse_all: bool,
+    /// How much longer the first reply on a connection takes.
+    pub(crate) connect_delay: Duration,
+    /// Once this has passed to the server nothing comes back on that connection, which stays open.
+    pub(crate) silent_after: Option<&'static str>,
+    /// On connections with lower numbers nothing comes back any more; they stay open.
+    pub(crate) silent_before: u32,
 }
 
 pub(crate) struct Wire {
@@ -25,19 +33,38 @@ pub(crate) struct Wire {
     /// How many replies were lost, and startup packets refused.
     pub(crate) lost: Arc<AtomicU32>,
     pub(crate) refused: Arc<AtomicU32>,
+    /// How many connections were made, and how many of them are open.
+    pub(crate) made: Arc<AtomicU32>,
+    pub(crate) open: Arc<AtomicU32>,
 }
 
 impl Wire {
     pub(crate) fn to(server_port: u16, rules: Rules) -> Wire {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
-        let wire = Wire { port, rules: Arc::new(Mutex::new(rules)), lost: Arc::default(), refused: Arc::default() };
+        let wire = Wire {
+            port,
+            rules: Arc::new(Mutex::new(rules)),
+            lost: Arc::default(),
+            refused: Arc::default(),
+            made: Arc::default(),
+            open: Arc::default(),
+        };
         let (rules, lost, refused) = (wire.rules.clone(), wire.lost.clone(), wire.refused.clone());
+        let (made, open) = (wire.made.clone(), wire.open.clone());
         std::thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
+                if rules.lock().unwrap().refuse_all {
+                    continue;
+                }
+                let number = made.fetch_add(1, Ordering::Relaxed);
                 let Ok(server) = TcpStream::connect((Ipv4Addr::LOCALHOST, server_port)) else { continue };
-                let (rules, lost, refused) = (rules.clone(), lost.clone(), refused.clone());
-                std::thread::spawn(move || carry(&client, &server, &rules, &lost, &refused));
+                let (rules, lost, refused, open) = (rules.clone(), lost.clone(), refused.clone(), open.clone());
+                open.fetch_add(1, Ordering::Relaxed);
+                std::thread::spawn(move || {
+                    carry(&client, &server, number, &rules, &lost, &refused);
+                    open.fetch_sub(1, Ordering::Relaxed);
+                });
             }
         });
         wire
@@ -57,12 +84,19 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 }
 
 /// One connection, in both directions.
-fn carry(client: &TcpStream, server: &TcpStream, rules: &Arc<Mutex<Rules>>, lost: &AtomicU32, refused: &AtomicU32) {
+fn carry(
+    client: &TcpStream,
+    server: &TcpStream,
+    number: u32,
+    rules: &Arc<Mutex<Rules>>,
+    lost: &AtomicU32,
+    refused: &AtomicU32,
+) {
     let mute = Arc::new(Mutex::new(false));
     let back = {
         let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
         let (rules, mute) = (rules.clone(), mute.clone());
-        std::thread::spawn(move || replies(from, to, &rules, &mute))
+        std::thread::spawn(move || replies(from, to, number, &rules, &mute))
     };
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let (mut buffer, mut first) = ([0; 16_384], true);
@@ -84,6 +118,9 @@ fn carry(client: &TcpStream, server: &TcpStream, rules: &Arc<Mutex<Rules>>, lost
             std::thread::sleep(Duration::from_millis(100));
             break;
         }
+        if present.silent_after.is_some_and(|text| contains(bytes, text)) {
+            *mute.lock().unwrap() = true;
+        }
         if to.write_all(bytes).is_err() {
             break;
         }
@@ -94,13 +131,15 @@ fn carry(client: &TcpStream, server: &TcpStream, rules: &Arc<Mutex<Rules>>, lost
 }
 
 /// What comes back, message by message.
-fn replies(mut from: TcpStream, mut to: TcpStream, rules: &Mutex<Rules>, mute: &Mutex<bool>) {
+fn replies(mut from: TcpStream, mut to: TcpStream, number: u32, rules: &Mutex<Rules>, mute: &Mutex<bool>) {
+    let mut first = true;
     let mut pending = Vec::new();
     let mut buffer = [0; 16_384];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
         pending.extend_from_slice(&buffer[..count]);
         let present = rules.lock().unwrap().clone();
-        std::thread::sleep(present.delay);
+        std::thread::sleep(present.delay + if first { present.connect_delay } else { Duration::ZERO });
+        first = false;
         let mut out = Vec::new();
         while pending.len() >= 5 {
             let length = 1 + u32::from_be_bytes([pending[1], pending[2], pending[3], pending[4]]) as usize;
@@ -112,7 +151,8 @@ fn replies(mut from: TcpStream, mut to: TcpStream, rules: &Mutex<Rules>, mute: &
                 out.extend(message);
             }
         }
-        if !*mute.lock().unwrap() && to.write_all(&out).is_err() {
+        let is_silent = *mute.lock().unwrap() || number < rules.lock().unwrap().silent_before;
+        if !is_silent && to.write_all(&out).is_err() {
             break;
         }
     }

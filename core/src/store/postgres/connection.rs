@@ -1,14 +1,14 @@
 //! Connecting: to the first server of the address that may be written to, and the table made where it is missing.
 
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
-use tokio_postgres::error::SqlState;
+use tokio::time::{sleep, timeout};
+use tokio_postgres::error::{Error as DriverError, SqlState};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
@@ -23,6 +23,9 @@ use crate::sys::fork::{LeakAfterFork, ProcessStamp};
 
 /// What the server calls a time limit that is not to be cut short by the type of its setting.
 const LIMIT_MAX_MS: u128 = i32::MAX as u128;
+
+/// The oldest version that has the statements, as `server_version_num` counts.
+const VERSION_MIN: i32 = 120_000;
 
 /// Any async byte stream.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -40,13 +43,19 @@ pub(super) struct Limits {
 pub(super) struct Connection {
     /// Never used twice in one client.
     pub(super) number: u64,
+    /// When its server was started, which tells servers apart.
+    pub(super) server: i64,
     inner: LeakAfterFork<Inner>,
     retired: AtomicBool,
+    /// When the oldest statement was sent since the last answer; 0 when there is none.
+    unanswered: AtomicU64,
 }
 
 struct Inner {
     client: Client,
     task: AbortHandle,
+    /// Dropped with it: the task ends soon, whether or not the server answers.
+    _here: oneshot::Sender<()>,
 }
 
 impl Connection {
@@ -63,7 +72,28 @@ impl Connection {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Ends it at once: it is silent.
+    /// A statement goes out.
+    pub(super) fn sent(&self, now: Time) {
+        let _ = self.unanswered.compare_exchange(0, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The server has answered.
+    pub(super) fn answered(&self) {
+        self.unanswered.store(0, Ordering::Relaxed);
+    }
+
+    /// A statement was given up. The connection is, too, when nothing has been heard for as long as a request may take,
+    /// however short each of them was.
+    pub(super) fn given_up(&self, sent_at: Time, limit: Duration) {
+        let now = clock::now();
+        let oldest = self.unanswered.load(Ordering::Relaxed);
+        let silent_for = if oldest == 0 { Duration::ZERO } else { now.since(Time::from_nanos(oldest)) };
+        if now.since(sent_at).max(silent_for) >= limit {
+            self.cut();
+        }
+    }
+
+    /// Ends it at once: it is silent, or to the wrong server.
     pub(super) fn cut(&self) {
         self.retire();
         self.inner.task.abort();
@@ -109,7 +139,7 @@ impl DatabaseConnector {
     ) -> Result<Connection, Failure> {
         let hosts = &self.database.hosts;
         let share = limit / u32::try_from(hosts.len()).unwrap_or(u32::MAX).max(1);
-        let mut last = None;
+        let mut worst: Option<Failure> = None;
         for (at, host) in hosts.iter().enumerate() {
             let share = if at + 1 == hosts.len() { limit } else { share };
             let made = timeout(share, self.connect_to(host, number, share, heard.clone())).await;
@@ -117,11 +147,13 @@ impl DatabaseConnector {
                 Err(Failure::transient(ErrorKind::Unavailable, format!("{host}: no answer in time")))
             }) {
                 Ok(connection) => return Ok(connection),
-                Err(failure) => last = Some(failure),
+                // what does not pass by itself is worth more to tell
+                Err(failure) if worst.as_ref().is_none_or(|worst| worst.transient) => worst = Some(failure),
+                Err(_) => {}
             }
         }
         let none = || Failure::lasting(ErrorKind::InvalidArgument, "the address names no host");
-        Err(last.unwrap_or_else(none))
+        Err(worst.unwrap_or_else(none))
     }
 
     async fn connect_to(
@@ -137,17 +169,19 @@ impl DatabaseConnector {
             let stream = stream(host, limit, &place).await?;
             let (client, driven) = match self.config(plain).connect_raw(stream, NoTls).await {
                 Ok(made) => made,
-                // pgbouncer: "unsupported startup parameter: options"
-                Err(error) if !plain && failure::words(&error).contains("startup parameter") => {
+                Err(error) if !plain && failure::refuses_settings(&error) => {
                     self.plain.store(true, Ordering::Relaxed);
                     continue;
                 }
                 Err(error) => return Err(failure::not_connected(&error, &place)),
             };
-            let task = tokio::spawn(drive(driven, heard)).abort_handle();
-            self.greet(&client, &place).await?;
-            let inner = LeakAfterFork::new(Inner { client, task }, self.stamp);
-            return Ok(Connection { number, inner, retired: AtomicBool::new(false) });
+            let (here, gone) = oneshot::channel();
+            let task = tokio::spawn(drive(driven, heard, gone, self.limits.request)).abort_handle();
+            // dropped in the middle of the greeting, it ends the task
+            let inner = LeakAfterFork::new(Inner { client, task, _here: here }, self.stamp);
+            let server = self.greet(&inner.client, &place).await?;
+            let (retired, unanswered) = (AtomicBool::new(false), AtomicU64::new(0));
+            return Ok(Connection { number, server, inner, retired, unanswered });
         }
     }
 
@@ -174,21 +208,27 @@ impl DatabaseConnector {
         config
     }
 
-    /// May it be written to, and is the table there?
-    async fn greet(&self, client: &Client, place: &str) -> Result<(), Failure> {
+    /// May it be written to, and is the table there? Tells which server it is.
+    async fn greet(&self, client: &Client, place: &str) -> Result<i64, Failure> {
         let row = client
             .query_typed_one(&self.statements.hello, &[(&self.database.table, Type::TEXT)])
             .await
             .map_err(|error| failure::not_connected(&error, place))?;
-        let read = |at| row.try_get::<_, bool>(at).map_err(|error| failure::not_connected(&error, place));
+        let broken = |error: DriverError| failure::not_connected(&error, place);
+        let read = |at| row.try_get::<_, bool>(at).map_err(broken);
         if read(0)? {
             let detail = format!("{place}: it is a standby, or its transactions are read-only");
             return Err(Failure::transient(ErrorKind::ReadOnly, detail));
         }
-        if read(1)? {
-            return Ok(());
+        let version: i32 = row.try_get(2).map_err(broken)?;
+        if version < VERSION_MIN {
+            let detail = format!("{place}: PostgreSQL {} is too old; 12 or newer is needed", version / 10_000);
+            return Err(Failure::lasting(ErrorKind::Unsupported, detail));
         }
-        self.make_table(client, place).await
+        if !read(1)? {
+            self.make_table(client, place).await?;
+        }
+        row.try_get(3).map_err(broken)
     }
 
     /// Makes the table, or says how.
@@ -243,15 +283,30 @@ async fn socket(_: &str) -> std::io::Result<Box<dyn Stream>> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 
-/// Sends and receives until the client is dropped or the connection ends. `heard` ends with it.
-async fn drive<S, T>(mut driven: tokio_postgres::Connection<S, T>, heard: Option<mpsc::UnboundedSender<String>>)
-where
+/// Sends and receives until the connection ends, or the client is dropped (`gone`): then outstanding statements have as long
+/// as one may take, and the driver says goodbye. `heard` ends with it.
+async fn drive<S, T>(
+    mut driven: tokio_postgres::Connection<S, T>,
+    heard: Option<mpsc::UnboundedSender<String>>,
+    gone: oneshot::Receiver<()>,
+    limit: Duration,
+) where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    while let Some(Ok(message)) = poll_fn(|context| driven.poll_message(context)).await {
-        if let (AsyncMessage::Notification(told), Some(heard)) = (message, &heard) {
-            let _ = heard.send(told.payload().to_owned());
+    let talk = async {
+        while let Some(Ok(message)) = poll_fn(|context| driven.poll_message(context)).await {
+            if let (AsyncMessage::Notification(told), Some(heard)) = (message, &heard) {
+                let _ = heard.send(told.payload().to_owned());
+            }
         }
+    };
+    let left_alone = async {
+        let _ = gone.await;
+        sleep(limit).await;
+    };
+    tokio::select! {
+        () = talk => {}
+        () = left_alone => {}
     }
 }

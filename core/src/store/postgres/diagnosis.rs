@@ -56,7 +56,7 @@ impl ServerSettings {
     }
 }
 
-async fn settings(shared: &TableClient, until: Time) -> Result<ServerSettings, Failure> {
+async fn settings(shared: &Arc<TableClient>, until: Time) -> Result<ServerSettings, Failure> {
     let rows = shared.query(&shared.connector.statements.facts, &[], until).await?;
     let broken = |why: &str| Failure::lasting(ErrorKind::Internal, format!("{}: {why}", shared.address));
     let row = rows.first().ok_or_else(|| broken("no row"))?;
@@ -69,7 +69,7 @@ async fn settings(shared: &TableClient, until: Time) -> Result<ServerSettings, F
     })
 }
 
-pub(super) async fn facts(shared: &TableClient, until: Time) -> Result<Facts, Failure> {
+pub(super) async fn facts(shared: &Arc<TableClient>, until: Time) -> Result<Facts, Failure> {
     let found = settings(shared, until).await?;
     let mut warnings = Vec::new();
     if let Some((name, text)) = found.standbys() {
@@ -186,7 +186,7 @@ async fn take(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList, u
     }
 }
 
-async fn round_trip(shared: &TableClient, found: &mut FindingList) {
+async fn round_trip(shared: &Arc<TableClient>, found: &mut FindingList) {
     let mut spans = Vec::new();
     for _ in 0..ROUNDS {
         let begun = clock::now();

@@ -37,6 +37,16 @@ pub(super) fn words(error: &DriverError) -> String {
     }
 }
 
+/// What a user needs.
+const RIGHTS: &str = "the user needs SELECT, INSERT, UPDATE and DELETE on the table, and USAGE on its schema";
+
+/// Whether a pooler lets no settings through in the startup packet.
+pub(super) fn refuses_settings(error: &DriverError) -> bool {
+    // pgbouncer: "unsupported startup parameter: options"; RDS Proxy: "... doesn't support command-line options"
+    let words = words(error);
+    words.contains("startup parameter") || words.contains("command-line options")
+}
+
 /// What became of a statement that was sent.
 pub(super) fn refusal(error: &DriverError, place: &str) -> Refusal {
     let detail = format!("{place}: {}", words(error));
@@ -52,9 +62,9 @@ pub(super) fn refusal(error: &DriverError, place: &str) -> Refusal {
         // this transaction was chosen to give way to another one
         "40001" | "40P01" => (true, false, Failure::transient(ErrorKind::ServerRefused, detail)),
         "25006" => (true, true, Failure::transient(ErrorKind::ReadOnly, detail)),
-        "42501" => (true, false, Failure::lasting(ErrorKind::NotPermitted, detail)),
-        // no such table, or it is another program's
-        "42P01" | "3F000" | "42703" | "42804" | "42P10" => {
+        "42501" => (true, false, Failure::lasting(ErrorKind::NotPermitted, format!("{detail}; {RIGHTS}"))),
+        // no such table or schema, or it is another program's: nothing was done yet
+        other if other.starts_with("42") || other == "3F000" => {
             (true, false, Failure::lasting(ErrorKind::ServerRefused, detail))
         }
         // stopped by an operator, by the time limit, or at the server's end: perhaps as late as its commit
@@ -87,7 +97,7 @@ pub(super) fn not_connected(error: &DriverError, place: &str) -> Failure {
         }
         "28000" | "28P01" => Failure::lasting(ErrorKind::AuthFailed, detail),
         "3D000" => Failure::lasting(ErrorKind::InvalidArgument, format!("{detail}; create it, or correct the address")),
-        "42501" => Failure::lasting(ErrorKind::NotPermitted, detail),
+        "42501" => Failure::lasting(ErrorKind::NotPermitted, format!("{detail}; {RIGHTS}")),
         other if other.starts_with("53") => Failure::transient(ErrorKind::ServerRefused, detail),
         other if other.starts_with("57") => Failure::transient(ErrorKind::Unavailable, detail),
         _ => Failure::transient(ErrorKind::ServerRefused, detail),

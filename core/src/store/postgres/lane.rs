@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
@@ -12,23 +13,30 @@ use tokio_postgres::types::{ToSql, Type};
 use super::TableClient;
 use super::connection::Connection;
 use super::failure::{self, Refusal};
-use super::operations::Statement;
+use super::operations::{self, Statement};
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Failure, Op, Outcome, Time};
+use crate::sys::fork::LeakAfterFork;
 use crate::sys::{clock, lock};
 
 /// How often a client looks for rows to remove.
 const PURGE_EVERY: Duration = Duration::from_secs(3600);
 
+/// The index of the table takes 2,704 bytes a row, of which a few say what follows.
+const NAME_MAX: usize = 2600;
+
 /// The words for a reply that did not come in time.
 const NO_REPLY: &str = "no reply in time";
+
+/// What becomes of an attempt to connect, once it is known.
+type Attempt = watch::Receiver<Option<Result<Arc<Connection>, Failure>>>;
 
 /// One ordered connection at a time.
 #[derive(Default)]
 pub(super) struct Lane {
     present: Mutex<Option<Arc<Connection>>>,
-    /// Whoever has it makes the next connection.
-    connecting: tokio::sync::Mutex<()>,
+    /// The next connection in the making, and since when. It goes on when whoever wanted it first has no time left.
+    attempt: Mutex<Option<(Time, LeakAfterFork<Attempt>)>>,
 }
 
 impl Lane {
@@ -48,29 +56,90 @@ impl Lane {
     }
 }
 
+/// What a connection is for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which {
+    Main,
+    Renewals,
+}
+
 impl TableClient {
+    fn lane(&self, which: Which) -> &Lane {
+        match which {
+            Which::Main => &self.main,
+            Which::Renewals => &self.renewals,
+        }
+    }
+
+    /// Whether its name fits into the index of the table.
+    fn fits(&self, op: &Op) -> Result<(), Failure> {
+        let length = operations::longest_name(op);
+        if length <= NAME_MAX {
+            return Ok(());
+        }
+        let detail =
+            format!("{}: the name has {length} bytes with its prefix; it may have {NAME_MAX} bytes", self.address);
+        Err(Failure::lasting(ErrorKind::InvalidArgument, detail))
+    }
+
     fn silent(&self, words: &str) -> Failure {
         Failure::transient(ErrorKind::Unavailable, format!("{}: {words}", self.address))
     }
 
-    async fn connected(&self, lane: &Lane, until: Time) -> Result<Arc<Connection>, Failure> {
-        self.ready()?;
-        if let Some(connection) = lane.usable() {
-            return Ok(connection);
+    async fn connected(self: &Arc<Self>, which: Which, until: Time) -> Result<Arc<Connection>, Failure> {
+        loop {
+            self.ready()?;
+            if let Some(connection) = self.lane(which).usable() {
+                return Ok(connection);
+            }
+            let left = until.since(clock::now());
+            let mut attempt = self.attempt(which);
+            let made = timeout(left, attempt.wait_for(Option::is_some)).await;
+            match made.map(|made| made.ok().and_then(|made| made.clone())) {
+                Ok(Some(made)) => return made,
+                // the runtime that it was made on has ended
+                Ok(None) if !left.is_zero() => {}
+                _ => return Err(self.silent("no answer in time")),
+            }
         }
-        let left = until.since(clock::now());
-        let in_vain = || self.silent("no answer in time");
-        let _turn = timeout(left, lane.connecting.lock()).await.map_err(|_| in_vain())?;
-        self.ready()?;
-        if let Some(connection) = lane.usable() {
-            return Ok(connection);
+    }
+
+    /// The present attempt to connect, or a new one: it has all the time that a connection may take, whoever waits for it.
+    fn attempt(self: &Arc<Self>, which: Which) -> Attempt {
+        let now = clock::now();
+        let mut present = lock(&self.lane(which).attempt);
+        if let Some((since, attempt)) = &*present
+            && attempt.has_changed().is_ok()
+            && attempt.borrow().is_none()
+            && now.since(*since) <= self.connector.limits.connect
+        {
+            return (**attempt).clone();
         }
+        let (sender, attempt) = watch::channel(None);
+        *present = Some((now, LeakAfterFork::new(attempt.clone(), self.connector.stamp)));
+        drop(present);
+        let shared = self.clone();
+        tokio::spawn(async move {
+            let made = shared.connect(which).await;
+            let _ = sender.send(Some(made));
+            // whoever waits has it; nothing else may keep the connection
+            let mut present = lock(&shared.lane(which).attempt);
+            if present.as_ref().is_some_and(|(since, _)| *since == now) {
+                *present = None;
+            }
+        });
+        attempt
+    }
+
+    async fn connect(&self, which: Which) -> Result<Arc<Connection>, Failure> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) + 1;
+        let until = clock::now() + self.connector.limits.connect;
         let connection = Arc::new(self.connector.connect(number, until, None).await?);
         if number > 1 {
             self.reconnects.fetch_add(1, Ordering::Relaxed);
         }
-        *lock(&lane.present) = Some(connection.clone());
+        let lane = self.lane(which);
+        self.admit(&connection, |connection| *lock(&lane.present) = Some(connection.clone()));
         if let Err(closed) = self.ready() {
             lane.close();
             return Err(closed);
@@ -78,17 +147,38 @@ impl TableClient {
         Ok(connection)
     }
 
+    /// A new connection is used beside others to the same server only, and ends those to another one: after a failover, holds
+    /// would be renewed on the former server and granted on the new one.
+    pub(super) fn admit(&self, connection: &Arc<Connection>, place: impl FnOnce(&Arc<Connection>)) {
+        let mut server = lock(&self.server);
+        if server.replace(connection.server).is_some_and(|former| former != connection.server) {
+            tracing::debug!(place = self.address, "onelock: another server answers; connections to the former one end");
+            let lanes = [&self.main, &self.renewals].map(|lane| lock(&lane.present).clone());
+            let listening = lock(&self.listening).upgrade();
+            for other in lanes.into_iter().flatten().chain(listening) {
+                if other.server != connection.server {
+                    other.cut();
+                }
+            }
+        }
+        place(connection);
+    }
+
     pub(super) async fn call(self: &Arc<Self>, op: &Op, until: Time) -> Answer {
-        let lane = self.lane(op);
+        let which = if matches!(op, Op::Renew { .. }) { Which::Renewals } else { Which::Main };
+        if let Err(failure) = self.fits(op) {
+            return TableClient::answer(clock::now(), 0, Outcome::NotApplied(failure), None);
+        }
         let mut made_table = false;
         loop {
             let begun = clock::now();
-            let connection = match self.connected(lane, until).await {
+            let connection = match self.connected(which, until).await {
                 Ok(connection) => connection,
                 Err(failure) => return TableClient::answer(begun, 0, Outcome::NotApplied(failure), None),
             };
             self.commands_sent.fetch_add(1, Ordering::Relaxed);
             let sent_at = clock::now();
+            connection.sent(sent_at);
             let statement = Statement {
                 client: connection.client(),
                 statements: &self.connector.statements,
@@ -96,7 +186,11 @@ impl TableClient {
                 announces: self.listener.is_heard(),
             };
             let limit = until.since(sent_at).min(self.connector.limits.request);
-            let (outcome, time) = match timeout(limit, statement.carry_out(op)).await {
+            let done = timeout(limit, statement.carry_out(op)).await;
+            if done.is_ok() {
+                connection.answered();
+            }
+            let (outcome, time) = match done {
                 Ok(Ok((outcome, time))) => (outcome, time),
                 Ok(Err(error)) => {
                     let refusal = failure::refusal(&error, &self.address);
@@ -114,9 +208,7 @@ impl TableClient {
                     }
                 }
                 Err(_) => {
-                    if clock::now().since(sent_at) >= self.connector.limits.request {
-                        connection.cut();
-                    }
+                    connection.given_up(sent_at, self.connector.limits.request);
                     (Outcome::Indeterminate(self.silent(NO_REPLY)), None)
                 }
             };
@@ -139,10 +231,13 @@ impl TableClient {
         }
         let shared = self.clone();
         tokio::spawn(async move {
-            let until = clock::now() + shared.connector.limits.connect;
-            if let Ok(connection) = shared.connector.connect(0, until, None).await {
+            let limits = &shared.connector.limits;
+            if shared.ready().is_ok()
+                && let Ok(connection) = shared.connector.connect(0, clock::now() + limits.connect, None).await
+            {
                 // one that fails, or is stopped after the time of a request, is made up for by the next
-                let _ = connection.client().execute_typed(&shared.connector.statements.purge, &[]).await;
+                let asked = connection.client().execute_typed(&shared.connector.statements.purge, &[]);
+                let _ = timeout(limits.request, asked).await;
             }
         });
     }
@@ -156,16 +251,21 @@ impl TableClient {
 
     /// The rows of a statement that changes nothing.
     pub(super) async fn query(
-        &self,
+        self: &Arc<Self>,
         text: &str,
         parameters: &[(&(dyn ToSql + Sync), Type)],
         until: Time,
     ) -> Result<Vec<Row>, Failure> {
-        let connection = self.connected(&self.main, until).await?;
+        let connection = self.connected(Which::Main, until).await?;
         self.commands_sent.fetch_add(1, Ordering::Relaxed);
         let sent_at = clock::now();
+        connection.sent(sent_at);
         let limit = until.since(sent_at).min(self.connector.limits.request);
-        match timeout(limit, connection.client().query_typed(text, parameters)).await {
+        let done = timeout(limit, connection.client().query_typed(text, parameters)).await;
+        if done.is_ok() {
+            connection.answered();
+        }
+        match done {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {
                 let Refusal { ends_connection, failure, .. } = failure::refusal(&error, &self.address);
@@ -175,9 +275,7 @@ impl TableClient {
                 Err(failure)
             }
             Err(_) => {
-                if clock::now().since(sent_at) >= self.connector.limits.request {
-                    connection.cut();
-                }
+                connection.given_up(sent_at, self.connector.limits.request);
                 Err(self.silent(NO_REPLY))
             }
         }

@@ -5,7 +5,7 @@
 //! waits marks the row of the lock; the mark lasts ten seconds, whoever holds the lock meanwhile, and is made again every
 //! three.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Row, error::Error as DriverError};
 
 use super::connection::Connection;
 use super::{TableClient, failure, from_hex, hex};
@@ -29,8 +30,8 @@ const MARK_EVERY: Duration = Duration::from_secs(3);
 const ECHO: Duration = Duration::from_secs(2);
 /// For how long nothing is listened for behind such a pooler.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
-/// The same after a mark that failed, since somebody keeps a row locked.
-const MARK_AGAIN: Duration = Duration::from_millis(200);
+/// The same for a row that somebody keeps locked: mostly for the length of a commit.
+const MARK_AGAIN: Duration = Duration::from_millis(50);
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
@@ -42,6 +43,8 @@ pub(super) struct ReleaseListener {
     /// Whether they are listened for at all.
     wanted: bool,
     closed: AtomicBool,
+    /// A pooler has been warned of.
+    warned: AtomicBool,
 }
 
 #[derive(Default)]
@@ -112,6 +115,7 @@ impl ReleaseListener {
             heard: AtomicBool::new(wanted),
             wanted,
             closed: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
         }
     }
 
@@ -132,18 +136,18 @@ impl ReleaseListener {
         }
     }
 
-    fn unconfirmed(&self) -> Vec<Vec<u8>> {
-        lock(&self.table).locks.iter().filter(|(_, entry)| !entry.confirmed).map(|(key, _)| key.clone()).collect()
+    /// What is to be marked: what is not yet, or all of it, but for those.
+    fn to_mark(&self, all: bool, but: &HashSet<Vec<u8>>) -> HashSet<Vec<u8>> {
+        let table = lock(&self.table);
+        let wanted = table.locks.iter().filter(|(key, entry)| (all || !entry.confirmed) && !but.contains(*key));
+        wanted.map(|(key, _)| key.clone()).collect()
     }
 
-    fn all(&self) -> Vec<Vec<u8>> {
-        lock(&self.table).locks.keys().cloned().collect()
-    }
-
-    fn confirm(&self, keys: &[Vec<u8>]) {
+    /// They are marked; whoever has not been told of it looks again.
+    fn confirm(&self, keys: &HashSet<Vec<u8>>) {
         let mut table = lock(&self.table);
         for key in keys {
-            if let Some(entry) = table.locks.get_mut(key) {
+            if let Some(entry) = table.locks.get_mut(key).filter(|entry| !entry.confirmed) {
                 entry.confirmed = true;
                 entry.update(|state| (state.subscribed, state.refused) = (true, false));
             }
@@ -158,13 +162,26 @@ impl ReleaseListener {
         }
     }
 
+    /// Their marks may run out: they are made again, and whoever waits looks again then.
+    fn doubt(&self, keys: &HashSet<Vec<u8>>) {
+        let mut table = lock(&self.table);
+        for key in keys {
+            if let Some(entry) = table.locks.get_mut(key) {
+                entry.confirmed = false;
+            }
+        }
+    }
+
     /// Whether the task ends: nobody waits. Whoever comes later starts another one.
     fn ends(&self, serving: &mut Option<Serving>) -> bool {
-        let is_empty = lock(&self.table).locks.is_empty();
-        if is_empty {
-            drop(serving.take());
+        let mut table = lock(&self.table);
+        if !table.locks.is_empty() {
+            return false;
         }
-        is_empty
+        // at one with the look: whoever comes now must not count on this task
+        table.serving = false;
+        std::mem::forget(serving.take());
+        true
     }
 }
 
@@ -221,10 +238,13 @@ async fn serve(shared: Weak<TableClient>, listener: Arc<ReleaseListener>, servin
                 }
             }
             Ok(None) => {
-                tracing::warn!(
-                    "onelock: announcements do not arrive, as behind a pooler that hands connections from transaction to \
+                let is_news = !listener.warned.swap(true, Ordering::Relaxed);
+                if is_news {
+                    tracing::warn!(
+                        "onelock: announcements do not arrive, as behind a pooler that hands connections from transaction to \
                      transaction; waiters look again and again. Give onelock a connection past the pooler, or write wake=poll"
-                );
+                    );
+                }
                 let until = Instant::now() + REFUSED_FOR;
                 while Instant::now() < until {
                     listener.refuse_all();
@@ -253,23 +273,30 @@ async fn serve(shared: Weak<TableClient>, listener: Arc<ReleaseListener>, servin
 
 /// A connection that listens.
 struct Session {
-    connection: Connection,
+    connection: Arc<Connection>,
     heard: mpsc::UnboundedReceiver<String>,
 }
 
 impl Session {
     /// `None`: it hears nothing, not even itself.
-    async fn open(shared: &TableClient) -> Result<Option<Session>, Failure> {
+    async fn open(shared: &Arc<TableClient>) -> Result<Option<Session>, Failure> {
         let until = clock::now() + shared.connector.limits.connect;
         let (sender, mut heard) = mpsc::unbounded_channel();
-        let connection = shared.connector.connect(0, until, Some(sender)).await?;
+        let connection = Arc::new(shared.connector.connect(0, until, Some(sender)).await?);
+        shared.admit(&connection, |connection| *lock(&shared.listening) = Arc::downgrade(connection));
         let place = &shared.address;
         let failed = |error: &_| failure::refusal(error, place).failure;
         let word = format!(
             "echo:{}",
             hex(&random::random().map_err(|error| { Failure::transient(error.kind(), error.detail()) })?)
         );
-        connection.client().batch_execute("LISTEN onelock").await.map_err(|error| failed(&error))?;
+        let listens = timeout(shared.connector.limits.request, connection.client().batch_execute("LISTEN onelock"));
+        match listens.await {
+            Ok(listens) => listens.map_err(|error| failed(&error))?,
+            Err(_) => {
+                return Err(Failure::transient(crate::ErrorKind::Unavailable, format!("{place}: no reply in time")));
+            }
+        }
         // told on another connection, as a release is: behind a pooler one hears at most what one says oneself
         let told: [(&(dyn ToSql + Sync), Type); 1] = [(&word, Type::TEXT)];
         shared.query("SELECT pg_notify('onelock', $1)::text", &told, until).await?;
@@ -301,26 +328,32 @@ impl Session {
         serving: &mut Option<Serving>,
     ) -> bool {
         let mut mark_all = Instant::now() + MARK_EVERY;
+        // their rows are locked by other sessions
+        let (mut stuck, mut stuck_until) = (HashSet::new(), Instant::now());
         let mut idle_since = None;
         loop {
             if listener.closed.load(Ordering::Acquire) {
                 return true;
             }
-            let new = listener.unconfirmed();
-            let due = Instant::now() >= mark_all;
-            let keys = if due { listener.all() } else { new.clone() };
-            if due {
-                mark_all = Instant::now() + MARK_EVERY;
+            let now = Instant::now();
+            if now >= stuck_until {
+                stuck.clear();
             }
+            let is_due = now >= mark_all;
+            if is_due {
+                mark_all = now + MARK_EVERY;
+            }
+            let keys = listener.to_mark(is_due, &stuck);
             if !keys.is_empty() {
                 let Some(strong) = shared.upgrade() else { return true };
-                match self.mark(&strong, &keys).await {
-                    Marked::Yes => {}
-                    Marked::NotNow => mark_all = Instant::now() + MARK_AGAIN,
-                    Marked::Ended => return false,
+                let Some(marked) = self.mark(&strong, listener, &keys).await else { return false };
+                listener.confirm(&marked);
+                let left: HashSet<Vec<u8>> = keys.difference(&marked).cloned().collect();
+                if !left.is_empty() {
+                    listener.doubt(&left);
+                    stuck.extend(left);
+                    stuck_until = Instant::now() + MARK_AGAIN;
                 }
-                drop(strong);
-                listener.confirm(&new);
             }
             match (lock(&listener.table).locks.is_empty(), idle_since) {
                 (false, _) => idle_since = None,
@@ -330,13 +363,14 @@ impl Session {
             if idle_since.is_some_and(|since| since.elapsed() >= IDLE) && listener.ends(serving) {
                 return true;
             }
+            let next = if stuck.is_empty() { mark_all } else { mark_all.min(stuck_until) };
             tokio::select! {
                 payload = self.heard.recv() => match payload {
                     Some(payload) => listener.told(&payload),
                     None => return false,
                 },
                 () = listener.changed.notified() => {}
-                () = tokio::time::sleep_until(mark_all) => {}
+                () = tokio::time::sleep_until(next) => {}
             }
             while let Ok(payload) = self.heard.try_recv() {
                 listener.told(&payload);
@@ -344,30 +378,34 @@ impl Session {
         }
     }
 
-    async fn mark(&self, shared: &TableClient, keys: &[Vec<u8>]) -> Marked {
+    /// Says in the rows of these locks that somebody waits, and tells which rows say so now. Meanwhile releases are heard.
+    /// `None`: the connection has ended.
+    async fn mark(
+        &mut self,
+        shared: &TableClient,
+        listener: &ReleaseListener,
+        keys: &HashSet<Vec<u8>>,
+    ) -> Option<HashSet<Vec<u8>>> {
         let names: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
         let parameters: [(&(dyn ToSql + Sync), Type); 1] = [(&names, Type::BYTEA_ARRAY)];
         let asked = self.connection.client().query_typed(&shared.connector.statements.mark, &parameters);
-        match timeout(shared.connector.limits.request, asked).await {
-            Ok(Ok(_)) => Marked::Yes,
-            Ok(Err(error)) => {
-                let refusal = failure::refusal(&error, &shared.address);
-                if refusal.ends_connection { Marked::Ended } else { Marked::NotNow }
+        let mut asked = std::pin::pin!(timeout(shared.connector.limits.request, asked));
+        let done: Result<Vec<Row>, DriverError> = loop {
+            tokio::select! {
+                done = &mut asked => break done.ok()?,
+                payload = self.heard.recv() => listener.told(&payload?),
             }
-            Err(_) => Marked::Ended,
+        };
+        match done {
+            Ok(rows) => Some(rows.iter().filter_map(|row| row.try_get(0).ok()).collect()),
+            Err(error) if failure::refusal(&error, &shared.address).ends_connection => None,
+            // a new row is locked, or the table is gone
+            Err(_) => Some(HashSet::new()),
         }
     }
 }
 
-/// Whether the rows say that somebody waits.
-enum Marked {
-    Yes,
-    /// A row is locked, or the table is gone.
-    NotNow,
-    Ended,
-}
-
 /// Whether releases would be heard; the connection is closed again.
-pub(super) async fn try_out(shared: &TableClient) -> Result<bool, Failure> {
+pub(super) async fn try_out(shared: &Arc<TableClient>) -> Result<bool, Failure> {
     Session::open(shared).await.map(|session| session.is_some())
 }

@@ -15,12 +15,12 @@
 //! | `listener` | wake-ups: `LISTEN`, and the marks of those who wait |
 //! | `diagnosis` | a look at the database step by step, and how strong its fencing tokens are |
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use tokio_postgres::types::Type;
 
-use self::connection::{DatabaseConnector, Limits};
+use self::connection::{Connection, DatabaseConnector, Limits};
 use self::database::Database;
 use self::lane::Lane;
 use self::listener::ReleaseListener;
@@ -42,11 +42,8 @@ mod statements;
 
 /// What it can do: whatever one server can, but for replicas, for locks with several holders, and for several locks by one
 /// request.
-pub(crate) const CAPABILITIES: Capabilities = Capabilities {
-    min_replicas: false,
-    together: false,
-    ..Capabilities::all("postgres", &[Kind::Mutex, Kind::Reentrant])
-};
+pub(crate) const CAPABILITIES: Capabilities =
+    Capabilities { min_replicas: false, ..Capabilities::all("postgres", &[Kind::Mutex, Kind::Reentrant]) };
 
 /// One client's access to the locks of a table.
 pub(crate) struct PostgresStore {
@@ -60,6 +57,10 @@ struct TableClient {
     /// Renewals: a row that somebody keeps locked delays them no longer than themselves.
     renewals: Lane,
     listener: Arc<ReleaseListener>,
+    /// The connection of the listener.
+    listening: Mutex<Weak<Connection>>,
+    /// The server that all connections go to, as [`Connection::server`] tells it.
+    server: Mutex<Option<i64>>,
     closed: AtomicBool,
     numbers: AtomicU64,
     commands_sent: AtomicU64,
@@ -79,6 +80,8 @@ impl PostgresStore {
             main: Lane::default(),
             renewals: Lane::default(),
             listener: Arc::new(ReleaseListener::new(listens)),
+            listening: Mutex::default(),
+            server: Mutex::default(),
             closed: AtomicBool::new(false),
             numbers: AtomicU64::new(0),
             commands_sent: AtomicU64::new(0),
@@ -101,10 +104,6 @@ impl TableClient {
             return Err(Failure::lasting(ErrorKind::Closed, format!("{} was closed", self.address)));
         }
         Ok(())
-    }
-
-    fn lane(&self, op: &Op) -> &Lane {
-        if matches!(op, Op::Renew { .. }) { &self.renewals } else { &self.main }
     }
 
     fn answer(sent_at: Time, number: u64, outcome: Outcome<crate::machine::Reply>, time: Option<u64>) -> Answer {
@@ -143,8 +142,12 @@ impl Store for PostgresStore {
             let (after, count) = (after.unwrap_or_default(), i64::from(scan.count.max(1)));
             let parameters = [(&after as _, Type::BYTEA), (&count as _, Type::INT8)];
             let rows = shared.query(&shared.connector.statements.scan, &parameters, until).await?;
-            let names: Vec<Vec<u8>> = rows.iter().filter_map(|row| row.try_get(0).ok()).collect();
-            let next = names.last().filter(|_| names.len() as u64 >= count.cast_unsigned()).map(|name| hex(name));
+            let (mut names, mut next) = (Vec::new(), None);
+            for row in &rows {
+                if let (Ok(name), Ok(is_end)) = (row.try_get::<_, Vec<u8>>(0), row.try_get(1)) {
+                    if is_end { next = Some(hex(&name)) } else { names.push(name) }
+                }
+            }
             let keys = names.into_iter().filter(|name| glob::matches(&scan.pattern, name)).map(Key::from).collect();
             Ok(Scanned { keys, next })
         })

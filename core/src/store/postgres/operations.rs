@@ -1,17 +1,19 @@
 //! One operation as one statement, and its rows as a reply.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_postgres::error::Error as DriverError;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use super::failure;
 use super::statements::Statements;
 use crate::error::ErrorKind;
 use crate::machine::naming::RELEASED_VALUE;
 use crate::machine::{Claim, Failure, InspectedKey, Key, Kind, Op, Outcome, Renewal, Reply};
 
+/// After this time a renewal asks once more for what another session kept locked: mostly for the length of a commit.
+const LOCKED_PAUSE: Duration = Duration::from_millis(5);
 /// So often an acquire is repeated at once whose row changed hands while it looked.
 const RACES: usize = 8;
 
@@ -49,6 +51,22 @@ fn kind(number: i16) -> Result<Kind, String> {
         1 => Ok(Kind::Mutex),
         2 => Ok(Kind::Reentrant),
         other => Err(format!("kind {other}")),
+    }
+}
+
+/// The length of the longest name in it.
+pub(super) fn longest_name(op: &Op) -> usize {
+    match op {
+        Op::Acquire { claim, .. }
+        | Op::Attach { claim, .. }
+        | Op::SetCount { claim, .. }
+        | Op::Release { claim }
+        | Op::Undo { claim, .. }
+        | Op::Retain { claim, .. } => claim.key.len(),
+        Op::Inspect { key } | Op::ForceRelease { key, .. } => key.len(),
+        Op::Renew { holds } => holds.iter().map(|(claim, _)| claim.key.len()).max().unwrap_or(0),
+        // it has none of the others
+        _ => 0,
     }
 }
 
@@ -172,41 +190,51 @@ impl Statement<'_> {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    /// One statement for all; what it did not find may have been locked by another session, and is asked for alone.
+    /// One hold waits for its row, as long as the server lets it. Several go in one statement, which waits for none.
     async fn renew(&self, holds: &[(Claim, u64)]) -> Result<Replied, DriverError> {
-        let mut verdicts = vec![None; holds.len()];
+        if let [(claim, ttl_ms)] = holds {
+            let (now_us, found) = self.hold(claim, *ttl_ms, None).await?;
+            let verdict = if found { Renewal::Renewed } else { Renewal::NotMine };
+            return Ok(applied(Reply::Renewed(vec![verdict]), now_us));
+        }
+        let locked =
+            || Renewal::Failed(format!("{}: another transaction keeps the row of this lock locked", self.place));
+        let mut verdicts = vec![Renewal::NotMine; holds.len()];
+        let mut now_us = self.renew_these(holds, &mut verdicts, &locked).await?;
+        if verdicts.iter().any(|verdict| matches!(verdict, Renewal::Failed(_))) {
+            tokio::time::sleep(LOCKED_PAUSE).await;
+            now_us = self.renew_these(holds, &mut verdicts, &locked).await?;
+        }
+        Ok((Outcome::Applied(Reply::Renewed(verdicts)), now_us))
+    }
+
+    /// Asks for all that are not renewed yet. What is there as ours but was not moved is locked by another session; the rest
+    /// is gone.
+    async fn renew_these(
+        &self,
+        holds: &[(Claim, u64)],
+        verdicts: &mut [Renewal],
+        locked: &impl Fn() -> Renewal,
+    ) -> Result<Option<u64>, DriverError> {
+        let asked: Vec<usize> = (0..holds.len()).filter(|at| verdicts[*at] != Renewal::Renewed).collect();
+        let names: Vec<&[u8]> = asked.iter().map(|at| &*holds[*at].0.key).collect();
+        let owners: Vec<&str> = asked.iter().map(|at| &*holds[*at].0.token).collect();
+        let spans: Vec<i64> = asked.iter().map(|at| us(holds[*at].1)).collect();
+        let parameters: [Parameter<'_>; 3] =
+            [(&names, Type::BYTEA_ARRAY), (&owners, Type::TEXT_ARRAY), (&spans, Type::INT8_ARRAY)];
+        let rows = self.client.query_typed(&self.statements.renew, &parameters).await?;
+        for at in &asked {
+            verdicts[*at] = Renewal::NotMine;
+        }
         let mut now_us = None;
-        if holds.len() > 1 {
-            let names: Vec<&[u8]> = holds.iter().map(|(claim, _)| &*claim.key).collect();
-            let owners: Vec<&str> = holds.iter().map(|(claim, _)| &*claim.token).collect();
-            let spans: Vec<i64> = holds.iter().map(|(_, ttl_ms)| us(*ttl_ms)).collect();
-            let parameters: [Parameter<'_>; 3] =
-                [(&names, Type::BYTEA_ARRAY), (&owners, Type::TEXT_ARRAY), (&spans, Type::INT8_ARRAY)];
-            for row in self.client.query_typed(&self.statements.renew, &parameters).await? {
-                now_us = Some(row.try_get::<_, i64>(0)?.cast_unsigned());
-                let at = row.try_get::<_, Option<i64>>(1)?.and_then(|at| usize::try_from(at - 1).ok());
-                if let Some(verdict) = at.and_then(|at| verdicts.get_mut(at)) {
-                    *verdict = Some(Renewal::Renewed);
-                }
+        for row in rows {
+            now_us = Some(row.try_get::<_, i64>(0)?.cast_unsigned());
+            let number = row.try_get::<_, Option<i64>>(1)?.and_then(|number| usize::try_from(number - 1).ok());
+            if let Some(at) = number.and_then(|number| asked.get(number)) {
+                verdicts[*at] = if row.try_get(2)? { Renewal::Renewed } else { locked() };
             }
         }
-        for ((claim, ttl_ms), verdict) in holds.iter().zip(&mut verdicts).filter(|(_, verdict)| verdict.is_none()) {
-            *verdict = Some(match self.hold(claim, *ttl_ms, None).await {
-                Ok((at_us, found)) => {
-                    now_us = Some(at_us.cast_unsigned());
-                    if found { Renewal::Renewed } else { Renewal::NotMine }
-                }
-                Err(error) => {
-                    let refusal = failure::refusal(&error, self.place);
-                    if !refusal.undone || !refusal.failure.transient || refusal.ends_connection {
-                        return Err(error);
-                    }
-                    Renewal::Failed(refusal.failure.detail)
-                }
-            });
-        }
-        let verdicts = verdicts.into_iter().map(|verdict| verdict.unwrap_or(Renewal::NotMine)).collect();
-        Ok((Outcome::Applied(Reply::Renewed(verdicts)), now_us))
+        Ok(now_us)
     }
 
     async fn release(&self, claim: &Claim, tell: bool) -> Result<Replied, DriverError> {
