@@ -4,6 +4,7 @@
 
 mod cluster;
 mod handover;
+mod moving_slots;
 mod replicas;
 mod sentinel;
 mod silent;
