@@ -7,7 +7,7 @@ started with
 
 MODE is `turns`: acquire, hold, release, and ask again only when another one has had it; `again`: ask again at once;
 `inside`: 500 tasks or threads of one client, all in one process, ask again at once. They say "ready", and begin when a
-line comes in. NOTES is a file of 64-bit words, little endian, to which only the holder of the lock writes:
+line comes in. Of a lock that is fair if $BENCH_LOCK is. NOTES is a file of 64-bit words, little endian, to which only the holder of the lock writes:
 
     0           who holds it or held it last: a process, or -1 - number for a task or thread; -1000 at first
     1           when it was released last (before the call), in nanoseconds
@@ -109,7 +109,9 @@ class Run:
         self.commands = commands
 
 
-def measure(server: Server, build: Build, face: str, mode: str, parties: int, count: int, hold_us: int, name: str) -> Run:
+def measure(
+    server: Server, build: Build, face: str, mode: str, lock: str, parties: int, count: int, hold_us: int, name: str
+) -> Run:
     processes = 1 if mode == "inside" else parties
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as file:
         file.write(bytes(8 * (FIRST + 3 * count)))
@@ -124,7 +126,7 @@ def measure(server: Server, build: Build, face: str, mode: str, parties: int, co
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, "BENCH_LOCK": lock},
             )
             for index in range(processes)
         ]
@@ -162,16 +164,16 @@ def ratio(ours: list[float], theirs: list[float]) -> str:
     return quartiles([a / b for a, b in zip(ours, theirs, strict=True)])
 
 
-def part(title: str, mode: str, parties: int, hold_us: int, counts: int, rounds: int, server: Server, sides: dict) -> None:
+def part(title: str, mode: str, lock: str, parties: int, hold_us: int, counts: int, rounds: int, server: Server, sides: dict) -> None:
     runs: dict[str, list[Run]] = {side: [] for side in sides}
     order = list(sides)
     for turn in range(rounds):
         for side in order[turn % len(order) :] + order[: turn % len(order)]:
             build, face = sides[side]
-            runs[side].append(measure(server, build, face, mode, parties, counts, hold_us, f"bench:{mode}:{turn}:{side}"))
-    head = "| side | p50 ms | p99 / p50 | / python-redis-lock | / base | longest wait ms | / base | retaken | grants/s | / base | commands |"
+            runs[side].append(measure(server, build, face, mode, lock, parties, counts, hold_us, f"bench:{lock}:{mode}:{turn}:{side}"))
+    head = "| side | p50 ms | p99 / p50 | / python-redis-lock | / BLPOP | / base | longest wait ms | / base | retaken | grants/s | / base | commands |"
     print(f"\n{title}\n\n{head}\n|{'---|' * head.count(' | ')}---|")
-    peer = runs.get("python-redis-lock")
+    peer, floor = runs.get("python-redis-lock"), runs.get("BLPOP")
     for side in order:
         own = runs[side]
         base = runs.get(f"base: {side}")
@@ -181,6 +183,7 @@ def part(title: str, mode: str, parties: int, hold_us: int, counts: int, rounds:
             quartiles(take(own, "p50"), 3),
             quartiles([run.p99 / run.p50 for run in own], 1),
             ratio(take(own, "p50"), take(peer, "p50")) if peer else "",
+            ratio(take(own, "p50"), take(floor, "p50")) if floor else "",
             ratio(take(own, "p50"), take(base, "p50")) if base else "",
             quartiles(take(own, "longest"), 0),
             ratio(take(own, "longest"), take(base, "longest")) if base else "",
@@ -200,7 +203,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--faces", help="only these, with commas between them")
-    parser.add_argument("parts", nargs="*", default=["two", "nine", "inside", "again"])
+    parser.add_argument("parts", nargs="*", default=["two", "nine", "inside", "again", "fair-two", "fair-nine", "fair-again"])
     options = parser.parse_args()
     faces = options.faces.split(",") if options.faces else FACES
     rounds = options.rounds or (1 if options.quick else 5)
@@ -208,11 +211,14 @@ def main() -> None:
         server = Server(options.server, folder)
         try:
             print(f"{Path(options.server).name}, {os.cpu_count()} processors, load {os.getloadavg()[0]:.1f}")
-            for name, title, mode, parties, hold_us, count in (
-                ("two", "Two processes in turn, each holds it for 1 ms", "turns", 2, 1000, 800),
-                ("nine", "Nine processes in turn, each holds it for 1 ms: one holds, 8 wait", "turns", 9, 1000, 800),
-                ("inside", "500 tasks or threads of one client, in turn", "inside", 500, 0, 1500),
-                ("again", "Eight processes that ask again at once, each holds it for 1 ms", "again", 8, 1000, 4000),
+            for name, title, mode, lock, parties, hold_us, count in (
+                ("two", "Two processes in turn, each holds it for 1 ms", "turns", "plain", 2, 1000, 800),
+                ("nine", "Nine processes in turn, each holds it for 1 ms: one holds, 8 wait", "turns", "plain", 9, 1000, 800),
+                ("inside", "500 tasks or threads of one client, in turn", "inside", "plain", 500, 0, 1500),
+                ("again", "Eight processes that ask again at once, each holds it for 1 ms", "again", "plain", 8, 1000, 4000),
+                ("fair-two", "A fair lock: two processes in turn, each holds it for 1 ms", "turns", "fair", 2, 1000, 800),
+                ("fair-nine", "A fair lock: nine processes in turn, each holds it for 1 ms", "turns", "fair", 9, 1000, 800),
+                ("fair-again", "A fair lock: eight processes that ask again at once", "again", "fair", 8, 1000, 2000),
             ):
                 if name not in options.parts:
                     continue
@@ -223,7 +229,7 @@ def main() -> None:
                     sides[face] = (Build(options.build), face)
                     if options.base:
                         sides[f"base: {face}"] = (Build(options.base), face)
-                part(title, mode, parties, hold_us, count // (4 if options.quick else 1), rounds, server, sides)
+                part(title, mode, lock, parties, hold_us, count // (4 if options.quick else 1), rounds, server, sides)
         finally:
             server.process.kill()
             server.process.wait()

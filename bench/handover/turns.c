@@ -106,9 +106,11 @@ int main(int argc, char **argv) {
     set(PORTS + me, ntohs(here.sin_port));
     onelock_error *error = NULL;
     onelock_client *client;
+    const char *fair = getenv("BENCH_LOCK");
+    int kind = fair && !strcmp(fair, "fair") ? ONELOCK_KIND_FAIR : ONELOCK_KIND_MUTEX;
     snprintf(url, sizeof url, "redis://127.0.0.1:%s/", argv[1]);
     if (onelock_client_connect(url, NULL, &client, &error) != ONELOCK_OK ||
-        onelock_lock_new(client, ONELOCK_KIND_MUTEX, name, strlen(name), NULL, &lock, &error) != ONELOCK_OK)
+        onelock_lock_new(client, kind, name, strlen(name), NULL, &lock, &error) != ONELOCK_OK)
         die("connect", error);
     ready();
     if (!strcmp(mode, "inside")) {

@@ -39,7 +39,8 @@ function granted(who) {
   return goesOn
 }
 
-const lock = new Client(`redis://127.0.0.1:${port}/`).lock(name)
+const client = new Client(`redis://127.0.0.1:${port}/`)
+const lock = process.env.BENCH_LOCK === 'fair' ? client.fairLock(name) : client.lock(name)
 async function turn(who) {
   const lease = await lock.acquire()
   const goesOn = granted(who)

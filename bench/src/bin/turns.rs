@@ -84,6 +84,11 @@ impl Notes {
     }
 }
 
+/// Whether the lock is a fair one.
+fn is_fair() -> bool {
+    std::env::var("BENCH_LOCK").is_ok_and(|lock| lock == "fair")
+}
+
 fn ready() {
     println!("ready");
     std::io::stdin().read_line(&mut String::new()).expect("the parent says when");
@@ -102,7 +107,7 @@ fn main() {
         ("async", _) => turns_of_tasks(&url, name, hold, &notes, mode == "turns"),
         ("blocking", _) => {
             let client = onelock::blocking::Client::connect(&url).expect("the server is up");
-            let lock = client.lock(name);
+            let lock = if is_fair() { client.fair_lock(name) } else { client.lock(name) };
             ready();
             loop {
                 let lease = lock.acquire().expect("the lock becomes free");
@@ -153,7 +158,7 @@ fn runtime() -> tokio::runtime::Runtime {
 fn turns_of_tasks(url: &str, name: &str, hold: Duration, notes: &Notes, polite: bool) {
     runtime().block_on(async {
         let client = onelock::Client::connect(url).await.expect("the server is up");
-        let lock = client.lock(name);
+        let lock = if is_fair() { client.fair_lock(name) } else { client.lock(name) };
         ready();
         notes.news.set_nonblocking(true).expect("a socket");
         let news = tokio::net::UdpSocket::from_std(notes.news.try_clone().expect("a socket")).expect("a socket");
