@@ -234,7 +234,7 @@ impl Acquire {
                 self.denied(now, *ttl_left_ms, *announces, jitter);
                 Token::Keep
             }
-            Outcome::Applied(Reply::Queued { place, ahead, look_in_ms, unheard }) => {
+            Outcome::Applied(Reply::Queued { place, ahead, look_in_ms, unheard, .. }) => {
                 self.place.queued(*place, *ahead, *unheard);
                 self.queued(now, *look_in_ms, jitter);
                 Token::Keep

@@ -293,6 +293,8 @@ pub enum Reply {
         look_in_ms: Option<u64>,
         /// It was passed over, because the server counted no subscriber though it said that it listens.
         unheard: bool,
+        /// No grant of this lock before this answer has a higher fencing token; `None` of a kind whose grants are not numbered.
+        horizon: Option<u64>,
     },
     /// To [`Op::Vote`]: somebody else holds it on this node.
     Taken {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails should stop at once, with its message")]
 
 mod cluster;
+mod horizon;
 mod order;
 mod passing;
 mod processes;

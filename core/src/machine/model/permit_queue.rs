@@ -107,7 +107,7 @@ impl Model {
         let look_in_ms = if over.stopped == LookEnd::UsedUp { Some(0) } else { semaphore.left_until(now, more) };
         self.store(now, key, semaphore);
         let ahead = self.place_of(now, key, claim.token.as_bytes());
-        ModelReply { granted, ..Reply::Queued { place, ahead, look_in_ms, unheard }.into() }
+        ModelReply { granted, ..Reply::Queued { place, ahead, look_in_ms, unheard, horizon: None }.into() }
     }
 
     /// Takes free permits, and writes the semaphore.

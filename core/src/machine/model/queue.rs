@@ -194,6 +194,11 @@ impl Model {
         self.draw_fence(now, key, Proposal { base: now.us, ttl_ms: fence_ttl_ms })
     }
 
+    /// No grant of a lock so far has a higher fencing token.
+    pub(super) fn horizon(&self, now: Moment, key: &Key, holders: Option<u64>) -> u64 {
+        now.us.max(self.counter(now, key).unwrap_or(0)).max(holders.unwrap_or(0))
+    }
+
     /// The first place that is alive and heard; dead ones are forgotten on the way.
     pub(super) fn next_place(&mut self, now: Moment, key: &Key, asker: Option<&[u8]>) -> Next {
         self.place_after(now, key, asker, &mut Looks::default())
@@ -253,6 +258,7 @@ impl Model {
         let (key, info) = (&claim.key, info.unwrap_or_default());
         let mut ttl_left_ms = None;
         let mut free = true;
+        let mut holder_fence = None;
         if let Some(standing) = self.keys.get(now.ms, key) {
             match &standing.value {
                 Value::Hash(fields) if is_mode_fair(fields) => {}
@@ -263,6 +269,7 @@ impl Model {
                 return Reply::Granted { fence: stored_fence(&standing.value), again: true }.into();
             }
             ttl_left_ms = standing.ttl_left_ms(now.ms);
+            holder_fence = stored_fence(&standing.value);
             free = false;
         }
         let queued = self.is_queued(now, key);
@@ -303,7 +310,8 @@ impl Model {
             }
         }
         let ahead = self.place_of(now, key, claim.token.as_bytes());
-        let reply = Reply::Queued { place, ahead, look_in_ms: ttl_left_ms, unheard };
+        let horizon = Some(self.horizon(now, key, holder_fence));
+        let reply = Reply::Queued { place, ahead, look_in_ms: ttl_left_ms, unheard, horizon };
         ModelReply { granted: granted.into_iter().collect(), ..reply.into() }
     }
 

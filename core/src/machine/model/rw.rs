@@ -199,7 +199,8 @@ impl Model {
             }
         }
         let ahead = self.place_of(now, key, claim.token.as_bytes());
-        ModelReply { granted, ..Reply::Queued { place, ahead, look_in_ms, unheard }.into() }
+        let horizon = Some(self.horizon(now, key, standing.fence));
+        ModelReply { granted, ..Reply::Queued { place, ahead, look_in_ms, unheard, horizon }.into() }
     }
 
     fn downgrade(&mut self, now: Moment, claim: &Claim, terms: (u64, u64), info: Option<&str>) -> ModelReply {

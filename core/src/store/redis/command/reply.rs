@@ -179,6 +179,8 @@ fn acquired(items: &mut Items) -> Option<(Reply, bool)> {
             ahead: items.count()?,
             look_in_ms: left(items.int()?),
             unheard: items.int()? == 1,
+            // only where a grant has a number of its own
+            horizon: items.count(),
         },
         _ => return None,
     };

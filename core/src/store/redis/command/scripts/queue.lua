@@ -46,6 +46,12 @@ local function draw(ttl)
   return fence
 end
 
+-- No grant of the lock so far has a higher fence: by the clock, by the counter, and by the holder's where the counter was lost.
+local function horizon(holders)
+  local counter = redis.pcall('GET', KEYS[4])
+  return math.max(us, type(counter) ~= 'table' and number_of(counter) or 0, holders)
+end
+
 -- Takes a place out of the queue: 1 if it was there.
 local function forget(place)
   local was = redis.call('ZREM', KEYS[2], place)

@@ -15,8 +15,9 @@
 --   enter, try   {us, 0, fence}  granted;  {us, 1, fence}  held by this token already; time to live never shortened
 --                {us, 3, type}   no lock of this kind stands there; left untouched
 --   try          {us, 2, pttl, 1}  held by somebody else, or others wait; no place was taken
---   enter        {us, 4, place, ahead, look, unheard}  it has a place: its number, how many are before it, in how many ms to
---                look again without a message (-1: no such time), and 1 if it was passed over since nobody listened
+--   enter        {us, 4, place, ahead, look, unheard, horizon}  it has a place: its number, how many are before it, in how many
+--                ms to look again without a message (-1: no such time), 1 if it was passed over since nobody listened, and its
+--                horizon: no grant of this lock before this reply has a higher fence
 --   leave        {us, 1} was the holder, and the head of the queue holds it now if there is one; {us, 2} had a place;
 --                {us, 0} neither
 --   retain       {us, 1} the key stays, held by nobody; {us, 0} was not the holder
@@ -120,4 +121,4 @@ if free then
   -- the many that were dead are forgotten by now: ask again at once
   look = given and redis.call('PTTL', KEYS[1]) or 0
 end
-return {us, 4, number, redis.call('ZRANK', KEYS[2], token), look, unheard}
+return {us, 4, number, redis.call('ZRANK', KEYS[2], token), look, unheard, horizon(number_of(found[3]) or 0)}

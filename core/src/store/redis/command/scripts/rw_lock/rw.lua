@@ -27,7 +27,7 @@
 --               {us, 2, pttl, 1}  not now: it is held, or others go before (enter answers 4 instead, but to an owner that
 --               reads: a late copy of what made it the writer that became this reader)
 --               {us, 3, type}   no read/write lock stands there; left untouched
---   enter       {us, 4, place, ahead, look, unheard}  it has a place, as in a fair lock
+--   enter       {us, 4, place, ahead, look, unheard, horizon}  it has a place, as in a fair lock
 --   keep        {us, 1} held, time to live refreshed; {us, 0} not held
 --   downgrade   {us, 0, fence} a read hold from now on; {us, 1, fence} it was one already; {us, 2} not held
 --   attach      {us, 0, fence} exchanged, {us, 1, fence} held by the new owner already, {us, 2} neither holds it
@@ -393,4 +393,4 @@ elseif free then
     look = redis.call('PTTL', KEYS[1])
   end
 end
-return {us, 4, number, redis.call('ZRANK', KEYS[2], token), look, unheard}
+return {us, 4, number, redis.call('ZRANK', KEYS[2], token), look, unheard, horizon(fence_here)}
