@@ -4,6 +4,7 @@
 
 mod cluster;
 mod horizon;
+mod messages;
 mod order;
 mod passing;
 mod processes;
