@@ -296,10 +296,19 @@ fn a_shared_connection_that_is_lost_is_lost_for_all() {
     let server = Server::valkey();
     let asker = Asker::with(&server.url(), Way::Sharing, patient());
     let answers = together(&server, &asker, |_, _| server.kill());
+    let mut indeterminate = 0;
     for answer in answers {
-        let Outcome::Indeterminate(failure) = answer.outcome else { panic!("{answer:?}") };
-        assert!(!failure.detail.contains("in time"), "{failure:?}");
+        match answer.outcome {
+            Outcome::Indeterminate(failure) => {
+                assert!(!failure.detail.contains("in time"), "{failure:?}");
+                indeterminate += 1;
+            }
+            // it was about to be sent, and no other connection could be made
+            Outcome::NotApplied(failure) => assert!(!failure.detail.contains("in time"), "{failure:?}"),
+            other => panic!("{other:?}"),
+        }
     }
+    assert!(indeterminate > 0, "one at least was under way");
 }
 
 #[test]

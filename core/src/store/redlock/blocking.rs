@@ -164,9 +164,9 @@ impl BlockingRound<'_> {
             place.context.store_state.count_command();
             let sent_at = clock::now();
             let until = self.store.limit(sent_at, self.deadline.until);
-            match connection.send(bytes, Deadline { until, ..self.deadline }) {
+            match connection.send(bytes, sent_at, Deadline { until, ..self.deadline }) {
                 Ok(()) => {
-                    round.sending(node, connection.number);
+                    round.sending(node, connection.socket.number);
                     self.nodes[node] = NodeState::InFlight(InFlightRequest { connection, sent_at, until, form });
                     return;
                 }
@@ -243,7 +243,7 @@ impl BlockingRound<'_> {
             .iter()
             .enumerate()
             .filter_map(|(node, state)| match state {
-                NodeState::InFlight(flight) => Some((node, flight.connection.stream().socket())),
+                NodeState::InFlight(flight) => Some((node, flight.connection.socket.stream.socket())),
                 _ => None,
             })
             .collect();
@@ -279,7 +279,7 @@ impl BlockingRound<'_> {
             Some(outcome) => {
                 let place = self.store.nodes[node].clone();
                 let answer = read(&place, &self.op, flight.sent_at, outcome);
-                let fine = is_worth_keeping(&answer.outcome) && !flight.connection.is_poisoned();
+                let fine = is_worth_keeping(&answer.outcome) && flight.connection.is_reusable();
                 if fine {
                     self.nodes[node] = NodeState::Idle(Some(flight.connection));
                 } else {
@@ -374,7 +374,7 @@ impl BlockingRound<'_> {
             match state {
                 NodeState::Idle(Some(connection)) => pool.put(connection, now),
                 NodeState::InFlight(InFlightRequest { mut connection, .. }) => {
-                    connection.skip_next_reply();
+                    connection.abandon();
                     pool.put(connection, now);
                 }
                 NodeState::Idle(None) | NodeState::Connecting(_) => {}

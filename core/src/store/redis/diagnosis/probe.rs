@@ -9,19 +9,17 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::error::ErrorKind;
-use crate::machine::Failure;
+use crate::machine::{Failure, Time};
 use crate::store::diagnosis::FindingList;
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::command::server_error;
 use crate::store::redis::connection::context::StoreState;
 use crate::store::redis::connection::handshake::Handshake;
-use crate::store::redis::connection::multiplexed::connect::{
-    AsyncStream, read_reply, resolve, tcp_to, unix, write_all,
-};
+use crate::store::redis::connection::multiplexed::connect::{AsyncStream, receive_reply, resolve, send, tcp_to, unix};
 use crate::store::redis::connection::socket::{NO_REPLY, broken, literal, not_connected, reason};
 use crate::store::redis::connection::{login, tls};
 use crate::store::redis::options::RedisOptions;
-use crate::store::redis::resp::decoder::{ReceivedBytes, ReplyDecoder};
+use crate::store::redis::resp::exchange::Exchange;
 use crate::store::redis::resp::value::{printable, text, words};
 use crate::sys::clock;
 
@@ -29,8 +27,7 @@ use crate::sys::clock;
 pub(crate) struct Probe {
     endpoint: Endpoint,
     stream: Box<dyn AsyncStream>,
-    decoder: ReplyDecoder,
-    received: ReceivedBytes,
+    exchange: Exchange<()>,
     limit: Duration,
     /// Our end and theirs, as this machine sees them; none for a socket in the file system.
     pub(crate) ends: Option<(SocketAddr, SocketAddr)>,
@@ -51,8 +48,7 @@ impl Probe {
         let mut probe = Probe {
             endpoint: endpoint.clone(),
             stream,
-            decoder: ReplyDecoder::new(),
-            received: ReceivedBytes::default(),
+            exchange: Exchange::new(),
             limit: options.request_timeout,
             ends,
         };
@@ -67,11 +63,12 @@ impl Probe {
         for word in command {
             request.arg(word.as_ref());
         }
-        let bytes = request.get_packed_command();
         let exchange = async {
-            let unsent = write_all(&mut self.stream, &bytes).await.err();
+            self.exchange.push((), Time::ZERO, &request);
+            let unsent = send(&mut self.stream, &mut self.exchange.requests).await.err();
             // a peer that closes at once may have said why
-            let reply = read_reply(&mut self.stream, &mut self.decoder, &mut self.received).await;
+            self.exchange.requests.assume_sent();
+            let reply = receive_reply(&mut self.stream, &mut self.exchange).await;
             reply.map_err(|why| unsent.as_ref().map_or(why, reason))
         };
         match timeout(self.limit, exchange).await {

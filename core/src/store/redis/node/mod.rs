@@ -331,7 +331,7 @@ impl Node {
                 continue;
             }
             let routed = self.read(op, sent, received_at);
-            let epoch = connection.epoch;
+            let epoch = connection.socket.epoch;
             if is_worth_keeping(&routed.answer.outcome) {
                 self.pool.put(connection, received_at);
             } else {
@@ -391,7 +391,8 @@ impl Node {
                 form = next;
                 continue;
             }
-            let mut sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
+            let number = connection.socket.number;
+            let mut sent = RawExchange { sent_at, connection: number, outcome, confirmations: None };
             let granted = matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value));
             if granted && self.waits_for_replicas(op) {
                 let wait = replicas::wait(context, deadline.until);

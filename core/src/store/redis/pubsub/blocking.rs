@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use redis::{Cmd, PushKind, Value};
+use redis::Value;
 
-use crate::machine::{Outcome, Time};
+use crate::machine::Time;
 use crate::store::redis::connection::blocking::connection::BlockingConnection;
 use crate::store::redis::connection::blocking::pool::ConnectionPool;
 use crate::store::redis::connection::context::NodeContext;
 use crate::store::redis::connection::deadline::Deadline;
+use crate::store::redis::resp::exchange::Received;
+use crate::store::redis::resp::push::Push;
 use crate::store::{BlockingSubscription, Interrupt, Notification, Uninterrupted};
 use crate::sys::clock;
 
@@ -55,7 +57,7 @@ impl BlockingSubscriptions {
             let kept = self.idle().pop();
             let reused = kept.is_some();
             let mut connection = match kept {
-                Some(connection) if connection.epoch == self.shared.epoch() => connection,
+                Some(connection) if connection.socket.epoch == self.shared.epoch() => connection,
                 Some(stale) => {
                     self.pool.discard(stale);
                     continue;
@@ -103,34 +105,33 @@ pub(crate) struct SubscribedConnection {
 impl BlockingSubscription for SubscribedConnection {
     fn recv(&mut self, until: Time, interrupt: &dyn Interrupt) -> Notification {
         let Some(connection) = &mut self.connection else { return Notification::Lost };
-        if connection.epoch != self.owner.shared.epoch() {
+        if connection.socket.epoch != self.owner.shared.epoch() {
             return Notification::Lost;
         }
         let Ok(left) = (Deadline { until, interrupt }).check() else { return Notification::TimedOut };
         if left <= COARSE_TIMER && !is_readable(connection, left) {
             return Notification::TimedOut;
         }
-        match connection.recv_message_within(left) {
-            Some(Outcome::Applied(value)) if is_push_about(&value, "message", &self.channel) => {
+        match connection.recv_within(left) {
+            Ok(Some(Received::Push(Push::Message { channel, .. }))) if channel == self.channel => {
                 // one attempt answers all messages that have arrived
-                while let Some(Outcome::Applied(_)) = connection.buffered_reply() {}
+                while let Ok(Some(_)) = connection.exchange.next() {}
                 Notification::Message
             }
             // also the end of an earlier subscription, and messages before it
-            None | Some(Outcome::Applied(_)) => Notification::TimedOut,
-            Some(_) => Notification::Lost,
+            Ok(_) => Notification::TimedOut,
+            Err(_) => Notification::Lost,
         }
     }
 
     fn drain(&mut self) {
         let Some(connection) = &mut self.connection else { return };
         for _ in 0..MAX_DRAIN_READS {
-            if !is_readable(connection, Duration::ZERO)
-                || !matches!(connection.recv_message_within(COARSE_TIMER), Some(Outcome::Applied(_)))
+            if !is_readable(connection, Duration::ZERO) || !matches!(connection.recv_within(COARSE_TIMER), Ok(Some(_)))
             {
                 return;
             }
-            while let Some(Outcome::Applied(_)) = connection.buffered_reply() {}
+            while let Ok(Some(_)) = connection.exchange.next() {}
         }
     }
 }
@@ -140,7 +141,8 @@ impl BlockingSubscription for SubscribedConnection {
 fn is_readable(connection: &BlockingConnection, left: Duration) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let limit = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
-    poll(&mut [PollFd::new(&*connection.stream().socket(), PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
+    poll(&mut [PollFd::new(&*connection.socket.stream.socket(), PollFlags::IN)], Some(&limit))
+        .is_ok_and(|ready| ready > 0)
 }
 
 /// Whether the socket may be readable after `left`.
@@ -154,9 +156,13 @@ impl Drop for SubscribedConnection {
     fn drop(&mut self) {
         self.owner.active.fetch_sub(1, Ordering::Relaxed);
         let Some(mut connection) = self.connection.take() else { return };
-        // the confirmation is skipped by the next user of the connection
-        let deadline = Deadline { until: clock::now(), interrupt: &Uninterrupted };
-        if connection.send(&command("UNSUBSCRIBE", &self.channel), deadline).is_err() {
+        // the confirmation is dropped by the next user of the connection
+        let now = clock::now();
+        let deadline = Deadline { until: now, interrupt: &Uninterrupted };
+        let channel = vec![std::mem::take(&mut self.channel)];
+        connection.exchange.push_subscription(None, now, ("UNSUBSCRIBE", false), channel);
+        connection.socket.set_io_timeout(COARSE_TIMER);
+        if connection.socket.send(&mut connection.exchange.requests, deadline).is_err() {
             return self.owner.pool.discard(connection);
         }
         let mut idle = self.owner.idle();
@@ -167,38 +173,17 @@ impl Drop for SubscribedConnection {
     }
 }
 
-fn command(word: &str, channel: &[u8]) -> Vec<u8> {
-    let mut command = Cmd::new();
-    command.arg(word).arg(channel);
-    command.get_packed_command()
-}
-
 /// Whether it is confirmed; `None` when the connection is unusable.
 fn confirm_subscription(connection: &mut BlockingConnection, channel: &[u8], deadline: Deadline<'_>) -> Option<bool> {
-    connection.send(&command("SUBSCRIBE", channel), deadline).ok()?;
+    let BlockingConnection { socket, exchange } = connection;
+    exchange.push_subscription(Some(()), clock::now(), ("SUBSCRIBE", true), vec![channel.to_vec()]);
+    socket.set_io_timeout(deadline.check().ok()?);
+    socket.send(&mut exchange.requests, deadline).ok()?;
     loop {
-        match connection.recv_message_within(deadline.check().ok()?) {
-            Some(Outcome::Applied(value)) if is_push_about(&value, "subscribe", channel) => return Some(true),
-            Some(Outcome::Applied(Value::ServerError(_))) => return Some(false),
-            None | Some(Outcome::Applied(_)) => {}
-            Some(_) => return None,
-        }
-    }
-}
-
-/// Whether `value` is a push of this kind about `channel`, in either protocol.
-fn is_push_about(value: &Value, what: &str, channel: &[u8]) -> bool {
-    let is = |value: Option<&Value>, text: &[u8]| matches!(value, Some(Value::BulkString(bytes)) if bytes == text);
-    match value {
-        Value::Push { kind, data } => {
-            let kind = match kind {
-                PushKind::Message => "message",
-                PushKind::Subscribe => "subscribe",
-                _ => return false,
-            };
-            kind == what && is(data.first(), channel)
-        }
-        Value::Array(words) => is(words.first(), what.as_bytes()) && is(words.get(1), channel),
-        _ => false,
+        match socket.receive(exchange, deadline).ok()? {
+            Received::Reply((), reply) => return Some(!matches!(reply, Value::ServerError(_))),
+            // without end, perhaps
+            Received::Push(_) => deadline.check().ok()?,
+        };
     }
 }

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `registry` | which channels have listeners; keeps them subscribed over reconnects |
 //! | `subscriber` | subscribes and unsubscribes on one connection |
-//! | `sharded` | the same for a cluster's sharded channels |
+//! | `dedicated` | the same on a connection of their own: RESP2, and a cluster's sharded channels |
 //! | `blocking` | a subscription that a waiting thread reads itself |
 
 pub(crate) mod blocking;
+pub(crate) mod dedicated;
 pub(crate) mod registry;
-pub(crate) mod sharded;
 pub(crate) mod subscriber;
 
 /// Why a change of subscriptions failed.

@@ -1,4 +1,5 @@
-//! The incremental decoder of one connection, with a bound on the size of a reply.
+//! The incremental decoder of one connection, with a bound on the size of a reply. It does no I/O: the caller reads into
+//! [`ReplyDecoder::space`].
 
 use std::io::{self, Read};
 
@@ -10,14 +11,9 @@ use super::script_reply;
 /// bound would also cost time.)
 pub(crate) const MAX_REPLY_BYTES: usize = 1 << 20;
 
-/// Why there is no reply.
-#[derive(Debug)]
-pub(crate) enum DecodeError {
-    /// The source failed. After `WouldBlock`, the next call continues where this one stopped.
-    Io(io::Error),
-    /// The bytes are no reply; the connection cannot be used any more.
-    Malformed,
-}
+/// The bytes are no reply; the connection cannot be used any more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Malformed;
 
 /// The decoder of one connection.
 pub(crate) struct ReplyDecoder {
@@ -27,8 +23,8 @@ pub(crate) struct ReplyDecoder {
     consumed: usize,
     /// Whether the parser is between two replies.
     at_boundary: bool,
-    /// Whether pushes are returned as replies.
-    delivers_pushes: bool,
+    /// A reply that was decoded before its time.
+    decoded: Option<Value>,
 }
 
 impl ReplyDecoder {
@@ -38,61 +34,70 @@ impl ReplyDecoder {
             buffer: ReadBuffer::default(),
             consumed: 0,
             at_boundary: true,
-            delivers_pushes: false,
+            decoded: None,
         }
     }
 
-    /// Returns pushes as replies from now on.
-    pub(crate) fn deliver_pushes(&mut self) {
-        self.delivers_pushes = true;
+    /// Where the next bytes go; valid when [`ReplyDecoder::next`] has returned `None`.
+    pub(crate) fn space(&mut self) -> &mut [u8] {
+        self.buffer.space()
     }
 
-    /// For a subscribed connection.
-    pub(crate) fn with_pushes() -> ReplyDecoder {
-        ReplyDecoder { delivers_pushes: true, ..ReplyDecoder::new() }
+    /// So many bytes were read into the space.
+    pub(crate) fn received(&mut self, count: usize) {
+        self.buffer.to = count;
     }
 
-    /// The next reply. Pushes are dropped unless they are delivered as replies.
-    pub(crate) fn next(&mut self, source: &mut impl Read) -> Result<Value, DecodeError> {
-        if self.at_boundary {
-            self.buffer.fill(source).map_err(DecodeError::Io)?;
-            if let Some((value, length)) = script_reply::read(self.buffer.bytes()) {
-                self.buffer.consume(length);
-                return Ok(value);
+    /// The next reply or push; `None` when it is not complete.
+    pub(crate) fn next(&mut self) -> Result<Option<Value>, Malformed> {
+        if self.decoded.is_some() {
+            return Ok(self.decoded.take());
+        }
+        let bytes = self.buffer.bytes();
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        if self.at_boundary
+            && let Some((value, length)) = script_reply::read(bytes)
+        {
+            self.buffer.from += length;
+            return Ok(Some(value));
+        }
+        let mut reader = LimitedReader { buffer: &mut self.buffer, consumed: &mut self.consumed, drained: false };
+        let parsed = self.parser.parse_value(&mut reader);
+        self.at_boundary = parsed.is_ok();
+        match parsed {
+            Ok(value) => {
+                self.consumed = 0;
+                Ok(Some(value))
             }
+            // possibly in the middle of a reply
+            Err(_) if reader.drained => Ok(None),
+            Err(_) => Err(Malformed),
         }
+    }
+
+    /// The next reply. Pushes are dropped.
+    pub(crate) fn next_reply(&mut self) -> Result<Option<Value>, Malformed> {
         loop {
-            let mut reader =
-                LimitedReader { source, buffer: &mut self.buffer, consumed: &mut self.consumed, failed: None };
-            let parsed = self.parser.parse_value(&mut reader);
-            self.at_boundary = parsed.is_ok();
-            match (parsed, reader.failed) {
-                (Ok(value), _) => {
-                    self.consumed = 0;
-                    if self.delivers_pushes || !matches!(value, Value::Push { .. }) {
-                        return Ok(value);
-                    }
-                }
-                // possibly in the middle of a reply
-                (Err(_), Some(error)) => return Err(DecodeError::Io(error)),
-                (Err(_), None) => return Err(DecodeError::Malformed),
+            match self.next()? {
+                Some(Value::Push { .. }) => {}
+                reply => return Ok(reply),
             }
         }
     }
 
-    /// The next reply, if it is complete in the buffer; otherwise `WouldBlock`.
-    pub(crate) fn next_buffered(&mut self) -> Result<Value, DecodeError> {
-        self.next(&mut EmptySource)
-    }
-
-    /// Whether nothing is left in the buffer. A complete reply that was not asked for would be taken for the next one.
-    pub(crate) fn is_empty(&mut self) -> bool {
-        let surely = self.at_boundary && self.buffer.bytes().is_empty();
-        surely || matches!(self.next_buffered(), Err(DecodeError::Io(_)))
+    /// Whether no complete reply is left. One that was not asked for would be taken for the next one. Pushes are dropped.
+    pub(crate) fn is_drained(&mut self) -> bool {
+        match self.next_reply() {
+            Ok(reply) => self.decoded = reply,
+            Err(Malformed) => return false,
+        }
+        self.decoded.is_none()
     }
 }
 
-/// Bytes that were read and not parsed yet.
+/// Bytes that were received and not decoded yet.
 #[derive(Default)]
 struct ReadBuffer {
     storage: Box<[u8]>,
@@ -108,77 +113,40 @@ impl ReadBuffer {
         &self.storage[self.from..self.to]
     }
 
-    fn consume(&mut self, count: usize) {
-        self.from += count;
-    }
-
-    /// Reads once, if the buffer is empty.
-    fn fill(&mut self, source: &mut impl Read) -> io::Result<()> {
-        if self.from < self.to {
-            return Ok(());
-        }
+    fn space(&mut self) -> &mut [u8] {
+        debug_assert!(self.from == self.to, "bytes are left");
         if self.storage.is_empty() {
             self.storage = vec![0; ReadBuffer::CAPACITY].into();
         }
-        let read = source.read(&mut self.storage)?;
-        if read == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        (self.from, self.to) = (0, read);
-        Ok(())
+        (self.from, self.to) = (0, 0);
+        &mut self.storage
     }
 }
 
 /// Passes bytes on to the parser, one line at a time, with a limit. Replies end where lines do, so no byte of the next
 /// reply enters the parser.
-struct LimitedReader<'a, R> {
-    source: &'a mut R,
+struct LimitedReader<'a> {
     buffer: &'a mut ReadBuffer,
     consumed: &'a mut usize,
-    failed: Option<io::Error>,
+    drained: bool,
 }
 
-impl<R: Read> Read for LimitedReader<'_, R> {
+impl Read for LimitedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if *self.consumed > MAX_REPLY_BYTES {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        if let Err(error) = self.buffer.fill(self.source) {
-            // a kind that the parser does not retry; the caller gets the original error
-            self.failed = Some(error);
+        let bytes = self.buffer.bytes();
+        if bytes.is_empty() {
+            self.drained = true;
+            // a kind that the parser does not retry
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let bytes = self.buffer.bytes();
         let line = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
         let count = line.min(buffer.len());
         buffer[..count].copy_from_slice(&bytes[..count]);
-        self.buffer.consume(count);
+        self.buffer.from += count;
         *self.consumed += count;
-        Ok(count)
-    }
-}
-
-/// A source without bytes.
-struct EmptySource;
-
-impl Read for EmptySource {
-    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-        Err(io::ErrorKind::WouldBlock.into())
-    }
-}
-
-/// Bytes that have arrived, for a source that is not a `Read`.
-#[derive(Default)]
-pub(crate) struct ReceivedBytes(pub(crate) Vec<u8>);
-
-impl Read for ReceivedBytes {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.0.is_empty() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let count = buffer.len().min(self.0.len());
-        buffer[..count].copy_from_slice(&self.0[..count]);
-        self.0.drain(..count);
         Ok(count)
     }
 }
@@ -192,53 +160,55 @@ mod tests {
         Value::BulkString(text.into())
     }
 
-    /// Gives one byte at a time, with a pause before each.
-    struct Drip<'a>(&'a [u8], bool);
-
-    impl Read for Drip<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            self.1 = !self.1;
-            if self.1 {
-                return Err(io::ErrorKind::Interrupted.into());
+    /// Gives the decoder `bytes` in pieces of `size` bytes: all replies, and whether it accepted everything.
+    fn decode(bytes: &[u8], size: usize) -> (Vec<Value>, Result<(), Malformed>) {
+        let (mut decoder, mut replies) = (ReplyDecoder::new(), Vec::new());
+        for piece in bytes.chunks(size) {
+            decoder.space()[..piece.len()].copy_from_slice(piece);
+            decoder.received(piece.len());
+            loop {
+                match decoder.next() {
+                    Ok(Some(value)) => replies.push(value),
+                    Ok(None) => break,
+                    Err(Malformed) => return (replies, Err(Malformed)),
+                }
             }
-            let Some((first, rest)) = self.0.split_first() else { return Err(io::ErrorKind::TimedOut.into()) };
-            (buffer[0], self.0) = (*first, rest);
-            Ok(1)
         }
+        (replies, Ok(()))
     }
 
     #[test]
     fn a_reply_in_pieces_is_the_same_reply() {
-        let cases: [(&[u8], Value); 8] = [
+        let push = Value::Push { kind: redis::PushKind::Message, data: vec![Value::SimpleString("c".into())] };
+        let cases: [(&[u8], Value); 9] = [
             (b":1785000000000000\r\n", Value::Int(1_785_000_000_000_000)),
             (b"$4\r\na\r\n\r\r\n", text("a\r\n\r")),
             (b"$-1\r\n", Value::Nil),
             (b"*2\r\n:1\r\n*1\r\n$1\r\nx\r\n", Value::Array(vec![Value::Int(1), Value::Array(vec![text("x")])])),
             (b"%1\r\n+a\r\n:1\r\n", Value::Map(vec![(Value::SimpleString("a".into()), Value::Int(1))])),
             (b"=7\r\ntxt:abc\r\n", Value::VerbatimString { format: redis::VerbatimFormat::Text, text: "abc".into() }),
-            (b">2\r\n+message\r\n+c\r\n+OK\r\n", Value::Okay),
+            (b">2\r\n+message\r\n+c\r\n", push),
+            (b"+OK\r\n", Value::Okay),
             (b"_\r\n", Value::Nil),
         ];
         for (bytes, value) in cases {
-            let (mut replies, mut drip) = (ReplyDecoder::new(), Drip(bytes, false));
-            let mut pauses = 0;
-            let got = loop {
-                match replies.next(&mut drip) {
-                    Ok(value) => break value,
-                    Err(DecodeError::Io(error)) if error.kind() == io::ErrorKind::Interrupted => pauses += 1,
-                    Err(error) => panic!("{}: {error:?}", bytes.escape_ascii()),
-                }
-            };
-            assert_eq!((got, pauses), (value, bytes.len()), "{}", bytes.escape_ascii());
-            assert!(replies.is_empty());
+            for size in 1..=bytes.len() {
+                assert_eq!(decode(bytes, size), (vec![value.clone()], Ok(())), "{}", bytes.escape_ascii());
+            }
         }
     }
 
     #[test]
-    fn a_reply_too_many_is_noticed() {
-        let mut replies = ReplyDecoder::new();
-        assert!(replies.next(&mut &b":1\r\n:2\r\n"[..]).is_ok());
-        assert!(!replies.is_empty());
+    fn a_reply_too_many_is_noticed_and_a_push_is_none() {
+        for (bytes, drained) in [(":1\r\n:2\r\n", false), (":1\r\n>1\r\n+message\r\n", true), (":1\r\n", true)] {
+            let mut decoder = ReplyDecoder::new();
+            decoder.space()[..bytes.len()].copy_from_slice(bytes.as_bytes());
+            decoder.received(bytes.len());
+            assert_eq!(decoder.next(), Ok(Some(Value::Int(1))));
+            assert_eq!((decoder.is_drained(), decoder.is_drained()), (drained, drained), "{bytes:?}");
+            // it is not lost by the look
+            assert_eq!(decoder.next(), Ok((!drained).then_some(Value::Int(2))), "{bytes:?}");
+        }
     }
 
     #[test]
@@ -255,16 +225,11 @@ mod tests {
         ];
         for first in replies {
             for second in replies {
-                let alone = ReplyDecoder::new().next(&mut second.as_bytes()).unwrap();
+                let alone = [first, second].map(|one| decode(one.as_bytes(), one.len()).0.remove(0));
                 let both = format!("{first}{second}");
-                let (mut replies, mut source) = (ReplyDecoder::new(), both.as_bytes());
-                assert!(replies.next(&mut source).is_ok());
-                assert!(replies.at_boundary && !replies.buffer.bytes().is_empty(), "{both:?}");
-                // as one that nobody asked for, and as the next one
-                assert_eq!(replies.next(&mut source).unwrap(), alone, "{both:?}");
-                assert!(replies.is_empty());
-                let mut replies = ReplyDecoder::new();
-                assert!(replies.next(&mut both.as_bytes()).is_ok() && !replies.is_empty(), "{both:?}");
+                for size in 1..=both.len() {
+                    assert_eq!(decode(both.as_bytes(), size), (alone.to_vec(), Ok(())), "{both:?}");
+                }
             }
         }
     }
@@ -272,12 +237,8 @@ mod tests {
     #[test]
     fn many_replies_at_once_are_as_many() {
         let many = "*2\r\n:7\r\n$2\r\n\r\n\r\n+x\r\n".repeat(2000);
-        let (mut replies, mut source) = (ReplyDecoder::new(), many.as_bytes());
-        for _ in 0..2000 {
-            assert_eq!(replies.next(&mut source).unwrap(), Value::Array(vec![Value::Int(7), text("\r\n")]));
-            assert_eq!(replies.next(&mut source).unwrap(), Value::SimpleString("x".into()));
-        }
-        assert!(replies.is_empty());
+        let both = [Value::Array(vec![Value::Int(7), text("\r\n")]), Value::SimpleString("x".into())];
+        assert_eq!(decode(many.as_bytes(), ReadBuffer::CAPACITY), (vec![both; 2000].concat(), Ok(())));
     }
 
     #[test]
@@ -291,8 +252,7 @@ mod tests {
             &b"*1\r\n".repeat(200),
         ];
         for bytes in cases {
-            let got = ReplyDecoder::new().next(&mut &bytes[..]);
-            assert!(matches!(got, Err(DecodeError::Malformed)), "{}: {got:?}", bytes.escape_ascii());
+            assert_eq!(decode(bytes, bytes.len()), (vec![], Err(Malformed)), "{}", bytes.escape_ascii());
         }
     }
 
@@ -300,28 +260,9 @@ mod tests {
     fn nothing_makes_us_keep_without_bound_or_fall_over() {
         for start in [&b"+"[..], b"$", b"$9223372036854775807\r\n", b"*9223372036854775807\r\n", b"=-1\r\n", b"%-1\r\n"]
         {
-            let mut read = 0;
-            let mut endless = io::repeat(b'a').take(100 << 20);
-            let mut source = start.chain(Counted(&mut endless, &mut read));
-            let got = ReplyDecoder::new().next(&mut source);
-            assert!(matches!(got, Err(DecodeError::Malformed)) || got.is_ok(), "{}: {got:?}", start.escape_ascii());
-            assert!(read <= 2 * MAX_REPLY_BYTES, "{}: {read}", start.escape_ascii());
+            let endless = [start, &vec![b'a'; 2 * MAX_REPLY_BYTES]].concat();
+            let (replies, accepted) = decode(&endless, ReadBuffer::CAPACITY);
+            assert_eq!(accepted, Err(Malformed), "{}: {replies:?}", start.escape_ascii());
         }
-    }
-
-    struct Counted<'a, R>(&'a mut R, &'a mut usize);
-
-    impl<R: Read> Read for Counted<'_, R> {
-        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            let read = self.0.read(buffer)?;
-            *self.1 += read;
-            Ok(read)
-        }
-    }
-
-    #[test]
-    fn the_end_is_an_end() {
-        let got = ReplyDecoder::new().next(&mut &b"*2\r\n:1\r\n"[..]);
-        assert!(matches!(got, Err(DecodeError::Io(error)) if error.kind() == io::ErrorKind::UnexpectedEof));
     }
 }

@@ -30,10 +30,13 @@ pub(crate) async fn query(
 ) -> Result<Vec<Value>, Failure> {
     let asked = timeout(limit, async {
         let mut connection = RawConnection::new(connect_to(common, options, endpoint.clone(), limit).await?);
-        connection.send_commands(questions).await?;
+        for words in questions {
+            connection.push(words);
+        }
+        connection.send().await?;
         let mut answers = Vec::with_capacity(questions.len());
         for _ in questions {
-            answers.push(connection.recv().await?);
+            answers.push(connection.reply().await?);
         }
         Ok(answers)
     });

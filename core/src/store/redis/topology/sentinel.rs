@@ -22,6 +22,8 @@ use crate::store::redis::connection::multiplexed::manager::ConnectionManager;
 use crate::store::redis::connection::multiplexed::raw::RawConnection;
 use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::options::RedisOptions;
+use crate::store::redis::resp::exchange::Received;
+use crate::store::redis::resp::push::Push;
 use crate::store::redis::resp::value::text;
 use crate::sys::clock;
 
@@ -186,33 +188,28 @@ impl SentinelResolver {
                 .unwrap_or_else(|_| Err(no_connection_in_time(&**sentinel)))?,
         );
         // queried on the same connection before subscribing: so no change is missed in between
-        connection
-            .send_commands(&[
-                &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master_name][..],
-                &["SUBSCRIBE", SWITCH_CHANNEL],
-            ])
-            .await?;
-        let master = self.read(sentinel, &connection.recv().await?)?;
+        connection.push(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.master_name]);
+        connection.push_subscription(("SUBSCRIBE", true), vec![SWITCH_CHANNEL.into()]);
+        connection.send().await?;
+        let master = self.read(sentinel, &connection.reply().await?)?;
         self.on_master(manager, master);
         loop {
             let Ok(heard) = timeout(QUIET_LIMIT, connection.recv()).await else { return Ok(()) };
-            let heard = heard?;
-            if let Some(failure) = server_failure(sentinel, &heard) {
-                return Err(failure);
-            }
-            if let Some(master) = self.parse_switch(&heard) {
-                self.on_master(manager, master);
+            match heard? {
+                Received::Reply((), reply) => server_failure(sentinel, &reply).map_or(Ok(()), Err)?,
+                Received::Push(Push::Message { payload, .. }) => {
+                    if let Some(master) = self.parse_switch(&payload) {
+                        self.on_master(manager, master);
+                    }
+                }
+                Received::Push(_) => {}
             }
         }
     }
 
     /// The new master, if a message announces one of this group: `GROUP OLD-HOST OLD-PORT NEW-HOST NEW-PORT`.
-    fn parse_switch(&self, message: &Value) -> Option<Endpoint> {
-        let Value::Array(words) = message else { return None };
-        if words.first().and_then(text) != Some(b"message") {
-            return None;
-        }
-        let mut words = words.get(2).and_then(text)?.rsplitn(5, |byte| *byte == b' ');
+    fn parse_switch(&self, message: &[u8]) -> Option<Endpoint> {
+        let mut words = message.rsplitn(5, |byte| *byte == b' ');
         let (port, host) = (words.next()?, words.next()?);
         let master_name = words.nth(2)?;
         (master_name == self.master_name.as_bytes()).then(|| self.master_at(host, port)).flatten()

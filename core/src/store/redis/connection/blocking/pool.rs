@@ -31,8 +31,8 @@ impl ConnectionPool {
     /// An idle connection that still works, if there is one.
     pub(crate) fn get_idle(&self, now: Time) -> Option<BlockingConnection> {
         loop {
-            let connection = self.idle().pop()?;
-            if connection.epoch == self.shared.epoch() && connection.is_usable(now) {
+            let mut connection = self.idle().pop()?;
+            if connection.socket.epoch == self.shared.epoch() && connection.is_usable(now) {
                 return Some(connection);
             }
             self.discard(connection);
@@ -69,10 +69,10 @@ impl ConnectionPool {
 
     /// Takes a connection back after a reply.
     pub(crate) fn put(&self, mut connection: BlockingConnection, now: Time) {
-        if connection.is_poisoned() {
+        if !connection.is_reusable() {
             return self.discard(connection);
         }
-        connection.mark_idle(now);
+        connection.socket.mark_idle(now);
         let mut idle = self.idle();
         // checked under the lock, so that `close` misses none
         if idle.len() < MAX_IDLE && !self.closed.load(Ordering::Acquire) {

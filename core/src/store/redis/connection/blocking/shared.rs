@@ -6,7 +6,6 @@
 //! A caller that gives up leaves its request behind: it may still be carried out, as on any connection, and the cleanup
 //! queue undoes the result.
 
-use std::collections::VecDeque;
 use std::mem;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -14,6 +13,7 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::connected_socket::{ConnectedSocket, IoFailure};
 use super::connection::BlockingConnection;
 use super::stream::BlockingStream;
 use crate::machine::{Failure, Outcome, Time};
@@ -21,6 +21,9 @@ use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::connection::context::NodeContext;
 use crate::store::redis::connection::deadline::{Deadline, POLL_INTERVAL};
 use crate::store::redis::connection::socket::broken;
+use crate::store::redis::resp::decoder::ReplyDecoder;
+use crate::store::redis::resp::exchange::Exchange;
+use crate::store::redis::resp::request_queue::{Expected, FailedRequest, RequestQueue};
 use crate::sys::clock;
 
 /// With more replies outstanding, the server is away or overloaded.
@@ -48,24 +51,27 @@ pub(crate) struct SharedConnection {
 }
 
 struct SharedState {
-    /// Requests that the flushing thread sends next. Empty when no thread flushes, as long as the connection accepts
+    /// The flushing thread sends what is unsent. Nothing is when no thread flushes, as long as the connection accepts
     /// requests.
-    write_buffer: Vec<u8>,
+    requests: RequestQueue<Arc<ReplyWaiter>>,
     /// Whether a thread is flushing.
     flushing: bool,
     /// Until then no caller yields: see [`YIELD_TOO_SLOW`].
     no_yield_until: Time,
     /// `None` while a thread reads.
-    reader: Option<BlockingConnection>,
-    /// In the order of their requests.
-    waiters: VecDeque<Arc<ReplyWaiter>>,
+    reader: Option<SharedReader>,
     /// Whether it accepts more requests.
     accepting: bool,
 }
 
+/// The half of the connection that one thread at a time has, to read for all.
+struct SharedReader {
+    socket: ConnectedSocket,
+    decoder: ReplyDecoder,
+}
+
 /// A caller that waits for its reply.
 struct ReplyWaiter {
-    sent_at: Time,
     state: Mutex<WaiterState>,
     changed: Condvar,
 }
@@ -76,26 +82,27 @@ enum WaiterState {
     /// read for the others.
     CheckingInterrupt,
     /// Must read for all.
-    Reading(BlockingConnection),
+    Reading(SharedReader),
     Done(Outcome<Value>),
     /// The caller gave up: its reply is discarded.
     Abandoned,
 }
 
 impl SharedConnection {
-    /// Shares `reader`, with a second handle for writing.
+    /// Shares `connection`, with a second handle for writing.
     pub(crate) fn new(
-        reader: BlockingConnection,
+        connection: BlockingConnection,
         writer: BlockingStream,
         shared: &Arc<NodeContext>,
     ) -> SharedConnection {
-        let (endpoint, epoch, number) = (reader.endpoint().clone(), reader.epoch, reader.number);
+        let BlockingConnection { socket, exchange } = connection;
+        let Exchange { decoder, requests, .. } = exchange.for_other_callers();
+        let (endpoint, epoch, number) = (socket.endpoint.clone(), socket.epoch, socket.number);
         let state = Mutex::new(SharedState {
-            write_buffer: Vec::new(),
+            requests,
             flushing: false,
             no_yield_until: Time::ZERO,
-            reader: Some(reader),
-            waiters: VecDeque::new(),
+            reader: Some(SharedReader { socket, decoder }),
             accepting: true,
         });
         SharedConnection { number, shared: shared.clone(), endpoint, epoch, writer, state }
@@ -104,9 +111,10 @@ impl SharedConnection {
     /// Whether it accepts more requests. The socket is checked only after the connection was idle for a while.
     pub(crate) fn accepts(&self, now: Time) -> bool {
         let mut state = self.state();
-        if let Some(reader) = &state.reader
-            && state.waiters.is_empty()
-            && !reader.is_usable(now)
+        let idle = state.requests.len() == 0;
+        if let Some(SharedReader { socket, decoder }) = &mut state.reader
+            && idle
+            && !(decoder.is_drained() && socket.is_fresh(now))
         {
             state.accepting = false;
         }
@@ -115,14 +123,13 @@ impl SharedConnection {
 
     /// Sends a request and waits for its reply. `None` when it is not accepted: then no byte was sent.
     pub(crate) fn request(&self, bytes: &[u8], sent_at: Time, deadline: Deadline<'_>) -> Option<Outcome<Value>> {
-        let me = Arc::new(ReplyWaiter { sent_at, state: Mutex::new(WaiterState::Waiting), changed: Condvar::new() });
+        let me = Arc::new(ReplyWaiter { state: Mutex::new(WaiterState::Waiting), changed: Condvar::new() });
         let mut state = self.state();
-        if !state.accepting || state.waiters.len() >= MAX_IN_FLIGHT || bytes.len() > MAX_REQUEST_BYTES {
+        if !state.accepting || state.requests.len() >= MAX_IN_FLIGHT || bytes.len() > MAX_REQUEST_BYTES {
             return None;
         }
         self.shared.store_state.count_command();
-        state.waiters.push_back(me.clone());
-        state.write_buffer.extend_from_slice(bytes);
+        state.requests.push(Some(me.clone()), sent_at, Expected::Reply, |queued| queued.extend_from_slice(bytes));
         if !mem::replace(&mut state.flushing, true) {
             state = self.yield_to_others(state, sent_at);
             state = self.flush(state);
@@ -130,7 +137,11 @@ impl SharedConnection {
         // the reply may have arrived already
         let reader = if me.is_waiting() { state.reader.take() } else { None };
         drop(state);
-        Some(self.wait_for_reply(reader, &me, deadline))
+        match self.wait_for_reply(reader, &me, sent_at, deadline) {
+            // the connection was lost before a byte of it was sent
+            Outcome::NotApplied(_) => None,
+            outcome => Some(outcome),
+        }
     }
 
     /// Yields to other threads, which may add requests to this batch.
@@ -151,9 +162,9 @@ impl SharedConnection {
     /// Sends what is queued, and what other callers add meanwhile.
     fn flush<'a>(&'a self, mut state: MutexGuard<'a, SharedState>) -> MutexGuard<'a, SharedState> {
         let mut batch = Vec::new();
-        while !state.write_buffer.is_empty() {
+        while !state.requests.unsent().is_empty() {
             batch.clear();
-            mem::swap(&mut batch, &mut state.write_buffer);
+            state.requests.take_unsent(&mut batch);
             drop(state);
             let sent = self.writer.write_all_within(&batch, POLL_INTERVAL);
             state = self.state();
@@ -171,11 +182,12 @@ impl SharedConnection {
     /// Waits until the reply has arrived: as the reader for all, or until the reader delivers it.
     fn wait_for_reply(
         &self,
-        mut own_reader: Option<BlockingConnection>,
+        mut own_reader: Option<SharedReader>,
         me: &Arc<ReplyWaiter>,
+        sent_at: Time,
         deadline: Deadline<'_>,
     ) -> Outcome<Value> {
-        let mut left = deadline.until.since(me.sent_at);
+        let mut left = deadline.until.since(sent_at);
         loop {
             if let Some(reader) = own_reader.take() {
                 if let Some(outcome) = self.read_for_all(reader, me, deadline) {
@@ -208,34 +220,28 @@ impl SharedConnection {
     /// on, and the caller is asked next.
     fn read_for_all(
         &self,
-        mut reader: BlockingConnection,
+        mut reader: SharedReader,
         me: &Arc<ReplyWaiter>,
         deadline: Deadline<'_>,
     ) -> Option<Outcome<Value>> {
         loop {
             // replies to others do not extend the own time limit
             let left = deadline.until.since(clock::now());
-            let mut next = if left.is_zero() { None } else { reader.recv_within(left) };
-            if next.is_none() {
+            let mut next = if left.is_zero() { Ok(None) } else { reader.recv_within(left) };
+            if matches!(next, Ok(None)) {
                 me.transition(&WaiterState::Waiting, WaiterState::CheckingInterrupt);
                 self.pass_reader(reader);
                 return None;
             }
-            let (mut replies, mut lost) = (Vec::new(), None);
-            while let Some(outcome) = next {
-                match outcome {
-                    Outcome::Applied(reply) => replies.push(reply),
-                    Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => {
-                        lost = Some(failure);
-                        break;
-                    }
-                }
-                next = reader.buffered_reply();
+            let mut replies = Vec::new();
+            while let Ok(Some(reply)) = next {
+                replies.push(reply);
+                next = reader.buffered();
             }
             let own = self.distribute(replies, me);
-            if let Some(failure) = lost {
-                self.fail_all(&failure);
-                return Some(own.map_or(Outcome::Indeterminate(failure), Outcome::Applied));
+            if let Err(failure) = next {
+                let lost = self.fail_all(failure.failure(&self.endpoint), me);
+                return Some(own.map_or(lost, Outcome::Applied));
             }
             if let Some(reply) = own {
                 self.pass_reader(reader);
@@ -246,35 +252,34 @@ impl SharedConnection {
 
     /// Delivers each reply to its waiter; returns the own one.
     fn distribute(&self, replies: Vec<Value>, me: &Arc<ReplyWaiter>) -> Option<Value> {
-        let mut own = None;
         let whose: Vec<_> = {
             let mut state = self.state();
-            let count = replies.len().min(state.waiters.len());
+            let whose: Vec<_> = replies.iter().map_while(|_| state.requests.replied().ok()).collect();
             // a surplus reply would be taken for the next request's
-            state.accepting &= count == replies.len();
-            state.waiters.drain(..count).collect()
+            state.accepting &= whose.len() == replies.len();
+            whose
         };
+        let mut own = None;
         for (waiter, reply) in whose.into_iter().zip(replies) {
-            if Arc::ptr_eq(&waiter, me) {
-                own = Some(reply);
-            } else {
-                waiter.complete(Outcome::Applied(reply));
+            match waiter {
+                Some(waiter) if Arc::ptr_eq(&waiter, me) => own = Some(reply),
+                Some(waiter) => waiter.complete(Outcome::Applied(reply)),
+                None => {}
             }
         }
         own
     }
 
     /// Passes the reader to the next waiter, or stores it when there is none.
-    fn pass_reader(&self, mut reader: BlockingConnection) {
+    fn pass_reader(&self, mut reader: SharedReader) {
         let mut state = self.state();
-        let SharedState { waiters, .. } = &mut *state;
-        for waiter in waiters.iter() {
+        for waiter in state.requests.callers() {
             match waiter.make_reader(reader) {
                 None => return,
                 Some(still) => reader = still,
             }
         }
-        reader.mark_idle(clock::now());
+        reader.socket.mark_idle(clock::now());
         state.reader = Some(reader);
     }
 
@@ -288,24 +293,31 @@ impl SharedConnection {
         }
         let now = clock::now();
         let mut state = self.state();
-        if state.waiters.front().is_some_and(|oldest| now.since(oldest.sent_at) >= self.shared.options.request_timeout)
-        {
+        let request_timeout = self.shared.options.request_timeout;
+        if state.requests.oldest_sent_at().is_some_and(|sent_at| now.since(sent_at) >= request_timeout) {
             // no later caller may wait behind it
             state.accepting = false;
         }
         Outcome::Indeterminate(self.failure(why))
     }
 
-    /// The connection is lost, with all outstanding replies.
-    fn fail_all(&self, failure: &Failure) {
-        let waiters = {
+    /// The connection is lost, with all outstanding replies. Returns the own outcome.
+    fn fail_all(&self, failure: Failure, me: &Arc<ReplyWaiter>) -> Outcome<Value> {
+        let requests = {
             let mut state = self.state();
             state.accepting = false;
-            mem::take(&mut state.waiters)
+            state.requests.fail()
         };
-        for waiter in waiters {
-            waiter.complete(Outcome::Indeterminate(failure.clone()));
+        let mut own = None;
+        for FailedRequest { caller, left } in requests {
+            let outcome = if left { Outcome::Indeterminate } else { Outcome::NotApplied }(failure.clone());
+            if Arc::ptr_eq(&caller, me) {
+                own = Some(outcome);
+            } else {
+                caller.complete(outcome);
+            }
         }
+        own.unwrap_or(Outcome::Indeterminate(failure))
     }
 
     fn failure(&self, why: &str) -> Failure {
@@ -314,6 +326,19 @@ impl SharedConnection {
 
     fn state(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SharedReader {
+    /// The next reply, if it is complete within `left`; may return earlier.
+    fn recv_within(&mut self, left: Duration) -> Result<Option<Value>, IoFailure> {
+        self.socket.set_io_timeout(left);
+        self.socket.try_receive_reply(&mut self.decoder)
+    }
+
+    /// The next reply, if it has been read already.
+    fn buffered(&mut self) -> Result<Option<Value>, IoFailure> {
+        self.decoder.next_reply().map_err(|malformed| IoFailure::Protocol(malformed.into()))
     }
 }
 
@@ -354,7 +379,7 @@ impl ReplyWaiter {
     }
 
     /// Makes this waiter the reader; returns the reader if it no longer waits.
-    fn make_reader(&self, reader: BlockingConnection) -> Option<BlockingConnection> {
+    fn make_reader(&self, reader: SharedReader) -> Option<SharedReader> {
         match self.notify(WaiterState::Reading(reader)) {
             Some(WaiterState::Reading(reader)) => Some(reader),
             _ => None,

@@ -45,7 +45,7 @@ impl SharedPool {
         // another thread may have made one meanwhile; checked under the lock, so that `close` misses none
         let existing = self.live(&mut slot, now);
         let writer = if existing.is_none() && self.shared.store_state.check_open().is_ok() {
-            connection.stream().try_clone()
+            connection.socket.stream.try_clone()
         } else {
             None
         };

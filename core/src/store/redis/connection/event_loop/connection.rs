@@ -1,8 +1,6 @@
 //! A connection whose replies the event loop of another language reads. The first request is sent at once; those that
 //! come while it is in flight are sent together, once the loop has run its ready callbacks.
 
-use std::collections::VecDeque;
-use std::mem;
 use std::net::Shutdown;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -12,11 +10,15 @@ use redis::Value;
 
 use super::request::{AbandonOnDrop, Completion, PendingRequest};
 use crate::event_loop::{self, InFlightMark, LoopSocket};
-use crate::machine::{Outcome, Time};
+use crate::machine::{Failure, Outcome, Time};
+use crate::store::redis::connection::blocking::connected_socket::ConnectedSocket;
 use crate::store::redis::connection::blocking::connection::BlockingConnection;
 use crate::store::redis::connection::context::NodeContext;
 use crate::store::redis::connection::multiplexed::assisted_task::AssistedTask;
 use crate::store::redis::connection::multiplexed::timer_tick::TimerTick;
+use crate::store::redis::connection::socket::{NO_REPLY, broken};
+use crate::store::redis::resp::exchange::{Exchange, Received};
+use crate::store::redis::resp::request_queue::FailedRequest;
 use crate::sys::clock;
 
 /// At most so many requests are in flight; others go over the multiplexed connection.
@@ -41,77 +43,71 @@ pub(crate) struct EventLoopConnection {
 }
 
 struct LoopConnectionState {
-    connection: BlockingConnection,
+    socket: ConnectedSocket,
+    exchange: Exchange<Arc<PendingRequest>>,
     /// Whether the loop watches it.
     watched: bool,
     /// Not to be used again. The socket is closed when the loop has dropped it.
     closed: bool,
-    /// Requests whose replies are still to come, in order.
-    in_flight: VecDeque<Arc<PendingRequest>>,
-    /// Bytes of these that the socket has not taken yet.
-    unwritten: Vec<u8>,
-    /// Requests of which no byte was sent.
-    queued: Vec<(Arc<PendingRequest>, Vec<u8>)>,
+    /// How many requests have come since the last flush.
+    queued: usize,
 }
 
 impl LoopConnectionState {
-    fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.queued.is_empty()
+    fn failure(&self, reason: &str) -> Failure {
+        broken(&*self.socket.endpoint, reason)
     }
 
     /// Closes it: the loop notices, and so do the callers, whose wakers are returned.
     fn close(&mut self) -> Vec<Waker> {
+        self.fail(&self.failure("the connection is gone"))
+    }
+
+    fn fail(&mut self, failure: &Failure) -> Vec<Waker> {
         self.closed = true;
-        let _ = self.connection.stream().socket().shutdown(Shutdown::Both);
+        let _ = self.socket.stream.socket().shutdown(Shutdown::Both);
         let now = clock::now();
-        let gone = || Completion::Received(Outcome::Indeterminate(self.connection.connection_lost_failure()), now);
-        let mut wakers: Vec<_> = self.in_flight.drain(..).filter_map(|request| request.complete(gone())).collect();
-        wakers.extend(self.queued.drain(..).filter_map(|(request, _)| request.complete(Completion::NotSent)));
-        wakers
+        let complete = |request: FailedRequest<Arc<PendingRequest>>| {
+            request.caller.complete(if request.left {
+                Completion::Received(Outcome::Indeterminate(failure.clone()), now)
+            } else {
+                Completion::NotSent
+            })
+        };
+        self.exchange.fail().filter_map(complete).collect()
     }
 
     /// Sends what is queued, as far as the socket takes it. Returns the wakers of the callers if it takes nothing any
     /// more.
     fn flush(&mut self) -> Vec<Waker> {
-        let before = self.in_flight.len();
-        for (request, bytes) in mem::take(&mut self.queued) {
-            if request.mark_sent() {
-                self.unwritten.extend_from_slice(&bytes);
-                self.in_flight.push_back(request);
-            }
-        }
-        if self.closed || (self.unwritten.is_empty() && self.connection.is_flushed()) {
+        self.queued = 0;
+        let Exchange { requests, .. } = &mut self.exchange;
+        requests.retain_unsent(|request| request.mark_sent());
+        if self.closed || (requests.unsent().is_empty() && self.socket.is_flushed()) {
             return Vec::new();
         }
-        let Some(written) = self.connection.try_write(&self.unwritten) else {
-            // no byte of these was sent
-            let unsent = self.in_flight.split_off(before);
-            let mut wakers: Vec<_> =
-                unsent.iter().filter_map(|request| request.complete(Completion::NotSent)).collect();
-            wakers.extend(self.close());
-            return wakers;
-        };
-        self.unwritten.drain(..written);
-        Vec::new()
+        if self.socket.try_send(requests) { Vec::new() } else { self.close() }
     }
 
     /// Reads the replies that have arrived. Returns the wakers of their callers.
     fn read_replies(&mut self) -> Vec<Waker> {
         let mut wakers = Vec::new();
-        while let Some(outcome) = self.connection.poll_reply() {
-            let in_order = matches!(outcome, Outcome::Applied(_));
+        loop {
+            let (request, value) = match self.socket.try_receive(&mut self.exchange) {
+                Ok(Some(Received::Reply(request, value))) => (request, value),
+                Ok(Some(Received::Push(_))) => continue,
+                Ok(None) => break,
+                Err(failure) => {
+                    let failure = failure.failure(&self.socket.endpoint);
+                    wakers.extend(self.fail(&failure));
+                    break;
+                }
+            };
             let now = clock::now();
-            let request = self.in_flight.pop_front();
-            let asked = request.is_some();
-            wakers.extend(request.and_then(|request| request.complete(Completion::Received(outcome, now))));
-            // closed, or an unsolicited reply
-            if !in_order || !asked {
-                wakers.extend(self.close());
-                break;
-            }
-            if self.in_flight.is_empty() {
-                self.connection.mark_idle(now);
-                if !self.connection.is_drained() {
+            wakers.extend(request.complete(Completion::Received(Outcome::Applied(value), now)));
+            if !self.exchange.requests.is_unanswered() {
+                self.socket.mark_idle(now);
+                if !self.exchange.decoder.is_drained() {
                     wakers.extend(self.close());
                 }
                 break;
@@ -129,21 +125,13 @@ fn wake_all(wakers: Vec<Waker>) {
 
 impl EventLoopConnection {
     /// For the event loop of this number.
-    pub(crate) fn new(
-        mut connection: BlockingConnection,
-        event_loop: u64,
-    ) -> std::io::Result<Arc<EventLoopConnection>> {
-        let (fd, number, epoch) = (connection.set_nonblocking()?, connection.number, connection.epoch);
-        connection.mark_idle(clock::now());
-        let (sent, rest, queued) = (VecDeque::new(), Vec::new(), Vec::new());
-        let state = Mutex::new(LoopConnectionState {
-            connection,
-            watched: false,
-            closed: false,
-            in_flight: sent,
-            unwritten: rest,
-            queued,
-        });
+    pub(crate) fn new(connection: BlockingConnection, event_loop: u64) -> std::io::Result<Arc<EventLoopConnection>> {
+        let BlockingConnection { mut socket, exchange } = connection;
+        let (fd, number, epoch) = (socket.set_nonblocking()?, socket.number, socket.epoch);
+        socket.mark_idle(clock::now());
+        let exchange = exchange.for_other_callers();
+        let state = LoopConnectionState { socket, exchange, watched: false, closed: false, queued: 0 };
+        let state = Mutex::new(state);
         let tick = Arc::new(TimerTick::default());
         let ticking = tick.clone();
         let ticker = AssistedTask::spawn(async move { ticking.run().await });
@@ -167,10 +155,11 @@ impl EventLoopConnection {
             return false;
         }
         let (now, current) = (clock::now(), self.epoch == shared.epoch());
-        let useless = match state.in_flight.front() {
+        let LoopConnectionState { socket, exchange, .. } = &mut *state;
+        let useless = match exchange.requests.oldest_sent_at() {
             // the server is silent, and the caller of this request has gone
-            Some(oldest) => now.since(oldest.submitted_at) > shared.options.request_timeout,
-            None => state.queued.is_empty() && !(current && state.connection.is_usable(now)),
+            Some(sent_at) => now.since(sent_at) > shared.options.request_timeout,
+            None => exchange.requests.len() == 0 && !(current && socket.is_usable(exchange, now)),
         };
         if useless {
             let wakers = state.close();
@@ -178,7 +167,7 @@ impl EventLoopConnection {
             wake_all(wakers);
             return false;
         }
-        current && state.in_flight.len() + state.queued.len() < MAX_IN_FLIGHT
+        current && state.exchange.requests.len() < MAX_IN_FLIGHT
     }
 
     /// Sends a request and waits for its reply until `until`: the outcome and when it arrived. `None` when it was not
@@ -208,8 +197,8 @@ impl EventLoopConnection {
         wake_all(wakers);
         let now = clock::now();
         let (silence, gone) = {
-            let connection = &self.state().connection;
-            (connection.no_reply_failure(), request.abandon())
+            let state = self.state();
+            (state.failure(NO_REPLY), request.abandon())
         };
         match gone {
             Some(Completion::Received(outcome, _)) => Completion::Received(outcome, now),
@@ -235,10 +224,11 @@ impl EventLoopConnection {
             return None;
         }
         self.tick.note_activity();
-        let waits = event_loop.is_some() && !state.is_idle() && state.queued.len() + 1 < MAX_BATCH;
-        state.queued.push((request.clone(), bytes));
-        if waits {
-            if state.queued.len() == 1 {
+        let idle = state.exchange.requests.len() == 0;
+        state.exchange.push_packed([request.clone()], sent_at, &bytes);
+        state.queued += 1;
+        if event_loop.is_some() && !idle && state.queued < MAX_BATCH {
+            if state.queued == 1 {
                 event_loop?.request_flush(self.clone());
             }
             return Some(request);

@@ -1,6 +1,7 @@
 //! Connecting for async callers: resolve, connect, encrypt, shake hands. No request of a caller is sent here.
 
 use std::io;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::config::credentials::Credentials;
-use crate::machine::Failure;
+use crate::machine::{Failure, Time};
 pub(crate) use crate::store::net::{resolve, tcp, tcp_to};
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::connection::context::{NodeContext, StoreState};
@@ -21,7 +22,8 @@ use crate::store::redis::connection::handshake::{Handshake, HandshakeResult, Han
 use crate::store::redis::connection::socket::{NO_RESP, broken, no_connection_in_time, not_connected, reason};
 use crate::store::redis::connection::{login, tls};
 use crate::store::redis::options::RedisOptions;
-use crate::store::redis::resp::decoder::{DecodeError, ReceivedBytes, ReplyDecoder};
+use crate::store::redis::resp::exchange::{Exchange, Received};
+use crate::store::redis::resp::request_queue::RequestQueue;
 use crate::sys::clock;
 
 /// Any async byte stream.
@@ -32,6 +34,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for S {}
 pub(crate) struct ConnectedStream {
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) stream: Box<dyn AsyncStream>,
+    pub(crate) exchange: Exchange<()>,
     pub(crate) result: HandshakeResult,
 }
 
@@ -62,17 +65,19 @@ pub(crate) async fn connect_to(
     let until = clock::now() + limit;
     let mut stream = connect_stream(common, &endpoint, limit).await?;
     let credentials = login::credentials(options, &endpoint, until).await?;
-    let name = options.client_name.as_deref();
-    let result = match handshake(&endpoint, name, credentials.as_ref(), &mut stream).await {
+    let (name, mut exchange) = (options.client_name.as_deref(), Exchange::new());
+    let result = match handshake(&endpoint, name, credentials.as_ref(), &mut stream, &mut exchange).await {
         Err(refused) if login::may_have_changed(&refused, credentials.as_ref()) => {
             match login::credentials(options, &endpoint, until).await {
-                Ok(now) if now != credentials => handshake(&endpoint, name, now.as_ref(), &mut stream).await?,
+                Ok(now) if now != credentials => {
+                    handshake(&endpoint, name, now.as_ref(), &mut stream, &mut exchange).await?
+                }
                 _ => return Err(refused),
             }
         }
         done => done?,
     };
-    Ok(ConnectedStream { endpoint, stream, result })
+    Ok(ConnectedStream { endpoint, stream, exchange, result })
 }
 
 async fn connect_stream(
@@ -115,20 +120,22 @@ async fn handshake(
     client_name: Option<&str>,
     credentials: Option<&Credentials>,
     stream: &mut Box<dyn AsyncStream>,
+    exchange: &mut Exchange<()>,
 ) -> Result<HandshakeResult, Failure> {
     let mut handshake = Handshake::new(endpoint, client_name).with_credentials(credentials);
-    let (mut decoder, mut received) = (ReplyDecoder::new(), ReceivedBytes::default());
     let mut step = handshake.begin();
     loop {
         match step {
-            HandshakeStep::Done(terms) if decoder.is_empty() && received.0.is_empty() => return Ok(terms),
+            HandshakeStep::Done(result) if exchange.is_reusable() => return Ok(result),
             HandshakeStep::Done(_) => return Err(broken(endpoint, NO_RESP)),
             HandshakeStep::Send(bytes, expected) => {
+                exchange.push_packed(iter::repeat_n((), expected), Time::ZERO, &bytes);
                 // a peer that closes at once may have said why; so a readable reply counts before a failed write
-                let unsent = write_all(stream, &bytes).await.err();
+                let unsent = send(stream, &mut exchange.requests).await.err();
+                exchange.requests.assume_sent();
                 let mut replies = Vec::with_capacity(expected);
                 while replies.len() < expected {
-                    match read_reply(stream, &mut decoder, &mut received).await {
+                    match receive_reply(stream, exchange).await {
                         Ok(reply) => replies.push(reply),
                         Err(why) => {
                             let why = unsent.as_ref().map_or(why, reason);
@@ -143,27 +150,44 @@ async fn handshake(
     }
 }
 
-pub(crate) async fn write_all(stream: &mut Box<dyn AsyncStream>, bytes: &[u8]) -> io::Result<()> {
-    stream.write_all(bytes).await?;
+/// Sends all that is queued.
+pub(crate) async fn send<T>(stream: &mut Box<dyn AsyncStream>, requests: &mut RequestQueue<T>) -> io::Result<()> {
+    while !requests.unsent().is_empty() {
+        match stream.write(requests.unsent()).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => requests.sent(written),
+        }
+    }
     stream.flush().await
 }
 
-/// The next reply, or in words why there is none.
-pub(crate) async fn read_reply(
+/// What arrives next, or in words why nothing does. Cancel safe.
+pub(crate) async fn receive<T>(
     stream: &mut Box<dyn AsyncStream>,
-    replies: &mut ReplyDecoder,
-    received: &mut ReceivedBytes,
+    exchange: &mut Exchange<T>,
+) -> Result<Received<T>, String> {
+    loop {
+        match exchange.next() {
+            Ok(Some(received)) => return Ok(received),
+            Ok(None) => {}
+            Err(_) => return Err(NO_RESP.to_owned()),
+        }
+        match stream.read(exchange.decoder.space()).await {
+            Ok(0) => return Err(reason(&io::ErrorKind::UnexpectedEof.into())),
+            Ok(count) => exchange.decoder.received(count),
+            Err(error) => return Err(reason(&error)),
+        }
+    }
+}
+
+/// The next reply; pushes are dropped.
+pub(crate) async fn receive_reply(
+    stream: &mut Box<dyn AsyncStream>,
+    exchange: &mut Exchange<()>,
 ) -> Result<Value, String> {
     loop {
-        match replies.next(received) {
-            Ok(value) => return Ok(value),
-            Err(DecodeError::Malformed) => return Err(NO_RESP.to_owned()),
-            Err(DecodeError::Io(_)) => {}
-        }
-        match stream.read_buf(&mut received.0).await {
-            Ok(0) => return Err(reason(&io::ErrorKind::UnexpectedEof.into())),
-            Ok(_) => {}
-            Err(error) => return Err(reason(&error)),
+        if let Received::Reply((), value) = receive(stream, exchange).await? {
+            return Ok(value);
         }
     }
 }

@@ -117,13 +117,13 @@ impl ConnectionManager {
             return Ok(Subscriber::on_shared(connection, limit));
         }
         let connected = connect(&self.shared).await?;
-        Subscriber::on_dedicated(connected, limit, self.push_handler.clone()).await
+        Ok(Subscriber::on_dedicated(connected, false, limit, self.push_handler.clone()))
     }
 
     /// A subscriber to sharded channels, on a connection of its own, since a server ends such subscriptions by itself.
     pub(crate) async fn sharded_subscriber(&self, push_handler: Arc<dyn PushHandler>) -> Result<Subscriber, Failure> {
         let connected = connect(&self.shared).await?;
-        Ok(Subscriber::sharded(connected, self.shared.options.request_timeout, push_handler))
+        Ok(Subscriber::on_dedicated(connected, true, self.shared.options.request_timeout, push_handler))
     }
 
     /// The master has moved: the next request goes to the new one, without a pause.
