@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 use tokio_postgres::{Client, Config, NoTls, SimpleQueryMessage};
 
-use crate::servers::{Port, signal, spawn};
+use crate::servers::{Port, Tls, signal, spawn};
 
 /// The file name of its program, as `tools/servers.sh` knows it.
 const PROGRAM: &str = "postgres";
@@ -87,13 +87,42 @@ impl Postgres {
     /// When it does not start.
     pub fn with(settings: &[&str]) -> Postgres {
         let server = Postgres::prepare(settings);
-        let mut initdb = command("initdb");
-        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D"]);
-        initdb.arg(server.data());
-        let status = spawn(initdb).and_then(|mut child| child.wait()).expect("initdb can be started");
-        assert!(status.success(), "initdb: {status}");
+        server.initialize();
         server.launch();
         server
+    }
+
+    fn initialize(&self) {
+        let mut initdb = command("initdb");
+        initdb.args(["-U", "postgres", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C", "-D"]);
+        initdb.arg(self.data());
+        let status = spawn(initdb).and_then(|mut child| child.wait()).expect("initdb can be started");
+        assert!(status.success(), "initdb: {status}");
+    }
+
+    /// A server that speaks TLS, too, with a certificate for these names; and the files for its clients.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn encrypted(names: &[&str]) -> (Postgres, Tls) {
+        let mut server = Postgres::prepare(&[]);
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let tls = Tls::create(server.folder.path(), &names);
+        // the server refuses a key that others may read
+        std::fs::set_permissions(&tls.server_key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        if is_root() {
+            std::os::unix::fs::chown(&tls.server_key, Some(NOBODY), Some(NOBODY)).expect("root may give files away");
+        }
+        let setting = |name: &str, path: &Path| format!("{name}={}", path.display());
+        server.settings = vec![
+            "ssl=on".to_owned(),
+            setting("ssl_cert_file", &tls.server_cert),
+            setting("ssl_key_file", &tls.server_key),
+            setting("ssl_ca_file", &tls.ca),
+        ];
+        server.initialize();
+        server.launch();
+        (server, tls)
     }
 
     /// A standby of this server, which follows it.

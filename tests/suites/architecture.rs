@@ -385,7 +385,11 @@ fn each_store_builds_alone() {
     let file = dependencies(&["--no-default-features", "--features", "file"]);
     assert_eq!(file, memory, "locks in files need no further crate");
     let postgres = dependencies(&["--no-default-features", "--features", "postgres"]);
-    assert!(postgres.contains("tokio-postgres") && !postgres.contains("rustls"), "{postgres:?}");
+    assert!(postgres.contains("tokio-postgres") && !postgres.contains("redis"), "{postgres:?}");
+    assert!(
+        postgres.contains("ring") && !postgres.contains("aws-lc-rs") && !postgres.contains("openssl"),
+        "{postgres:?}"
+    );
     let usual = dependencies(&[]);
     assert!(!usual.contains("tokio-postgres"), "a driver that not everybody needs");
     check_core(&["--features", "client"]);

@@ -35,6 +35,10 @@ pub mod redis;
 #[cfg(feature = "redlock")]
 pub mod redlock;
 pub(crate) mod schemes;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+pub(crate) mod tls;
+#[cfg(any(feature = "redis", feature = "postgres"))]
+mod tls_configs;
 
 /// A boxed future, so that stores are trait objects.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;

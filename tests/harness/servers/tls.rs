@@ -13,13 +13,13 @@ pub struct Tls {
     pub client_cert: PathBuf,
     /// The key of that certificate.
     pub client_key: PathBuf,
-    pub(super) server_cert: PathBuf,
-    pub(super) server_key: PathBuf,
+    pub(crate) server_cert: PathBuf,
+    pub(crate) server_key: PathBuf,
 }
 
 impl Tls {
     /// Makes the files in `folder`. The server's certificate is valid for `names` only.
-    pub(super) fn create(folder: &Path, names: &[String]) -> Self {
+    pub(crate) fn create(folder: &Path, names: &[String]) -> Self {
         let mut authority = CertificateParams::new(Vec::new()).unwrap();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.distinguished_name.push(DnType::CommonName, "onelock tests");

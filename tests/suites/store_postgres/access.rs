@@ -103,7 +103,7 @@ fn passwords_are_checked_and_never_shown() {
         assert!(text.contains("password authentication failed") && !text.contains("hunter"), "{text}");
         let error = fails(Client::connect(face, unhurried(), &url(&tls)), ErrorKind::AuthFailed);
         let text = error.to_string();
-        assert!(text.contains("pg_hba.conf") && text.contains("TLS to PostgreSQL is not built in"), "{text}");
+        assert!(text.contains("pg_hba.conf") && text.contains("sslmode=require"), "{text}");
     }
     assert!(asks(&name).to_string().contains("no password"));
 }
@@ -151,7 +151,8 @@ fn a_diagnosis_goes_step_by_step() {
     assert!(all.iter().all(|step| names.contains(step)), "{names:?}");
     assert!(good.iter().all(|finding| finding.error.is_none()), "{good:?}");
     let nobody = server().url_of("nobody_at_all", "");
-    for (url, step) in [(nobody.as_str(), "user"), ("postgres://u@127.0.0.1:1/d", "tcp")] {
+    let encrypted = server().url("sslmode=require");
+    for (url, step) in [(nobody.as_str(), "user"), ("postgres://u@127.0.0.1:1/d", "tcp"), (encrypted.as_str(), "tls")] {
         let found = steps(url);
         assert_eq!(found.iter().find(|finding| finding.error.is_some()).unwrap().step, step, "{found:?}");
     }

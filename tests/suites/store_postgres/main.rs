@@ -5,6 +5,7 @@
 
 mod access;
 mod breaks;
+mod encryption;
 mod forks;
 mod lanes;
 mod model;

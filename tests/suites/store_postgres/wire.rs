@@ -108,7 +108,8 @@ fn carry(
             let _ = from.write_all(&fatal("08P01", "unsupported startup parameter: options"));
             break;
         }
-        first = false;
+        // the question for TLS comes before the startup packet
+        first = first && bytes == [0, 0, 0, 8, 4, 210, 22, 47];
         if present.lose_reply_to.is_some_and(|text| contains(bytes, text)) {
             rules.lock().unwrap().lose_reply_to = None;
             *mute.lock().unwrap() = true;
@@ -141,6 +142,10 @@ fn replies(mut from: TcpStream, mut to: TcpStream, number: u32, rules: &Mutex<Ru
         std::thread::sleep(present.delay + if first { present.connect_delay } else { Duration::ZERO });
         first = false;
         let mut out = Vec::new();
+        if pending == *b"N" {
+            // no TLS: the one answer that is no message
+            out.append(&mut pending);
+        }
         while pending.len() >= 5 {
             let length = 1 + u32::from_be_bytes([pending[1], pending[2], pending[3], pending[4]]) as usize;
             if pending.len() < length {

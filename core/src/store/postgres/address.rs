@@ -5,18 +5,19 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use super::database::{Database, Host};
+use super::database::{Database, Host, SslMode};
 use super::{CAPABILITIES, PostgresStore, diagnosis};
 use crate::config::{Options, Secret};
-use crate::error::{Error, ErrorKind, invalid};
+use crate::error::{Error, invalid};
 use crate::store::address::StoreAddress;
 use crate::store::diagnosis::Finding;
+use crate::store::tls::TlsFiles;
 use crate::store::{Boxed, Capabilities, SharedStore};
 
 const TRIED: &str = "make a client";
 const EXAMPLE: &str = "for example postgres://user:password@localhost:5432/app";
 const PORT: u16 = 5432;
-const WORDS: &str = "table, ddl, wake, sslmode, host";
+const WORDS: &str = "table, ddl, wake, sslmode, sslrootcert, sslcert, sslkey, host";
 /// The server cuts longer names.
 const NAME_MAX: usize = 63;
 
@@ -26,11 +27,41 @@ fn wrong(detail: &str) -> Error {
 
 /// Reads `postgres://...` and its query.
 pub(crate) fn read(url: &str, options: &Options) -> Result<Box<dyn StoreAddress>, Error> {
-    if options.credentials.is_some() {
-        let detail = "postgres:// takes user and password from the address; it does not ask a credentials provider";
-        return Err(Error::new(ErrorKind::Unsupported, TRIED, detail));
+    let mut database = parse(url, options.credentials.is_some())?;
+    secure(&mut database, url, options)?;
+    Ok(Box::new(database))
+}
+
+/// What the options of the client add to the address.
+fn secure(database: &mut Database, url: &str, options: &Options) -> Result<(), Error> {
+    if options.credentials.is_some() && database.password.is_some() {
+        return Err(wrong("the address has a password, and the option credentials is set too; give one of them"));
     }
-    Ok(Box::new(parse(url)?))
+    let (given, files) = (&options.tls, &mut database.tls);
+    for (file, other) in [
+        (&mut files.ca_file, &given.ca_file),
+        (&mut files.cert_file, &given.cert_file),
+        (&mut files.key_file, &given.key_file),
+    ] {
+        if file.is_none() {
+            file.clone_from(other);
+        }
+    }
+    if files.cert_file.is_some() != files.key_file.is_some() {
+        return Err(wrong("sslcert and sslkey belong together: a certificate and its key"));
+    }
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let is_named = query.split('&').any(|pair| pair.starts_with("sslmode="));
+    if !is_named && files.ca_file.is_some() && !given.insecure {
+        // whoever names authorities wants the certificate to be checked
+        database.ssl = SslMode::VerifyFull;
+    }
+    if given.insecure && database.ssl >= SslMode::VerifyCa {
+        return Err(wrong("tls_insecure accepts any certificate, and sslmode checks it; give one of them"));
+    }
+    let files = TlsFiles { insecure: given.insecure, ..std::mem::take(&mut database.tls) };
+    database.tls = database.ssl.checked(files);
+    Ok(())
 }
 
 fn decoded(what: &str, text: &str) -> Result<String, Error> {
@@ -41,7 +72,8 @@ fn decoded(what: &str, text: &str) -> Result<String, Error> {
     Ok(text.into_owned())
 }
 
-fn parse(url: &str) -> Result<Database, Error> {
+/// `has_provider`: a credentials provider may name the user.
+fn parse(url: &str, has_provider: bool) -> Result<Database, Error> {
     let rest = url.trim().split_once("://").map_or("", |(_, rest)| rest);
     if rest.contains('#') {
         return Err(wrong("the address of a database has no part behind #; write a # in a password as %23"));
@@ -64,6 +96,8 @@ fn parse(url: &str) -> Result<Database, Error> {
         user: decoded("user name", user)?,
         password: password.map(|word| decoded("password", word).map(Secret::new)).transpose()?,
         name: decoded("name of the database", path)?,
+        ssl: SslMode::Prefer,
+        tls: TlsFiles::default(),
         table: String::new(),
         makes_table: true,
         listens: true,
@@ -84,8 +118,11 @@ fn parse(url: &str) -> Result<Database, Error> {
     if database.hosts.is_empty() {
         return Err(wrong("the address names no host"));
     }
-    if database.user.is_empty() {
+    if database.user.is_empty() && !has_provider {
         return Err(wrong("the address names no user"));
+    }
+    if database.name.is_empty() && database.user.is_empty() {
+        return Err(wrong("the address names no database"));
     }
     if database.name.is_empty() {
         database.name.clone_from(&database.user);
@@ -123,17 +160,14 @@ fn set(database: &mut Database, word: &str, value: &str) -> Result<(), Error> {
         ("wake", "notify") => database.listens = true,
         ("wake", "poll") => database.listens = false,
         ("wake", _) => return Err(wrong("wake must be notify or poll")),
-        ("sslmode", "disable" | "allow" | "prefer") => {}
-        ("sslmode", "require" | "verify-ca" | "verify-full") => {
-            let detail = format!(
-                "sslmode={value}: TLS to PostgreSQL is not built in; use sslmode=disable in a network that you trust, or a \
-                 tunnel such as stunnel or a sidecar proxy that encrypts"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, TRIED, detail));
-        }
-        ("sslmode", _) => {
-            return Err(wrong("sslmode must be disable, allow, prefer, require, verify-ca or verify-full"));
-        }
+        ("sslmode", word) => match SslMode::read(word) {
+            Some(mode) => database.ssl = mode,
+            None => return Err(wrong("sslmode must be disable, allow, prefer, require, verify-ca or verify-full")),
+        },
+        ("sslrootcert" | "sslcert" | "sslkey", "") => return Err(wrong(&format!("{word} names no file"))),
+        ("sslrootcert", file) => database.tls.ca_file = Some(file.into()),
+        ("sslcert", file) => database.tls.cert_file = Some(file.into()),
+        ("sslkey", file) => database.tls.key_file = Some(file.into()),
         ("host", folder) if folder.starts_with('/') && database.hosts.is_empty() => {
             database.hosts.push(Host::Socket(folder.to_owned(), PORT));
         }
@@ -185,21 +219,29 @@ impl StoreAddress for Database {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::error::ErrorKind;
+
+    fn parse_of(url: &str) -> Result<Database, Error> {
+        parse(url, false)
+    }
 
     #[test]
     fn a_database_and_its_options() {
-        let plain = parse("postgres://app:s%2Fe%40c@db.example/shop").unwrap();
+        let plain = parse_of("postgres://app:s%2Fe%40c@db.example/shop").unwrap();
         assert_eq!(plain.hosts, [Host::Tcp("db.example".to_owned(), 5432)]);
         assert_eq!((plain.user.as_str(), plain.name.as_str()), ("app", "shop"));
         assert_eq!(plain.password.as_ref().unwrap().reveal(), "s/e@c");
         assert!(plain.makes_table && plain.listens && plain.table == "\"onelock_locks\"");
         assert_eq!(plain.to_string(), "postgres://db.example:5432/shop");
-        let full = parse("postgresql://u@a,[::1]:7,b:8?table=s.t_1&ddl=expect&wake=poll&sslmode=disable").unwrap();
+        let full = parse_of("postgresql://u@a,[::1]:7,b:8?table=s.t_1&ddl=expect&wake=poll&sslmode=disable").unwrap();
         assert_eq!(full.to_string(), "postgres://a:5432,[::1]:7,b:8/u");
         assert!(!full.makes_table && !full.listens && full.table == "\"s\".\"t_1\"");
-        let socket = parse("postgres://u@/d?host=/run/postgresql").unwrap();
+        let socket = parse_of("postgres://u@/d?host=/run/postgresql").unwrap();
         assert_eq!(socket.hosts, [Host::Socket("/run/postgresql".to_owned(), 5432)]);
-        assert_eq!(parse("postgres://u@%2Frun%2Fpg:6000/d").unwrap().hosts, [Host::Socket("/run/pg".to_owned(), 6000)]);
+        assert_eq!(
+            parse_of("postgres://u@%2Frun%2Fpg:6000/d").unwrap().hosts,
+            [Host::Socket("/run/pg".to_owned(), 6000)]
+        );
     }
 
     #[test]
@@ -227,17 +269,43 @@ mod tests {
             ("postgres://u@h/d?host=/run", "names no other"),
             ("postgres://u%00@h/d", "zero byte"),
         ] {
-            let error = parse(url).unwrap_err();
+            let error = parse_of(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{url}");
             let text = error.to_string();
             assert!(text.contains(word) && text.contains(EXAMPLE) && !text.contains("hunter2"), "{url}: {text}");
         }
-        for mode in ["require", "verify-ca", "verify-full"] {
-            let error = parse(&format!("postgres://u:hunter2@h/d?sslmode={mode}")).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported);
-            assert!(error.to_string().contains("TLS to PostgreSQL is not built in"), "{error}");
-        }
-        let shown = format!("{:?}", parse("postgres://u:hunter2@h/d").unwrap());
+        let shown = format!("{:?}", parse_of("postgres://u:hunter2@h/d").unwrap());
         assert!(!shown.contains("hunter2"), "{shown}");
+    }
+
+    #[test]
+    fn what_tls_checks() {
+        let read = |query: &str, change: fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            let url = format!("postgres://u@h/d?{query}");
+            let mut database = parse(&url, false).unwrap();
+            secure(&mut database, &url, &options).map(|()| (database.ssl, database.tls.insecure, database.tls.any_name))
+        };
+        for (query, expected) in [
+            ("", (SslMode::Prefer, true, true)),
+            ("sslmode=disable", (SslMode::Disable, true, true)),
+            ("sslmode=prefer&sslrootcert=/ca", (SslMode::Prefer, true, true)),
+            ("sslmode=require", (SslMode::Require, true, true)),
+            ("sslmode=require&sslrootcert=/ca", (SslMode::Require, false, true)),
+            ("sslmode=verify-ca", (SslMode::VerifyCa, false, true)),
+            ("sslmode=verify-full", (SslMode::VerifyFull, false, false)),
+            ("sslrootcert=/ca", (SslMode::VerifyFull, false, false)),
+        ] {
+            assert_eq!(read(query, |_| {}).unwrap(), expected, "{query}");
+        }
+        let with_file = read("", |options| options.tls.ca_file = Some("/ca".into())).unwrap();
+        assert_eq!(with_file, (SslMode::VerifyFull, false, false));
+        let insecure = read("sslmode=require&sslrootcert=/ca", |options| options.tls.insecure = true).unwrap();
+        assert_eq!(insecure, (SslMode::Require, true, true));
+        let error = read("sslmode=verify-full", |options| options.tls.insecure = true).unwrap_err();
+        assert!(error.to_string().contains("tls_insecure"), "{error}");
+        let error = read("sslcert=/c", |_| {}).unwrap_err();
+        assert!(error.to_string().contains("belong together"), "{error}");
     }
 }

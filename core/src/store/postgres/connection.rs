@@ -1,6 +1,7 @@
 //! Connecting: to the first server of the address that may be written to, and the table made where it is missing.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -13,11 +14,15 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
 use super::database::{Database, Host};
+use super::encryption::{self, RefusedWay, Stream, Way};
 use super::failure::{self, Refusal};
+use super::login::{self, Login};
 use super::statements::Statements;
+use crate::config::credentials::CredentialsSource;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::store::net;
+use crate::store::tls_configs::TlsConfigs;
 use crate::sys::clock;
 use crate::sys::fork::{LeakAfterFork, ProcessStamp};
 
@@ -26,10 +31,6 @@ const LIMIT_MAX_MS: u128 = i32::MAX as u128;
 
 /// The oldest version that has the statements, as `server_version_num` counts.
 const VERSION_MIN: i32 = 120_000;
-
-/// Any async byte stream.
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// What a client allows a server.
 #[derive(Clone, Debug)]
@@ -100,20 +101,37 @@ impl Connection {
     }
 }
 
+/// A connection in the making.
+struct ConnectionAttempt<'a> {
+    host: &'a Host,
+    place: &'a str,
+    until: Time,
+    number: u64,
+    heard: Option<mpsc::UnboundedSender<String>>,
+}
+
 /// Where and how connections are made.
 pub(super) struct DatabaseConnector {
     pub(super) database: Database,
     pub(super) limits: Limits,
     pub(super) statements: Statements,
     pub(super) stamp: ProcessStamp,
+    /// Asked for each connection, where there is one.
+    pub(super) credentials: Option<Arc<CredentialsSource>>,
+    tls_configs: TlsConfigs,
     /// A pooler that knows no settings in the startup packet has been met.
     plain: AtomicBool,
 }
 
 impl DatabaseConnector {
-    pub(super) fn new(database: Database, limits: Limits) -> DatabaseConnector {
+    pub(super) fn new(
+        database: Database,
+        limits: Limits,
+        credentials: Option<Arc<CredentialsSource>>,
+    ) -> DatabaseConnector {
         let statements = Statements::on(&database.table);
-        DatabaseConnector { database, limits, statements, stamp: ProcessStamp::here(), plain: AtomicBool::new(false) }
+        let (stamp, tls_configs, plain) = (ProcessStamp::here(), TlsConfigs::default(), AtomicBool::new(false));
+        DatabaseConnector { database, limits, statements, stamp, credentials, tls_configs, plain }
     }
 
     /// Connects by `until`. The connection lives on the runtime of the caller; what the server announces goes to
@@ -164,24 +182,79 @@ impl DatabaseConnector {
         heard: Option<mpsc::UnboundedSender<String>>,
     ) -> Result<Connection, Failure> {
         let place = self.place(host);
+        let attempt = ConnectionAttempt { host, place: &place, until: clock::now() + limit, number, heard };
+        let mut first = None;
+        for way in encryption::ways(self.database.ssl, host) {
+            match self.connect_by(*way, &attempt).await {
+                Ok(connection) => return Ok(connection),
+                Err(refused) => {
+                    let failure = first.get_or_insert(refused.failure);
+                    if !refused.other_way {
+                        return Err(failure.clone());
+                    }
+                }
+            }
+        }
+        Err(first.unwrap_or_else(|| Failure::transient(ErrorKind::Unavailable, format!("{place}: no way to connect"))))
+    }
+
+    /// A provider is asked once more when its answer is refused: it may have been replaced meanwhile.
+    async fn connect_by(&self, way: Way, attempt: &ConnectionAttempt<'_>) -> Result<Connection, RefusedWay> {
+        let mut used = None;
+        match self.connect_as(way, attempt, &mut used).await {
+            Err(refused) if refused.failure.kind == ErrorKind::AuthFailed && self.credentials.is_some() => {
+                let now = self.login(attempt.until, attempt.place).await.ok();
+                if now.is_none() || now == used {
+                    return Err(refused);
+                }
+                self.connect_as(way, attempt, &mut { now }).await
+            }
+            other => other,
+        }
+    }
+
+    async fn login(&self, until: Time, place: &str) -> Result<Login, Failure> {
+        login::login(&self.database, self.credentials.as_ref(), until, place).await
+    }
+
+    /// `login` is asked for where it is not known yet.
+    async fn connect_as(
+        &self,
+        way: Way,
+        attempt: &ConnectionAttempt<'_>,
+        login: &mut Option<Login>,
+    ) -> Result<Connection, RefusedWay> {
+        let ConnectionAttempt { host, place, until, number, heard } = attempt;
+        let stays = |failure| RefusedWay { failure, other_way: false };
         loop {
             let plain = self.plain.load(Ordering::Relaxed);
-            let stream = stream(host, limit, &place).await?;
-            let (client, driven) = match self.config(plain).connect_raw(stream, NoTls).await {
+            let stream = stream(host, until.since(clock::now()), place).await.map_err(stays)?;
+            let tls = (&self.database.tls, &self.tls_configs);
+            let (stream, is_encrypted) = encryption::encrypted(stream, way, host, tls, place).await?;
+            if login.is_none() {
+                *login = Some(self.login(*until, place).await.map_err(stays)?);
+            }
+            let Some(known) = &*login else { continue };
+            let (client, driven) = match self.config(known, plain).connect_raw(stream, NoTls).await {
                 Ok(made) => made,
                 Err(error) if !plain && failure::refuses_settings(&error) => {
                     self.plain.store(true, Ordering::Relaxed);
                     continue;
                 }
-                Err(error) => return Err(failure::not_connected(&error, &place)),
+                Err(error) => {
+                    // the rules of the server may take this user by the other way only
+                    let by_rule = error.code() == Some(&SqlState::INVALID_AUTHORIZATION_SPECIFICATION);
+                    let other_way = by_rule && (is_encrypted || way == Way::Plain);
+                    return Err(RefusedWay { failure: failure::not_connected(&error, place), other_way });
+                }
             };
             let (here, gone) = oneshot::channel();
-            let task = tokio::spawn(drive(driven, heard, gone, self.limits.request)).abort_handle();
+            let task = tokio::spawn(drive(driven, heard.clone(), gone, self.limits.request)).abort_handle();
             // dropped in the middle of the greeting, it ends the task
             let inner = LeakAfterFork::new(Inner { client, task, _here: here }, self.stamp);
-            let server = self.greet(&inner.client, &place).await?;
+            let server = self.greet(&inner.client, place).await.map_err(stays)?;
             let (retired, unanswered) = (AtomicBool::new(false), AtomicU64::new(0));
-            return Ok(Connection { number, server, inner, retired, unanswered });
+            return Ok(Connection { number: *number, server, inner, retired, unanswered });
         }
     }
 
@@ -189,12 +262,12 @@ impl DatabaseConnector {
         format!("postgres://{host}/{}", self.database.name)
     }
 
-    fn config(&self, plain: bool) -> Config {
+    fn config(&self, login: &Login, plain: bool) -> Config {
         let mut config = Config::new();
-        config.user(&self.database.user).dbname(&self.database.name);
+        config.user(&login.user).dbname(&self.database.name);
         config.application_name(self.limits.label.as_deref().unwrap_or("onelock"));
-        if let Some(password) = &self.database.password {
-            config.password(password.reveal());
+        if let Some(password) = &login.password {
+            config.password(password);
         }
         if !plain {
             let request_ms = self.limits.request.as_millis().clamp(1, LIMIT_MAX_MS);

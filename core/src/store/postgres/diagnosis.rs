@@ -102,7 +102,8 @@ async fn steps(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList) 
                 ErrorKind::InvalidArgument => "database",
                 ErrorKind::ReadOnly => "role",
                 ErrorKind::NotPermitted | ErrorKind::ServerRefused => "permission",
-                ErrorKind::Unsupported => "tls",
+                ErrorKind::Unsupported => "version",
+                _ if failure.detail.contains("TLS") => "tls",
                 _ => "tcp",
             };
             return found.failure(step, &failure);

@@ -92,7 +92,7 @@ pub(super) fn not_connected(error: &DriverError, place: &str) -> Failure {
     let without_tls = detail.contains("no encryption") || detail.contains("SSL off");
     match code.code() {
         "28000" | "28P01" if without_tls => {
-            let why = "if the server takes this user over TLS only: TLS to PostgreSQL is not built in, use a tunnel";
+            let why = "if the server takes this user over TLS only, write sslmode=require, or better verify-full";
             Failure::lasting(ErrorKind::AuthFailed, format!("{detail}; {why}"))
         }
         "28000" | "28P01" => Failure::lasting(ErrorKind::AuthFailed, detail),

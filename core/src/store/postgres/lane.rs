@@ -29,14 +29,14 @@ const NAME_MAX: usize = 2600;
 const NO_REPLY: &str = "no reply in time";
 
 /// What becomes of an attempt to connect, once it is known.
-type Attempt = watch::Receiver<Option<Result<Arc<Connection>, Failure>>>;
+type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, Failure>>>;
 
 /// One ordered connection at a time.
 #[derive(Default)]
 pub(super) struct Lane {
     present: Mutex<Option<Arc<Connection>>>,
     /// The next connection in the making, and since when. It goes on when whoever wanted it first has no time left.
-    attempt: Mutex<Option<(Time, LeakAfterFork<Attempt>)>>,
+    attempt: Mutex<Option<(Time, LeakAfterFork<PendingConnection>)>>,
 }
 
 impl Lane {
@@ -105,7 +105,7 @@ impl TableClient {
     }
 
     /// The present attempt to connect, or a new one: it has all the time that a connection may take, whoever waits for it.
-    fn attempt(self: &Arc<Self>, which: Which) -> Attempt {
+    fn attempt(self: &Arc<Self>, which: Which) -> PendingConnection {
         let now = clock::now();
         let mut present = lock(&self.lane(which).attempt);
         if let Some((since, attempt)) = &*present

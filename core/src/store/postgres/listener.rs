@@ -316,7 +316,12 @@ impl Session {
             Ok(false) => {
                 Err(Failure::transient(crate::ErrorKind::Unavailable, format!("{place}: the connection ended")))
             }
-            Err(_) => Ok(None),
+            Err(_) => {
+                // the pooler may give that session to others
+                let _ = timeout(shared.connector.limits.request, connection.client().batch_execute("UNLISTEN onelock"))
+                    .await;
+                Ok(None)
+            }
         }
     }
 

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `address`, `database` | `postgres://user@host/database`, and what it names |
 //! | `statements`, `sql/` | the statements |
-//! | `connection` | connecting, the table |
+//! | `connection`, `encryption`, `login` | connecting, TLS, who logs in; the table |
 //! | `operations` | an operation as a statement, and its rows as a reply |
 //! | `failure` | what errors mean |
 //! | `lane` | a connection that is made anew when it ended |
@@ -27,6 +27,7 @@ use self::listener::ReleaseListener;
 use super::{Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription, foreign_cursor};
 use crate::ErrorKind;
 use crate::config::Options;
+use crate::config::credentials::Provider;
 use crate::machine::{Answer, ClientTag, Failure, Key, Kind, Op, Outcome, Time, glob};
 use crate::sys::clock;
 
@@ -34,9 +35,11 @@ pub(crate) mod address;
 mod connection;
 mod database;
 mod diagnosis;
+mod encryption;
 mod failure;
 mod lane;
 mod listener;
+mod login;
 mod operations;
 mod statements;
 
@@ -76,7 +79,7 @@ impl PostgresStore {
             Limits { connect: options.connect_timeout, request: options.request_timeout, label: options.label.clone() };
         let (address, listens) = (database.to_string(), database.listens);
         let shared = Arc::new(TableClient {
-            connector: DatabaseConnector::new(database, limits),
+            connector: DatabaseConnector::new(database, limits, options.credentials.as_ref().map(Provider::source)),
             main: Lane::default(),
             renewals: Lane::default(),
             listener: Arc::new(ReleaseListener::new(listens)),

@@ -11,6 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::redis::node::run_id::RunObserver;
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::resp::value::printable;
+pub use crate::store::tls::TlsFiles;
 
 const DEFAULT_PORT: u16 = 6379;
 const EXAMPLE: &str = "redis://user:password@localhost:6379/0";
@@ -51,19 +52,6 @@ pub enum ConnectionAddr {
     },
     /// A socket in the file system.
     Unix(PathBuf),
-}
-
-/// The settings of a TLS connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// Certificate authorities to believe, PEM; `None` for those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// The client's certificate chain, PEM.
-    pub cert_file: Option<PathBuf>,
-    /// The client's private key, PEM.
-    pub key_file: Option<PathBuf>,
-    /// Accept any certificate. For experiments only.
-    pub insecure: bool,
 }
 
 /// The protocol version.
@@ -210,6 +198,7 @@ fn network(rest: &str, tls: bool, options: &RedisOptions) -> Result<Endpoint, Er
             cert_file: options.cert_file.clone(),
             key_file: options.key_file.clone(),
             insecure: options.tls_insecure,
+            any_name: false,
         });
     }
     endpoint.credentials(url.username(), url.password())?;
@@ -374,7 +363,7 @@ mod tests {
             ca_file: Some("/a b.pem".into()),
             cert_file: Some("c".into()),
             key_file: Some("k".into()),
-            insecure: false,
+            ..TlsFiles::default()
         };
         assert_eq!(endpoint.tls, Some(files));
         for address in ["valkeys://h#insecure", "rediss://h?tls_insecure=1", "rediss://h?ssl_cert_reqs=none"] {

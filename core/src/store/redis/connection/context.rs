@@ -7,13 +7,13 @@ use std::time::Duration;
 use rustls::ClientConfig;
 
 use super::deadline::Deadline;
-use super::tls_configs::TlsConfigs;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::store::StoreStats;
 use crate::store::redis::address::endpoint::{Endpoint, TlsFiles};
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::topology::sentinel::SentinelResolver;
+use crate::store::tls_configs::TlsConfigs;
 use crate::sys::clock;
 
 /// A new connection in place of a lost one is logged this often at most.

@@ -9,7 +9,7 @@
 //! | `deadline` | the deadline of a blocking call |
 //! | `handshake`, `login` | the first commands on a connection, and its credentials |
 //! | `socket` | socket options, address attempts, and the failures of a connection |
-//! | `tls`, `tls_configs` | TLS configurations, and their reloading when files change |
+//! | `tls` | the failures of TLS handshakes |
 
 pub(crate) mod blocking;
 pub(crate) mod context;
@@ -20,4 +20,3 @@ pub(crate) mod login;
 pub(crate) mod multiplexed;
 pub(crate) mod socket;
 pub(crate) mod tls;
-pub(crate) mod tls_configs;

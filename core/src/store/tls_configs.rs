@@ -7,9 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use rustls::ClientConfig;
 
-use super::tls;
+use super::tls::{self, TlsFiles};
 use crate::machine::{Failure, Time};
-use crate::store::redis::address::endpoint::TlsFiles;
 use crate::sys::clock;
 
 /// The certificate authorities of the system are read again for a new connection after this time: nothing tells when
