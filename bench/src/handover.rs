@@ -72,6 +72,7 @@ pub(crate) fn wait(kind: &str, url: &str) {
             }
         }
         "file" | "inotify" => crate::files::wait(kind, url),
+        "postgres" | "listen" => crate::postgres::wait(kind, url),
         other => panic!("there is no waiter {other}"),
     }
 }

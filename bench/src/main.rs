@@ -1,11 +1,11 @@
 //! Measures the library against its peers: all in one run, in turn, against the same server, told as ratios.
 //!
 //! `onelock-bench [--quick] [--server NAME] [sequential] [server-cpu] [throughput] [handover] [leases] [c] [command]
-//! [redlock] [redlock-peers] [files] [kinds]`; see `bench/README.md`.
+//! [redlock] [redlock-peers] [files] [kinds] [postgres]`; see `bench/README.md`.
 //!
 //! | file | is |
 //! |---|---|
-//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `command`, `listing`, `redlock`, `redlock_peers`, `files`, `kinds` | one measurement each |
+//! | `sequential`, `server_cpu`, `throughput`, `handover`, `leases`, `c_library`, `command`, `listing`, `redlock`, `redlock_peers`, `files`, `kinds`, `postgres` | one measurement each |
 //! | `raw`, `floor` | the peers: redis-rs in this process, hiredis (and the C library) in a child |
 //! | `same` | proves that all sides send the same commands |
 //! | `statistics`, `report`, `host` | medians, the table, the machine |
@@ -25,6 +25,7 @@ mod host;
 mod kinds;
 mod leases;
 mod listing;
+mod postgres;
 mod raw;
 mod redlock;
 mod redlock_peers;
@@ -59,7 +60,7 @@ impl Effort {
 const LOCK: &str = "bench:sequential";
 /// Where the sequential measurements run.
 const CPU: usize = 0;
-const PARTS: [&str; 11] = [
+const PARTS: [&str; 12] = [
     "server-cpu",
     "throughput",
     "handover",
@@ -71,6 +72,7 @@ const PARTS: [&str; 11] = [
     "redlock-peers",
     "files",
     "kinds",
+    "postgres",
 ];
 
 fn main() {
@@ -118,6 +120,9 @@ fn main() {
     }
     if wanted("files") {
         rows.extend(files::measure(effort));
+    }
+    if wanted("postgres") {
+        rows.extend(postgres::measure(effort));
     }
     if wanted("leases") {
         rows.extend(leases::measure(&server, effort));
