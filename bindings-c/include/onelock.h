@@ -1354,6 +1354,48 @@ uint32_t onelock_inspection_owner_pid(const onelock_inspection *inspection);
 uint64_t onelock_inspection_owner_since_ms(const onelock_inspection *inspection);
 
 /**
+ * Of a semaphore, how many permits there are in all; -1 for any other lock.
+ */
+int64_t onelock_inspection_permits(const onelock_inspection *inspection);
+
+/**
+ * Of a semaphore, how many permits are free; -1 for any other lock.
+ */
+int64_t onelock_inspection_free_permits(const onelock_inspection *inspection);
+
+/**
+ * How many processes wait for it, by listening or in its queue; -1 where the server doesn't tell.
+ */
+int64_t onelock_inspection_waiting(const onelock_inspection *inspection);
+
+/**
+ * How many of those that wait can be asked about, by their places from 0 on: the first 16 that have a place in the queue on
+ * the server, the head first. These are who waits for a fair lock, for permits of a semaphore, or to write; who waits for any
+ * other lock, or to read, has told the server no name.
+ */
+size_t onelock_inspection_waiters(const onelock_inspection *inspection);
+
+/**
+ * The label of a client that waits; `NULL` when it is not `inspectable`. It belongs to the inspection.
+ */
+const char *onelock_inspection_waiter_label(const onelock_inspection *inspection, size_t index);
+
+/**
+ * The name of the host of a client that waits; `NULL` when it is not `inspectable`. It belongs to the inspection.
+ */
+const char *onelock_inspection_waiter_host(const onelock_inspection *inspection, size_t index);
+
+/**
+ * The process id of a client that waits; 0 when it is not `inspectable`.
+ */
+uint32_t onelock_inspection_waiter_pid(const onelock_inspection *inspection, size_t index);
+
+/**
+ * Since when a client that waits has its place: the server's wall clock, milliseconds since 1970; 0 for no such place.
+ */
+uint64_t onelock_inspection_waiter_since_ms(const onelock_inspection *inspection, size_t index);
+
+/**
  * Frees the inspection and its texts. Does nothing for NULL and dead handles.
  */
 void onelock_inspection_free(onelock_inspection *inspection);

@@ -505,6 +505,17 @@ private:
     lock reading, writing;
 };
 
+/// A client that waits for a lock with a place in its queue.
+struct waiter {
+    /// Whether it is known: a client of this library with `inspectable` set.
+    bool is_known;
+    std::string label;
+    std::string host;
+    std::uint32_t pid;
+    /// Since when it has its place: the server's wall clock, milliseconds since 1970.
+    std::uint64_t since_ms;
+};
+
 /// What stands under a name.
 class inspection : public detail::handle<onelock_inspection, onelock_inspection_free> {
 public:
@@ -522,6 +533,28 @@ public:
     std::string owner_host() const { return detail::copy(onelock_inspection_owner_host(get())); }
     std::uint32_t owner_pid() const noexcept { return onelock_inspection_owner_pid(get()); }
     std::uint64_t owner_since_ms() const noexcept { return onelock_inspection_owner_since_ms(get()); }
+    /// Of a semaphore, how many permits there are in all.
+    std::optional<std::uint64_t> permits() const noexcept { return known(onelock_inspection_permits(get())); }
+    /// Of a semaphore, how many permits are free.
+    std::optional<std::uint64_t> free() const noexcept { return known(onelock_inspection_free_permits(get())); }
+    /// How many processes wait for it, by listening or in its queue; nothing where the server doesn't tell.
+    std::optional<std::uint64_t> waiting() const noexcept { return known(onelock_inspection_waiting(get())); }
+    /// Those of them that have a place in the queue on the server, the first 16, the head first: who waits for a fair lock, for
+    /// permits of a semaphore, or to write.
+    std::vector<waiter> waiters() const {
+        std::vector<waiter> found(onelock_inspection_waiters(get()));
+        for (std::size_t i = 0; i < found.size(); i++) {
+            const char *label = onelock_inspection_waiter_label(get(), i);
+            found[i] = {label != nullptr, detail::copy(label), detail::copy(onelock_inspection_waiter_host(get(), i)),
+                        onelock_inspection_waiter_pid(get(), i), onelock_inspection_waiter_since_ms(get(), i)};
+        }
+        return found;
+    }
+
+private:
+    static std::optional<std::uint64_t> known(std::int64_t number) {
+        return number < 0 ? std::nullopt : std::optional<std::uint64_t>(number);
+    }
 };
 
 /// A lock that stands on the server.

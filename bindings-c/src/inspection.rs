@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char};
 use std::ptr::null;
 
-use onelock::Inspection;
+use onelock::{Inspection, OwnerInfo, Waiter};
 
 use crate::boundary::{free, peek, value};
 use crate::enums::{kind_number, ms, origin_number};
@@ -20,20 +20,27 @@ struct OwnerTexts {
     host: CString,
 }
 
+impl OwnerTexts {
+    fn new(owner: &OwnerInfo) -> OwnerTexts {
+        OwnerTexts { label: c_text(&owner.label), host: c_text(&owner.host) }
+    }
+}
+
 pub(crate) struct InspectionObject {
     found: Inspection,
     texts: Option<OwnerTexts>,
     foreign_holder: Option<CString>,
+    waiters: Vec<Option<OwnerTexts>>,
 }
 
 exposed!(InspectionObject, Inspection, onelock_inspection, "inspection");
 
 impl InspectionObject {
     pub(crate) fn new(found: Inspection) -> InspectionObject {
-        let texts =
-            found.owner.as_ref().map(|owner| OwnerTexts { label: c_text(&owner.label), host: c_text(&owner.host) });
+        let texts = found.owner.as_ref().map(OwnerTexts::new);
+        let waiters = found.waiters.iter().map(|waiter| waiter.client.as_ref().map(OwnerTexts::new)).collect();
         let foreign_holder = found.foreign_holder.as_deref().map(c_text);
-        InspectionObject { found, texts, foreign_holder }
+        InspectionObject { found, texts, foreign_holder, waiters }
     }
 }
 
@@ -106,6 +113,73 @@ pub unsafe extern "C" fn onelock_inspection_owner_pid(inspection: *const onelock
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onelock_inspection_owner_since_ms(inspection: *const onelock_inspection) -> u64 {
     get(inspection, 0, |found| Some(found.found.owner.as_ref()?.since_ms))
+}
+
+/// Of a semaphore, how many permits there are in all; -1 for any other lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_permits(inspection: *const onelock_inspection) -> i64 {
+    get(inspection, -1, |found| number(found.found.permits))
+}
+
+/// Of a semaphore, how many permits are free; -1 for any other lock.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_free_permits(inspection: *const onelock_inspection) -> i64 {
+    get(inspection, -1, |found| number(found.found.free))
+}
+
+/// How many processes wait for it, by listening or in its queue; -1 where the server doesn't tell.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_waiting(inspection: *const onelock_inspection) -> i64 {
+    get(inspection, -1, |found| number(found.found.waiting))
+}
+
+/// How many of those that wait can be asked about, by their places from 0 on: the first 16 that have a place in the queue on
+/// the server, the head first. These are who waits for a fair lock, for permits of a semaphore, or to write; who waits for any
+/// other lock, or to read, has told the server no name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_waiters(inspection: *const onelock_inspection) -> usize {
+    get(inspection, 0, |found| Some(found.found.waiters.len()))
+}
+
+/// The label of a client that waits; `NULL` when it is not `inspectable`. It belongs to the inspection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_waiter_label(
+    inspection: *const onelock_inspection,
+    index: usize,
+) -> *const c_char {
+    get(inspection, null(), |found| Some(found.waiters.get(index)?.as_ref()?.label.as_ptr()))
+}
+
+/// The name of the host of a client that waits; `NULL` when it is not `inspectable`. It belongs to the inspection.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_waiter_host(
+    inspection: *const onelock_inspection,
+    index: usize,
+) -> *const c_char {
+    get(inspection, null(), |found| Some(found.waiters.get(index)?.as_ref()?.host.as_ptr()))
+}
+
+/// The process id of a client that waits; 0 when it is not `inspectable`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_waiter_pid(inspection: *const onelock_inspection, index: usize) -> u32 {
+    get(inspection, 0, |found| Some(waiter(found, index)?.client.as_ref()?.pid))
+}
+
+/// Since when a client that waits has its place: the server's wall clock, milliseconds since 1970; 0 for no such place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onelock_inspection_waiter_since_ms(
+    inspection: *const onelock_inspection,
+    index: usize,
+) -> u64 {
+    get(inspection, 0, |found| Some(waiter(found, index)?.since_ms))
+}
+
+fn waiter(found: &InspectionObject, index: usize) -> Option<&Waiter> {
+    found.found.waiters.get(index)
+}
+
+fn number(of: Option<u64>) -> Option<i64> {
+    of.and_then(|number| i64::try_from(number).ok())
 }
 
 /// Frees the inspection and its texts. Does nothing for NULL and dead handles.

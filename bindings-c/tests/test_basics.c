@@ -168,6 +168,9 @@ static void looking_and_forcing(void) {
     CHECK(onelock_inspection_owner_host(seen)[0] != 0);
     CHECK(onelock_inspection_owner_pid(seen) == (uint32_t)getpid());
     CHECK(onelock_inspection_owner_since_ms(seen) / 1000 + 100 > (uint64_t)time(NULL));
+    CHECK(onelock_inspection_waiting(seen) == 0 && onelock_inspection_waiters(seen) == 0);
+    CHECK(onelock_inspection_permits(seen) == -1 && onelock_inspection_free_permits(seen) == -1);
+    CHECK(onelock_inspection_waiter_label(seen, 0) == NULL && onelock_inspection_waiter_pid(seen, 0) == 0);
     onelock_inspection_free(seen);
 
     onelock_page *page = NULL;

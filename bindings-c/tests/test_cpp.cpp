@@ -66,6 +66,7 @@ int main() {
         CHECK(status_of([&] { lock.acquire(std::nullopt, &token); }) == ONELOCK_ERR_CANCELLED);
         auto seen = client.inspect("a");
         CHECK(seen && seen->owner_label() == "cpp" && seen->ttl_left() <= 5s && seen->fencing_token() > 0);
+        CHECK(seen->waiting() == 0u && seen->waiters().empty() && !seen->permits() && !seen->free());
         auto page = client.list("a*");
         CHECK(page.entries.size() == 1 && page.entries[0].name == "a" && !page.next);
         CHECK(page.entries[0].inspection.fencing_token() == lease.fencing_token());

@@ -6,7 +6,8 @@ use napi::Either;
 use napi::bindgen_prelude::Uint8Array;
 use napi_derive::napi;
 use onelock::{
-    Diagnosis, Error, ErrorKind, Facts, Finding, Histogram, Inspection, LockEntry, LockPage, LossReason, Release, Stats,
+    Diagnosis, Error, ErrorKind, Facts, Finding, Histogram, Inspection, LockEntry, LockPage, LossReason, OwnerInfo,
+    Release, Stats, Waiter,
 };
 
 use crate::client::{Name, bytes};
@@ -122,6 +123,30 @@ pub struct Inspected {
     pub hold_count: f64,
     pub ttl_left: Option<f64>,
     pub fencing_token: Option<f64>,
+    pub permits: Option<f64>,
+    pub free: Option<f64>,
+    pub waiting: Option<f64>,
+    pub waiters: Vec<WaitingClient>,
+}
+
+/// A client that waits with a place in a queue.
+#[napi(object)]
+pub struct WaitingClient {
+    pub client: Option<Holder>,
+    pub since: f64,
+}
+
+impl From<Waiter> for WaitingClient {
+    fn from(waiter: Waiter) -> WaitingClient {
+        WaitingClient { client: waiter.client.map(Holder::from), since: waiter.since_ms as f64 }
+    }
+}
+
+impl From<OwnerInfo> for Holder {
+    fn from(owner: OwnerInfo) -> Holder {
+        let OwnerInfo { label, pid, host, since_ms } = owner;
+        Holder { label, pid, host, since: since_ms as f64 }
+    }
 }
 
 impl From<Inspection> for Inspected {
@@ -129,16 +154,15 @@ impl From<Inspection> for Inspected {
         Inspected {
             kind: seen.kind.as_str().to_owned(),
             origin: seen.origin.as_str().to_owned(),
-            owner: seen.owner.map(|owner| Holder {
-                label: owner.label,
-                pid: owner.pid,
-                host: owner.host,
-                since: owner.since_ms as f64,
-            }),
+            owner: seen.owner.map(Holder::from),
             foreign_holder: seen.foreign_holder,
             hold_count: seen.hold_count as f64,
             ttl_left: seen.ttl_left.map(|left| left.as_secs_f64() * 1e3),
             fencing_token: seen.fencing_token.map(|token| token as f64),
+            permits: seen.permits.map(|permits| permits as f64),
+            free: seen.free.map(|free| free as f64),
+            waiting: seen.waiting.map(|waiting| waiting as f64),
+            waiters: seen.waiters.into_iter().map(WaitingClient::from).collect(),
         }
     }
 }

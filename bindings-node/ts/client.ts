@@ -78,6 +78,25 @@ export interface Inspection {
   ttlLeft: number | null
   /** The fencing token of the present hold; `null` for a holder without one. */
   fencingToken: number | null
+  /** Of a semaphore, how many permits there are in all; else `null`. */
+  permits: number | null
+  /** Of a semaphore, how many permits are free; else `null`. */
+  free: number | null
+  /** How many processes wait for it, by listening or in its queue. `null` where the server doesn't tell. */
+  waiting: number | null
+  /**
+   * Those of them that have a place in the queue on the server, the first 16, the head first: who waits for a fair lock, for
+   * permits of a semaphore, or to write. Who waits for any other lock, or to read, has told the server no name.
+   */
+  waiters: Waiter[]
+}
+
+/** A client that waits for a lock with a place in its queue, from {@link Inspection.waiters}. */
+export interface Waiter {
+  /** The client, if it is an `inspectable` one of this library. Its `since` is when it asked last. */
+  client: Holder | null
+  /** Since when it has its place, by the server's clock. */
+  since: Date
 }
 
 /** A lock that stands on the server, from {@link Client.list}. */
@@ -306,7 +325,8 @@ export class Client {
   }
 
   /**
-   * The state of the lock of this name, of any kind; `null` when it is free. One round trip.
+   * The state of the lock of this name, of any kind; `null` when it is free. One round trip, and
+   * one more where it is held, of a semaphore two.
    *
    * It is meant for dashboards: the answer may be outdated when it arrives.
    *
@@ -449,12 +469,20 @@ function inspectionOf(seen: NativeInspection): Inspection {
   return {
     kind: seen.kind as Kind,
     origin: seen.origin as Origin,
-    owner: owner === undefined ? null : { ...owner, since: new Date(owner.since) },
+    owner: holderOf(owner),
     foreignHolder: seen.foreignHolder ?? null,
     holdCount: seen.holdCount,
     ttlLeft: seen.ttlLeft ?? null,
     fencingToken: fencingToken ?? null,
+    permits: seen.permits ?? null,
+    free: seen.free ?? null,
+    waiting: seen.waiting ?? null,
+    waiters: seen.waiters.map(({ client, since }) => ({ client: holderOf(client), since: new Date(since) })),
   }
+}
+
+function holderOf(seen: NativeInspection['owner']): Holder | null {
+  return seen === undefined ? null : { ...seen, since: new Date(seen.since) }
 }
 
 type Given = [Address | undefined, ClientOptions | undefined]

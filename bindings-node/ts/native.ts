@@ -21,14 +21,25 @@ export interface NativeClient {
   stats(): unknown
 }
 
+interface NativeHolder {
+  label: string
+  pid: number
+  host: string
+  since: number
+}
+
 export interface NativeInspection {
   kind: string
   origin: string
-  owner?: { label: string; pid: number; host: string; since: number }
+  owner?: NativeHolder
   foreignHolder?: string
   holdCount: number
   ttlLeft?: number
   fencingToken?: number
+  permits?: number
+  free?: number
+  waiting?: number
+  waiters: { client?: NativeHolder; since: number }[]
 }
 
 export interface NativePage {

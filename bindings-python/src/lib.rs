@@ -71,6 +71,7 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<diagnosis::Finding>()?;
     module.add_class::<report::Facts>()?;
     module.add_class::<report::Inspection>()?;
+    module.add_class::<report::Waiter>()?;
     module.add_class::<report::LockEntry>()?;
     module.add_class::<report::LockPage>()?;
     module.add_class::<report::OwnerInfo>()?;

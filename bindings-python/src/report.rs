@@ -52,24 +52,72 @@ impl OwnerInfo {
     }
 }
 
-/// The state of a lock.
+/// A client that waits for a lock with a place in its queue.
 #[pyclass(frozen, eq, get_all, module = "onelock")]
+#[derive(Clone, PartialEq)]
+pub(crate) struct Waiter {
+    /// The client, if it is an `inspectable` one of this library; else `None`. Its `since` is when it asked last.
+    client: Option<OwnerInfo>,
+    /// Since when it has its place: seconds since 1970 by the server's clock.
+    since: f64,
+}
+
+#[pymethods]
+impl Waiter {
+    fn __repr__(&self) -> String {
+        let client = self.client.as_ref().map_or_else(|| "None".to_owned(), OwnerInfo::__repr__);
+        format!("Waiter(client={client}, since={})", self.since)
+    }
+}
+
+/// The state of a lock.
+#[pyclass(frozen, eq, module = "onelock")]
 #[derive(PartialEq)]
 pub(crate) struct Inspection {
     /// The kind of lock: `lock`, `reentrant_lock`, `fair_lock`, `read_lock`, `write_lock` or `semaphore`.
+    #[pyo3(get)]
     kind: &'static str,
     /// Which client's it is, as far as can be told: `onelock`, `redisson` or `other`.
+    #[pyo3(get)]
     origin: &'static str,
     /// The holder, if it is an `inspectable` client of this library; else `None`.
+    #[pyo3(get)]
     owner: Option<OwnerInfo>,
     /// Of a holder that is no client of this library: what tells who it is, and is no proof or secret.
+    #[pyo3(get)]
     foreign_holder: Option<String>,
     /// The hold count of the holder; of a semaphore, how many permits are held.
+    #[pyo3(get)]
     hold_count: u64,
     /// Time to live of the key on the server, in seconds; `None` for a foreign key without one.
+    #[pyo3(get)]
     ttl_left: Option<f64>,
     /// The fencing token of the present hold; `None` for a holder without one.
+    #[pyo3(get)]
     fencing_token: Option<u64>,
+    /// Of a semaphore, how many permits there are in all; else `None`.
+    #[pyo3(get)]
+    permits: Option<u64>,
+    /// Of a semaphore, how many permits are free; else `None`.
+    #[pyo3(get)]
+    free: Option<u64>,
+    /// How many processes wait for it; `None` where that cannot be told.
+    #[pyo3(get)]
+    waiting: Option<u64>,
+    waiters: Vec<Waiter>,
+}
+
+impl From<onelock::OwnerInfo> for OwnerInfo {
+    fn from(owner: onelock::OwnerInfo) -> OwnerInfo {
+        let onelock::OwnerInfo { label, pid, host, since_ms } = owner;
+        OwnerInfo { label, pid, host, since: since_ms as f64 / 1e3 }
+    }
+}
+
+impl From<onelock::Waiter> for Waiter {
+    fn from(waiter: onelock::Waiter) -> Waiter {
+        Waiter { client: waiter.client.map(OwnerInfo::from), since: waiter.since_ms as f64 / 1e3 }
+    }
 }
 
 impl From<onelock::Inspection> for Inspection {
@@ -77,27 +125,33 @@ impl From<onelock::Inspection> for Inspection {
         Inspection {
             kind: found.kind.as_str(),
             origin: found.origin.as_str(),
-            owner: found.owner.map(|owner| OwnerInfo {
-                label: owner.label,
-                pid: owner.pid,
-                host: owner.host,
-                since: owner.since_ms as f64 / 1e3,
-            }),
+            owner: found.owner.map(OwnerInfo::from),
             foreign_holder: found.foreign_holder,
             hold_count: found.hold_count,
             ttl_left: found.ttl_left.map(|left| left.as_secs_f64()),
             fencing_token: found.fencing_token,
+            permits: found.permits,
+            free: found.free,
+            waiting: found.waiting,
+            waiters: found.waiters.into_iter().map(Waiter::from).collect(),
         }
     }
 }
 
 #[pymethods]
 impl Inspection {
+    /// Those that wait with a place in the queue on the server, the first 16, the head first.
+    #[getter]
+    fn waiters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.waiters.clone())
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let owner = self.owner.clone().map(|owner| Py::new(py, owner)).transpose()?;
         let shown = |value: &Bound<'_, PyAny>| value.repr().map(|text| text.to_string());
         Ok(format!(
-            "Inspection(kind={:?}, origin={:?}, owner={}, foreign_holder={}, hold_count={}, ttl_left={}, fencing_token={})",
+            "Inspection(kind={:?}, origin={:?}, owner={}, foreign_holder={}, hold_count={}, ttl_left={}, fencing_token={}, \
+             permits={}, free={}, waiting={}, waiters=[{}])",
             self.kind,
             self.origin,
             shown(owner.into_pyobject(py)?.as_any())?,
@@ -105,6 +159,10 @@ impl Inspection {
             self.hold_count,
             shown(self.ttl_left.into_pyobject(py)?.as_any())?,
             shown(self.fencing_token.into_pyobject(py)?.as_any())?,
+            shown(self.permits.into_pyobject(py)?.as_any())?,
+            shown(self.free.into_pyobject(py)?.as_any())?,
+            shown(self.waiting.into_pyobject(py)?.as_any())?,
+            self.waiters.iter().map(Waiter::__repr__).collect::<Vec<_>>().join(", "),
         ))
     }
 }

@@ -1,4 +1,4 @@
-//! `onelock inspect`: who holds a lock.
+//! `onelock inspect`: who holds a lock, and who waits for it.
 
 use onelock::Inspection;
 
@@ -14,7 +14,7 @@ pub(crate) fn inspect(options: &Inspect) -> Result<Status, Failure> {
         return Ok(Status::Nothing);
     };
     if options.json {
-        print(&format!("{}\n", show::json(name, &found, None)))?;
+        print(&format!("{}\n", show::json(name, &found)))?;
     } else {
         print(&sheet(name, &found))?;
     }
@@ -44,5 +44,12 @@ pub(crate) fn sheet(name: &[u8], found: &Inspection) -> String {
     }
     lines.push(("ttl left", show::optional(found.ttl_left)));
     lines.push(("token", found.fencing_token.map_or_else(|| "-".to_owned(), |token| token.to_string())));
+    if let (Some(permits), Some(free)) = (found.permits, found.free) {
+        lines.push(("permits", format!("{permits}, {free} free")));
+    }
+    if let Some(waiting) = found.waiting {
+        lines.push(("waiting", waiting.to_string()));
+    }
+    lines.extend(found.waiters.iter().map(|waiter| ("waiter", show::waiter(waiter))));
     lines.into_iter().fold(String::new(), |sheet, (title, value)| format!("{sheet}{title:10}  {value}\n"))
 }

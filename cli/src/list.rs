@@ -57,7 +57,7 @@ fn entries(options: &List, client: &Client) -> Result<Vec<LockEntry>, Failure> {
 }
 
 fn json(entries: &[LockEntry]) -> String {
-    let line = |entry: &LockEntry| format!("{}\n", show::json(&entry.name, &entry.inspection, Some(entry.waiting)));
+    let line = |entry: &LockEntry| format!("{}\n", show::json(&entry.name, &entry.inspection));
     entries.iter().map(line).collect()
 }
 
@@ -86,6 +86,6 @@ fn row(entry: &LockEntry) -> [String; 8] {
         show::optional(show::held_for(seen.owner.as_ref())),
         show::optional(seen.ttl_left),
         number(seen.fencing_token),
-        number(entry.waiting),
+        show::waiting(seen),
     ]
 }

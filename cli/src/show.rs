@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use onelock::{Inspection, Kind, OwnerInfo};
+use onelock::{Inspection, Kind, OwnerInfo, Waiter};
 use serde_json::{Value, json};
 
 use crate::span;
@@ -22,9 +22,13 @@ pub(crate) fn text(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// A lock as a JSON object. `waiting`: whether that was asked, and is known.
-#[allow(clippy::option_option, reason = "not asked, asked and not known, known")]
-pub(crate) fn json(name: &[u8], seen: &Inspection, waiting: Option<Option<u64>>) -> Value {
+/// A lock as a JSON object.
+pub(crate) fn json(name: &[u8], seen: &Inspection) -> Value {
+    let waiter = |waiter: &Waiter| {
+        let client = waiter.client.as_ref();
+        let client = client.map(|client| json!({"label": client.label, "pid": client.pid, "host": client.host}));
+        json!({"client": client, "since_ms": waiter.since_ms})
+    };
     let owner = seen
         .owner
         .as_ref()
@@ -38,12 +42,13 @@ pub(crate) fn json(name: &[u8], seen: &Inspection, waiting: Option<Option<u64>>)
         "hold_count": seen.hold_count,
         "ttl_left_ms": seen.ttl_left.map(|left| left.as_millis() as u64),
         "fencing_token": seen.fencing_token,
+        "permits": seen.permits,
+        "free": seen.free,
+        "waiting": seen.waiting,
+        "waiters": seen.waiters.iter().map(waiter).collect::<Vec<_>>(),
     });
     if str::from_utf8(name).is_err() {
         object["name_hex"] = json!(name.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}")));
-    }
-    if let Some(waiting) = waiting {
-        object["waiting"] = json!(waiting);
     }
     object
 }
@@ -56,7 +61,7 @@ pub(crate) fn holder(seen: &Inspection) -> String {
                 (Kind::Read, count @ 2..) => format!(" and {} more", count - 1),
                 _ => String::new(),
             };
-            format!("{} {}@{}{others}", text(&owner.label), owner.pid, text(&owner.host))
+            format!("{}{others}", client(owner))
         }
         None if seen.hold_count == 0 => "(released)".to_owned(),
         None if seen.kind == Kind::Semaphore => match seen.hold_count {
@@ -67,10 +72,36 @@ pub(crate) fn holder(seen: &Inspection) -> String {
     }
 }
 
+/// A client, in a few words.
+pub(crate) fn client(info: &OwnerInfo) -> String {
+    format!("{} {}@{}", text(&info.label), info.pid, text(&info.host)).trim_start().to_owned()
+}
+
+/// Somebody who waits with a place in the queue.
+pub(crate) fn waiter(waiter: &Waiter) -> String {
+    let who = waiter.client.as_ref().map_or_else(|| "(unknown)".to_owned(), client);
+    format!("{who} for {}", optional(since(waiter.since_ms)))
+}
+
+/// How many wait, and the first of them if it is known.
+pub(crate) fn waiting(seen: &Inspection) -> String {
+    let Some(number) = seen.waiting else { return "-".to_owned() };
+    match seen.waiters.first().and_then(|first| first.client.as_ref()) {
+        Some(first) if number > 1 => format!("{number} ({} and {} more)", client(first), number - 1),
+        Some(first) => format!("{number} ({})", client(first)),
+        None => number.to_string(),
+    }
+}
+
 /// For how long it has been held, if the holder told.
 pub(crate) fn held_for(owner: Option<&OwnerInfo>) -> Option<Duration> {
+    since(owner?.since_ms)
+}
+
+/// How long that is ago, in milliseconds since 1970.
+fn since(ms: u64) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    Some(now.saturating_sub(Duration::from_millis(owner?.since_ms)))
+    Some(now.saturating_sub(Duration::from_millis(ms)))
 }
 
 /// A duration, or what stands for none.

@@ -92,8 +92,41 @@ fn many_holders_of_one_lock_are_told() {
     // a writer waits for the readers, a reader and a writer for the writer
     let _waiting = [("read", "--exclusive"), ("written", "--shared"), ("written", "--exclusive")]
         .map(|(name, side)| place.start(&["run", name, side, "--", "true"]));
-    wait_until(SOON, "one waits", || row("read").ends_with(" 1"));
-    wait_until(SOON, "two wait", || row("written").ends_with(" 2"));
+    wait_until(SOON, "one waits", || row("read").contains("  1 ("));
+    wait_until(SOON, "two wait", || row("written").contains("  2 ("));
+}
+
+#[test]
+fn who_waits_with_a_place_in_a_queue_is_told() {
+    let place = Place::new();
+    let _holder = place.start(&["run", "q", "--fair", "--label", "one", "--", "cat"]);
+    place.wait_held("q");
+    let row = || lines(&place.output(&["list", "q", "--json"]).stdout).remove(0);
+    assert_eq!((&row()["waiting"], &row()["waiters"]), (&0.into(), &Value::Array(Vec::new())));
+    let first = place.start(&["run", "q", "--fair", "--label", "two", "--", "true"]);
+    wait_until(SOON, "one waits", || row()["waiting"] == 1);
+    let second = place.start(&["run", "q", "--fair", "--label", "three", "--", "true"]);
+    wait_until(SOON, "two wait", || row()["waiting"] == 2);
+    let told = row()["waiters"].clone();
+    let label = |at: usize| told[at]["client"]["label"].as_str().unwrap_or_default().to_owned();
+    assert_eq!((label(0).as_str(), label(1).as_str(), label(2).as_str()), ("two", "three", ""));
+    assert_eq!((&told[0]["client"]["pid"], &told[1]["client"]["pid"]), (&first.id().into(), &second.id().into()));
+    assert!(told[0]["since_ms"].as_u64().unwrap() <= told[1]["since_ms"].as_u64().unwrap());
+    let one = serde_json::from_slice::<Value>(&place.output(&["inspect", "q", "--json"]).stdout).unwrap();
+    assert_eq!(one["waiters"], told);
+    let table = text(&place.output(&["list", "q"]).stdout);
+    let (id, other) = (first.id(), second.id());
+    assert!(table.contains(&format!("  2 (two {id}@")) && table.ends_with(" and 1 more)\n"), "{table}");
+    let sheet = text(&place.output(&["inspect", "q"]).stdout);
+    for part in ["waiting     2\n", &format!("waiter      two {id}@"), &format!("waiter      three {other}@")] {
+        assert!(sheet.contains(part), "{part:?}: {sheet}");
+    }
+    // permits: how many, and who waits for one
+    let _permits = place.start(&["run", "many", "--limit", "3", "--permits", "2", "--", "cat"]);
+    let sheet = || text(&place.output(&["inspect", "many"]).stdout);
+    wait_until(SOON, "two are held", || sheet().contains("permits     3, 1 free\n"));
+    let _third = place.start(&["run", "many", "--limit", "3", "--permits", "2", "--label", "loader", "--", "true"]);
+    wait_until(SOON, "one waits for permits", || sheet().contains("waiter      loader "));
 }
 
 #[test]

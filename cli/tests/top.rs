@@ -68,6 +68,21 @@ fn it_shows_who_holds_and_who_waits() {
 }
 
 #[test]
+fn it_names_who_waits_in_a_queue() {
+    let place = Place::new();
+    let _holder = place.start(&["run", "q", "--fair", "--label", "one", "--", "cat"]);
+    place.wait_held("q");
+    let mut screen = Screen::start(&place, &["top", "--every", "50ms"], true);
+    screen.resize(80, 12);
+    wait_until(SOON, "one lock", || lines(&screen).len() == 12 && screen.shown().contains("1 locks"));
+    let _waiter = place.start(&["run", "q", "--fair", "--label", "two", "--", "true"]);
+    wait_until(SOON, "who waits", || lines(&screen)[4].starts_with("  waiting: two "));
+    assert!(lines(&screen).iter().all(|line| line.chars().count() <= 80), "{:#?}", lines(&screen));
+    screen.press(b"q");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
 fn it_follows_the_size_of_the_terminal() {
     let place = Place::new();
     let mut screen = Screen::start(&place, &["top", "--every", "1h"], true);

@@ -8,9 +8,11 @@ use crate::driver::failures::failed;
 use crate::driver::lock_spec::LockSpec;
 use crate::machine::naming::RELEASED_VALUE;
 use crate::machine::{
-    Answer, Failure, InspectedKey, Key, Kind, Op, Origin, Outcome, OwnerInfo, Reply, Time, TokenForm, token,
+    Answer, Failure, InspectedKey, Key, Kind, Op, Origin, Outcome, OwnerInfo, PermitCount, Reply, Time, TokenForm,
+    token,
 };
 use crate::sys::clock;
+use crate::waiters::{self, Waiter};
 use crate::{Client, Error, ErrorKind};
 
 /// What a key holds, from [`Client::inspect`](crate::Client::inspect).
@@ -34,6 +36,42 @@ pub struct Inspection {
     pub ttl_left: Option<Duration>,
     /// The fencing token of the present hold; `None` for a holder without one, such as a foreign client.
     pub fencing_token: Option<u64>,
+    /// Of a semaphore how many permits there are in all.
+    pub permits: Option<u64>,
+    /// Of a semaphore how many permits are free.
+    pub free: Option<u64>,
+    /// How many processes wait for it: those that listen for its release or have a place in its queue. `None` where the server
+    /// doesn't tell, such as a cluster without sharded channels. Clients that poll are not counted.
+    pub waiting: Option<u64>,
+    /// Those of them that have a place in the queue on the server, the first 16, the head first: who waits for a fair lock, for
+    /// permits of a semaphore, or to write. Who waits for any other lock, or to read, has told the server no name.
+    pub waiters: Vec<Waiter>,
+}
+
+impl Inspection {
+    /// Of a lock that stands there and nobody holds, for which nobody is known to wait.
+    fn released(kind: Kind, origin: Origin) -> Inspection {
+        let (owner, foreign_holder, ttl_left, fencing_token) = (None, None, None, None);
+        let (permits, free, waiting, waiters) = (None, None, None, Vec::new());
+        Inspection {
+            kind,
+            origin,
+            owner,
+            foreign_holder,
+            hold_count: 0,
+            ttl_left,
+            fencing_token,
+            permits,
+            free,
+            waiting,
+            waiters,
+        }
+    }
+
+    fn with_permits(self, count: Option<PermitCount>) -> Inspection {
+        let total = count.map(|count| count.total);
+        Inspection { permits: total, free: count.map(|count| count.total.saturating_sub(count.held)), ..self }
+    }
 }
 
 /// The permits of a semaphore at one moment.
@@ -49,8 +87,8 @@ pub struct Permits {
 }
 
 impl Client {
-    /// Who holds the lock of this name, whatever its kind; `None` when nobody does. One round trip, within
-    /// `connect_timeout + request_timeout`.
+    /// Who holds the lock of this name, whatever its kind, and who waits for it; `None` when nobody holds it. One round trip,
+    /// and where it is held one more (of a semaphore two), within `connect_timeout + request_timeout`.
     ///
     /// For people and dashboards: when the answer arrives it may be old. Label, process and host are known of holders
     /// whose client is [`inspectable`](crate::ClientBuilder::inspectable).
@@ -129,7 +167,11 @@ impl Client {
     }
 }
 
-pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspection, Error> {
+pub(crate) fn inspection(
+    standing: InspectedKey,
+    name: &[u8],
+    permits: Option<PermitCount>,
+) -> Result<Inspection, Error> {
     let InspectedKey { kind, holder, count, ttl_left_ms, fence, info } = standing;
     let kind = kind.map_err(|found| {
         Error::new(ErrorKind::WrongKind, "inspect", format!("a {found} stands under this name")).on(name)
@@ -144,19 +186,18 @@ pub(crate) fn inspection(standing: InspectedKey, name: &[u8]) -> Result<Inspecti
     let is_released = holder == released || info.as_deref() == Some(released);
     // others may read beside one that was released and stays for a while
     if is_released && !(kind == Kind::Read && count > 1) {
-        let ttl_left = ttl_left_ms.map(Duration::from_millis);
-        let (owner, fencing_token) = (None, None);
-        let foreign_holder = None;
-        return Ok(Inspection { kind, origin, owner, foreign_holder, hold_count: 0, ttl_left, fencing_token });
+        return Ok(Inspection {
+            ttl_left: ttl_left_ms.map(Duration::from_millis),
+            ..Inspection::released(kind, origin)
+        });
     }
     Ok(Inspection {
-        kind,
-        origin,
         owner: token::owner_info(info.as_deref().unwrap_or(&holder)),
         foreign_holder: if origin == Origin::Onelock { None } else { token::foreign_holder(&holder) },
         hold_count: count - u64::from(is_released),
         ttl_left: ttl_left_ms.map(Duration::from_millis),
         fencing_token: fence,
+        ..Inspection::released(kind, origin).with_permits(permits)
     })
 }
 
@@ -171,7 +212,6 @@ fn failure(answer: &Answer) -> Failure {
     })
 }
 
-/// What a look found.
 /// Whether what was seen is a semaphore, so that its permits have to be looked at, too.
 pub(crate) fn is_semaphore(answer: &Answer) -> bool {
     let Outcome::Applied(Reply::Inspected(Some(found))) = &answer.outcome else { return false };
@@ -180,18 +220,25 @@ pub(crate) fn is_semaphore(answer: &Answer) -> bool {
 
 /// The same answer with the permits counted, if it was a semaphore that was seen: one request more. Of whom nobody holds a
 /// permit is not locked.
-pub(crate) async fn with_permits(engine: &Engine, key: Key, answer: Answer, until: Time) -> Answer {
+pub(crate) async fn with_permits(
+    engine: &Engine,
+    key: Key,
+    answer: Answer,
+    until: Time,
+) -> (Answer, Option<PermitCount>) {
     if !is_semaphore(&answer) {
-        return answer;
+        return (answer, None);
     }
     if !engine.store.capabilities().kinds.contains(&Kind::Semaphore) {
-        return not_a_lock_here(answer);
+        return (not_a_lock_here(answer), None);
     }
     let counted = engine.store.call(Op::InspectPermits { key }, until).await;
+    let mut permits = None;
     let outcome = match (answer.outcome, &counted.outcome) {
         (Outcome::Applied(Reply::Inspected(Some(found))), Outcome::Applied(Reply::Permits(Some(count))))
             if count.held > 0 =>
         {
+            permits = Some(*count);
             let found = InspectedKey { count: count.held, ttl_left_ms: count.ttl_left_ms, ..found };
             Outcome::Applied(Reply::Inspected(Some(found)))
         }
@@ -199,7 +246,7 @@ pub(crate) async fn with_permits(engine: &Engine, key: Key, answer: Answer, unti
         (_, Outcome::Applied(_)) => Outcome::Applied(Reply::Inspected(None)),
         (_, other) => other.clone(),
     };
-    Answer { outcome, ..counted }
+    (Answer { outcome, ..counted }, permits)
 }
 
 /// A semaphore where the store has none: another client's, or one of a single server among several.
@@ -240,9 +287,15 @@ pub(crate) async fn permits(engine: &Arc<Engine>, tried: &str, name: &[u8], op: 
     permits_of(engine, tried, name, &answer)
 }
 
-pub(crate) fn looked(engine: &Engine, name: &[u8], answer: Answer) -> Result<Option<Inspection>, Error> {
+pub(crate) fn looked(
+    engine: &Engine,
+    name: &[u8],
+    (answer, permits): (Answer, Option<PermitCount>),
+) -> Result<Option<Inspection>, Error> {
     match answer.outcome {
-        Outcome::Applied(Reply::Inspected(found)) => found.map(|standing| inspection(standing, name)).transpose(),
+        Outcome::Applied(Reply::Inspected(found)) => {
+            found.map(|standing| inspection(standing, name, permits)).transpose()
+        }
         _ => Err(failed(engine, "inspect", name, &failure(&answer))),
     }
 }
@@ -266,7 +319,22 @@ pub(crate) fn forced(engine: &Engine, name: &[u8], answer: &Answer) -> Result<bo
     }
 }
 
+/// Who holds it, and who waits for it.
 pub(crate) async fn inspect(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<Option<Inspection>, Error> {
+    match held(engine, name, key.clone()).await? {
+        Some(found) => Ok(Some(with_waiters(engine, key, found).await)),
+        None => Ok(None),
+    }
+}
+
+/// What was found, and who waits for it.
+pub(crate) async fn with_waiters(engine: &Arc<Engine>, key: Key, found: Inspection) -> Inspection {
+    let waiting = waiters::waiting(engine, vec![(found.kind, key)], limit(engine)).await.pop();
+    waiting.unwrap_or_default().tell(found)
+}
+
+/// Who holds it.
+pub(crate) async fn held(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<Option<Inspection>, Error> {
     let answer = engine.store.call(Op::Inspect { key: key.clone() }, limit(engine)).await;
     engine.observe_clock(&answer);
     looked(engine, name, with_permits(engine, key, answer, limit(engine)).await)
@@ -279,7 +347,7 @@ pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &LockSpec) -> Result<b
         let found = permits(engine, "is_locked", &what.name, op).await?;
         return Ok(found.is_some_and(|found| found.free < u64::from(what.count)));
     }
-    same_kind(inspect(engine, &what.name, what.key.clone()).await?, what)
+    same_kind(held(engine, &what.name, what.key.clone()).await?, what)
 }
 
 /// Whether what was found is a lock of this kind.

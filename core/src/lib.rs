@@ -122,6 +122,8 @@ mod semaphore;
 pub mod store;
 #[cfg(feature = "client")]
 mod sys;
+#[cfg(feature = "client")]
+mod waiters;
 
 pub use error::{Error, ErrorKind};
 #[doc(inline)]
@@ -152,6 +154,8 @@ pub use rw_lock::RwLock;
 #[cfg(feature = "client")]
 #[doc(inline)]
 pub use store::{Credentials, CredentialsProvider, CredentialsRequest, Diagnosis, Facts, Finding, Notify, Severity};
+#[cfg(feature = "client")]
+pub use waiters::Waiter;
 
 /// The Rust in the README compiles.
 #[cfg(all(doctest, feature = "client"))]

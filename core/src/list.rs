@@ -13,9 +13,10 @@ use crate::error::invalid;
 use crate::inspect::{self, Inspection, inspection};
 use crate::machine::naming::is_timeout_key;
 use crate::machine::token::is_ours;
-use crate::machine::{Failure, InspectedKey, Key, Kind, Op, Outcome, Reply, Time, glob};
+use crate::machine::{Failure, InspectedKey, Key, Kind, Op, Outcome, PermitCount, Reply, Time, glob};
 use crate::store::Scan;
 use crate::sys::clock;
+use crate::waiters::{self, WhoWaits};
 use crate::{Client, Error, ErrorKind};
 
 /// How many keys the server looks at in one step at most, and at least.
@@ -42,8 +43,7 @@ pub struct LockEntry {
     pub name: Vec<u8>,
     /// What stands under the name, as [`Client::inspect`] tells it.
     pub inspection: Inspection,
-    /// How many processes wait for it: those that listen for its release or have a place in its queue. `None` where the server
-    /// doesn't tell, such as a cluster without sharded channels. Clients that poll are not counted.
+    /// How many processes wait for it: [`Inspection::waiting`].
     pub waiting: Option<u64>,
 }
 
@@ -203,9 +203,10 @@ pub(crate) async fn page(engine: Arc<Engine>, wanted: Wanted) -> Result<LockPage
         let scan = Scan { pattern: pattern.clone(), count: limit.clamp(STEP_MIN, STEP_MAX), cursor };
         let found = engine.store.scan(scan, until).await.map_err(|failure| failed(&engine, &failure))?;
         let keys = found.keys.into_iter().filter(|key| is_name(key, &prefix) && told.insert(key.clone()));
-        for (key, standing, waiting) in look_into(&engine, keys.collect(), until).await? {
+        for (key, Seen { standing, permits, .. }, waiting) in look_into(&engine, keys.collect(), until).await? {
             let name = &key[prefix.len()..];
-            entries.push(LockEntry { name: name.to_vec(), inspection: inspection(standing, name)?, waiting });
+            let inspection = waiting.tell(inspection(standing, name, permits)?);
+            entries.push(LockEntry { name: name.to_vec(), waiting: inspection.waiting, inspection });
         }
         cursor = found.next;
         if cursor.is_none() {
@@ -225,31 +226,30 @@ fn is_name(key: &Key, prefix: &[u8]) -> bool {
     may_be && check_words(key, "").is_ok() && !is_timeout_key(key)
 }
 
-/// Those that are locks.
-async fn look_into(
-    engine: &Arc<Engine>,
-    keys: Vec<Key>,
-    until: Time,
-) -> Result<Vec<(Key, InspectedKey, Option<u64>)>, Error> {
-    let pending: Vec<_> = keys.into_iter().map(|key| look(engine.clone(), key, until)).collect();
-    let found: Vec<_> = stream::iter(pending).buffered(LOOKS_AT_ONCE).try_collect().await?;
-    let found: Vec<(Key, Kind, InspectedKey)> = found.into_iter().flatten().collect();
-    if found.is_empty() {
-        return Ok(Vec::new());
-    }
-    let locks = found.iter().map(|(key, kind, _)| (*kind, key.clone())).collect();
-    let waiting = engine.store.waiting(locks, until).await;
-    let one = |((key, _, standing), waiting)| (key, standing, waiting);
-    Ok(found.into_iter().zip(waiting).map(one).collect())
+/// A lock that was looked at.
+struct Seen {
+    kind: Kind,
+    standing: InspectedKey,
+    permits: Option<PermitCount>,
 }
 
-async fn look(engine: Arc<Engine>, key: Key, until: Time) -> Result<Option<(Key, Kind, InspectedKey)>, Error> {
+/// Those that are locks.
+async fn look_into(engine: &Arc<Engine>, keys: Vec<Key>, until: Time) -> Result<Vec<(Key, Seen, WhoWaits)>, Error> {
+    let pending: Vec<_> = keys.into_iter().map(|key| look(engine.clone(), key, until)).collect();
+    let found: Vec<_> = stream::iter(pending).buffered(LOOKS_AT_ONCE).try_collect().await?;
+    let found: Vec<(Key, Seen)> = found.into_iter().flatten().collect();
+    let locks = found.iter().map(|(key, seen)| (seen.kind, key.clone())).collect();
+    let waiting = waiters::waiting(engine, locks, until).await;
+    Ok(found.into_iter().zip(waiting).map(|((key, seen), waiting)| (key, seen, waiting)).collect())
+}
+
+async fn look(engine: Arc<Engine>, key: Key, until: Time) -> Result<Option<(Key, Seen)>, Error> {
     let answer = engine.store.call(Op::Inspect { key: key.clone() }, until).await;
-    let answer = inspect::with_permits(&engine, key.clone(), answer, until).await;
+    let (answer, permits) = inspect::with_permits(&engine, key.clone(), answer, until).await;
     match answer.outcome {
         Outcome::Applied(Reply::Inspected(found)) => Ok(found.and_then(|standing| {
             let kind = kind_of_lock(&standing)?;
-            Some((key, kind, standing))
+            Some((key, Seen { kind, standing, permits }))
         })),
         Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) if is_about_one_key(&failure) => Ok(None),
         Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Err(failed(&engine, &failure)),

@@ -207,6 +207,7 @@ proptest! {
                 Op::Downgrade { .. }
                 | Op::AcquirePermits { .. }
                 | Op::InspectPermits { .. }
+                | Op::InspectQueue { .. }
                 | Op::SetPermits { .. }
                 | Op::ForceReleasePermits { .. }
                 | Op::AcquireMany { .. }

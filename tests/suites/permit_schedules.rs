@@ -213,7 +213,7 @@ impl World {
                 let entry = Place::no_entry(tag(client));
                 self.clients[client].claim = Some(claim.clone());
                 self.clients[client].count = count;
-                self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms, entry });
+                self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms, info: None, entry });
             }
             None => {
                 let count = 1 + self.dice.below(3) as u32;
@@ -234,7 +234,7 @@ impl World {
     /// Enters, or keeps the place.
     fn asks(&mut self, client: usize, claim: Claim, ttl_ms: u64) {
         let entry = self.clients[client].place.entry(tag(client), self.clients[client].connected);
-        self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms, entry });
+        self.send(client, &Op::AcquirePermits { claim, total: Some(PERMITS), ttl_ms, info: None, entry });
     }
 
     fn answered(&mut self, client: usize, op: &Op, sent_at: u64, reply: &Reply) {
@@ -600,7 +600,8 @@ const PLANTED: [(&str, Answering); 9] = [
         Op::AcquirePermits { claim, ttl_ms, entry, .. } if state(model, now_us).0.is_none() => {
             let text: Arc<[u8]> = PERMITS.to_string().into_bytes().into();
             model.set_foreign(now_us, NAME, Value::Text(text), Some(600_000_000));
-            let op = Op::AcquirePermits { claim: claim.clone(), total: None, ttl_ms: *ttl_ms, entry: *entry };
+            let op =
+                Op::AcquirePermits { claim: claim.clone(), total: None, ttl_ms: *ttl_ms, info: None, entry: *entry };
             model.apply(now_us, &op)
         }
         op => model.apply(now_us, op),
@@ -644,7 +645,8 @@ fn too_large_a_place(answering: Answering) -> Result<(), String> {
         token: token::permits([number; 16], count),
     };
     let entry = QueueEntry { client: tag(0), window_ms: 3_000, place: None, listens: false };
-    let enter = |claim: &Claim| Op::AcquirePermits { claim: claim.clone(), total: None, ttl_ms: 60_000, entry };
+    let enter =
+        |claim: &Claim| Op::AcquirePermits { claim: claim.clone(), total: None, ttl_ms: 60_000, info: None, entry };
     let set = |total| Op::SetPermits { key: Key::from(NAME), total };
     let (holder, large, small) = (claim(1, 7), claim(2, 8), claim(3, 1));
     let mut ask = |op: &Op| {

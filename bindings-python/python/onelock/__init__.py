@@ -30,6 +30,7 @@ from onelock._onelock import (
     OwnerInfo,
     Permits,
     Stats,
+    Waiter,
     __version__,
 )
 from onelock._owners import owner_scope
@@ -126,6 +127,7 @@ __all__ = [
     "Stats",
     "SystemLimit",
     "Unsupported",
+    "Waiter",
     "WouldDeadlock",
     "WrongKind",
     "__version__",

@@ -35,6 +35,7 @@ __all__ = [
     "Pump",
     "Reader",
     "Stats",
+    "Waiter",
     "__version__",
     "error_kinds",
     "release_all",
@@ -353,6 +354,39 @@ class Inspection:
     @property
     def fencing_token(self) -> int | None:
         """The fencing token of the present hold; `None` for a holder without one."""
+
+    @property
+    def permits(self) -> int | None:
+        """Of a semaphore, how many permits there are in all."""
+
+    @property
+    def free(self) -> int | None:
+        """Of a semaphore, how many permits are free."""
+
+    @property
+    def waiting(self) -> int | None:
+        """How many processes wait for it, by listening or in its queue. `None` where the server doesn't tell."""
+
+    @property
+    def waiters(self) -> tuple[Waiter, ...]:
+        """Those of them that have a place in the queue on the server, the first 16, the head first: who waits for a fair lock,
+        for permits of a semaphore, or to write. Who waits for any other lock, or to read, has told the server no name.
+        """
+
+    def __eq__(self, other: object, /) -> bool: ...
+    def __ne__(self, other: object, /) -> bool: ...
+
+@final
+class Waiter:
+    """A client that waits for a lock with a place in its queue, from `Inspection.waiters`."""
+
+    @property
+    def client(self) -> OwnerInfo | None:
+        """The client, if it is an `inspectable` one of this library. Its `since` is when it asked last."""
+
+    @property
+    def since(self) -> float:
+        """Since when it has its place: seconds since 1970, by the server's clock."""
 
     def __eq__(self, other: object, /) -> bool: ...
     def __ne__(self, other: object, /) -> bool: ...

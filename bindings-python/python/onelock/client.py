@@ -294,7 +294,8 @@ class Client:
         return decorate
 
     def inspect(self, name: Name) -> Inspection | None:
-        """The state of the lock of this name, of any kind; `None` when it is free. One round trip.
+        """The state of the lock of this name, of any kind, and who waits for it; `None` when it is free. One round
+        trip, and one more where it is held, of a semaphore two.
 
         It is meant for dashboards: the answer may be outdated when it arrives. Raises `WrongKind` when the key is not a
         lock.

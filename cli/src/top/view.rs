@@ -17,6 +17,8 @@ const FIXED: usize = 5 * 2 + 4 * 6 + 7;
 /// The narrowest columns of name and holder.
 const NAME_MIN: usize = 12;
 const HOLDER_MIN: usize = 8;
+/// Of so many locks, the hottest, it is told who waits.
+const NAMED_MAX: usize = 5;
 /// Of so many locks it is remembered what was seen.
 const SEEN_MAX: usize = 100_000;
 
@@ -114,6 +116,7 @@ impl View {
         };
         let titles = row(["NAME", "HOLDER", "HELD", "TTL", "GRANTS", "WAITED", "WAITING"]);
         lines.push(self.painted(INVERSE, &padded(&titles, columns)));
+        let mut named = 0;
         for entry in self.entries.iter().take(rows.saturating_sub(lines.len() + 1)) {
             let seen = &entry.inspection;
             let waiting = entry.waiting.map_or_else(|| "-".to_owned(), |number| number.to_string());
@@ -132,6 +135,11 @@ impl View {
                 &waiting,
             ]);
             lines.push(if entry.waiting.unwrap_or_default() > 0 { self.painted(YELLOW, &line) } else { line });
+            if named < NAMED_MAX && seen.waiters.iter().any(|waiter| waiter.client.is_some()) {
+                named += 1;
+                let who: Vec<String> = seen.waiters.iter().map(show::waiter).collect();
+                lines.push(fit(&format!("  waiting: {}", who.join(", ")), columns));
+            }
         }
         lines.truncate(rows.saturating_sub(1));
         lines.resize(rows.saturating_sub(1), String::new());

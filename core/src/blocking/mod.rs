@@ -20,6 +20,7 @@
 mod lease;
 mod listing;
 mod lock;
+mod looking;
 mod multi_lock;
 mod rw_lock;
 mod semaphore;
@@ -42,8 +43,8 @@ use crate::driver::engine::Engine;
 use crate::driver::lock_spec::LockSpec;
 use crate::driver::metrics::Stats;
 use crate::error::{Error, ErrorKind};
-use crate::inspect::{self, Inspection};
-use crate::machine::{Kind, Op};
+use crate::inspect;
+use crate::machine::Kind;
 use crate::store::{Diagnosis, Facts, Uninterrupted};
 
 pub use self::lease::Lease;
@@ -327,24 +328,6 @@ impl Client {
     /// A name to look at, whatever kind of lock stands there.
     fn description(&self, name: &[u8]) -> LockSpec {
         LockSpec::new(&self.shared.options, self.shared.capabilities(), Kind::Mutex, name)
-    }
-
-    /// Who holds the lock of this name; `None` when nobody does; see [`crate::Client::inspect`].
-    ///
-    /// # Errors
-    /// As [`crate::Client::inspect`]; `Unsupported` inside an async runtime.
-    pub fn inspect(&self, name: impl AsRef<[u8]>) -> Result<Option<Inspection>, Error> {
-        let what = self.description(name.as_ref());
-        what.check("inspect")?;
-        let engine = self.engine("inspect")?;
-        let answer =
-            engine.store.call_blocking(&Op::Inspect { key: what.key.clone() }, inspect::limit(&engine), &Uninterrupted);
-        if !inspect::is_semaphore(&answer) {
-            return inspect::looked(&engine, &what.name, answer);
-        }
-        let worker = engine.clone();
-        let work = async move { inspect::inspect(&worker, &what.name, what.key).await };
-        wait_for(&engine, &Uninterrupted, work).unwrap_or_else(|_| Err(ended("inspect")))
     }
 
     /// Takes the lock of this name away from whoever holds it; see [`crate::Client::force_release`].

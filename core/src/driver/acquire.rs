@@ -265,7 +265,8 @@ impl Acquiring {
         let subscribed = self.subscription.as_ref().is_some_and(|subscription| subscription.borrow().subscribed);
         let entry = self.machine.queue_entry(self.engine.tag, subscribed);
         if claim.kind == Kind::Semaphore {
-            return Ok(Op::AcquirePermits { claim, total: self.lock.permits, ttl_ms, entry });
+            let (total, info) = (self.lock.permits, info_now(&self.engine));
+            return Ok(Op::AcquirePermits { claim, total, ttl_ms, info, entry });
         }
         if self.lock.kind.row().queues || self.lock.kind == Kind::Read {
             if let Some(info) = info_now(&self.engine) {

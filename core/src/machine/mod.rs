@@ -75,7 +75,7 @@ pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
 pub use kind::{HoldLayout, Kind, KindRow, Reacquire, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
-pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, QueueEntry, Renewal, Reply};
+pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, QueueEntry, QueuePlace, QueueSight, Renewal, Reply};
 pub use outcome::{Answer, Outcome};
 pub use place::{FAR_FROM, PLACE_MAX, Place};
 pub use quorum::NodeSet;

@@ -88,6 +88,8 @@ pub enum Op {
         total: Option<u32>,
         /// Time to live of the permits in milliseconds (`ttl + lock_delay`).
         ttl_ms: u64,
+        /// Text for inspection, as in [`Op::Acquire`]: that of the place. Permits have none.
+        info: Option<Arc<str>>,
         /// The place to take or to keep.
         entry: QueueEntry,
     },
@@ -153,6 +155,11 @@ pub enum Op {
     },
     /// Look at a key without touching it.
     Inspect {
+        /// The key.
+        key: Key,
+    },
+    /// Look at the queue of a lock without touching it.
+    InspectQueue {
         /// The key.
         key: Key,
     },
@@ -239,6 +246,7 @@ impl Op {
             Op::Release { .. } => "release",
             Op::Retain { .. } => "retain",
             Op::Inspect { .. } => "inspect",
+            Op::InspectQueue { .. } => "inspect_queue",
             Op::ForceRelease { .. } => "force_release",
             Op::Undo { .. } => "undo",
             Op::Vote { .. } => "vote",
@@ -358,6 +366,8 @@ pub enum Reply {
     Written(Option<u64>),
     /// To [`Op::Inspect`]: what the key holds, if anything.
     Inspected(Option<InspectedKey>),
+    /// To [`Op::InspectQueue`]: who waits with a place.
+    Queue(QueueSight),
     /// To [`Op::ForceRelease`] and [`Op::ForceReleasePermits`]: whether there was a lock to delete, or a permit to take.
     Forced(bool),
 }
@@ -371,6 +381,24 @@ pub struct PermitCount {
     pub held: u64,
     /// Milliseconds until the first of those that are held ends; `None` when none is held, or it never ends.
     pub ttl_left_ms: Option<u64>,
+}
+
+/// The queue of a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueSight {
+    /// How many places it has, without those of the first 64 that are dead.
+    pub length: u64,
+    /// The first 16 of those that are alive, the head first.
+    pub places: Vec<QueuePlace>,
+}
+
+/// A place in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// Its number: when it was taken, in microseconds of the server's clock, or more.
+    pub number: u64,
+    /// The stored inspection text (`onelock1:…` form); empty for none.
+    pub info: Vec<u8>,
 }
 
 /// What a renewal found for one hold.

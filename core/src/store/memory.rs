@@ -286,24 +286,22 @@ impl Store for MemoryStore {
         Box::pin(std::future::ready(self.step(&scan)))
     }
 
-    fn waiting(&self, locks: Vec<(Kind, Key)>, _until: Time) -> Boxed<Vec<Option<u64>>> {
+    fn listening(&self, locks: Vec<(Kind, Key)>, _until: Time) -> Boxed<Vec<Option<u64>>> {
         let state = lock(&self.server.state);
         // each process counts once on a real server; here it is each client
         let clients = |subscribers: &Vec<MemorySubscriber>| {
             subscribers.iter().map(|subscriber| subscriber.client).collect::<BTreeSet<_>>().len() as u64
         };
-        let now_us = server_time_us(clock::now());
         let one = |(kind, key): &(Kind, Key)| {
-            let queued = if kind.has_a_queue() { state.model.queue_of(now_us, key).len() as u64 } else { 0 };
             let listens = kind.who_listens();
             if listens.row().queues {
-                return Some(queued);
+                return Some(0);
             }
             let channel = channel(listens, key, ClientTag::default());
-            Some(queued + state.subscribers.get(&channel).map_or(0, clients))
+            Some(state.subscribers.get(&channel).map_or(0, clients))
         };
-        let waiting = locks.iter().map(one).collect();
-        Box::pin(std::future::ready(waiting))
+        let listening = locks.iter().map(one).collect();
+        Box::pin(std::future::ready(listening))
     }
 
     fn stats(&self) -> StoreStats {

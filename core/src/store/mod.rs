@@ -228,8 +228,9 @@ pub trait Store: Send + Sync + 'static {
     /// is told at least once; what comes, goes or moves meanwhile may be missed.
     fn scan(&self, scan: Scan, until: Time) -> Boxed<Result<Scanned, Failure>>;
 
-    /// How many clients listen for the release of each of these locks; `None` where that cannot be told.
-    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+    /// How many clients listen for the release of each of these locks without a place in its queue; `None` where that cannot be
+    /// told.
+    fn listening(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
         let _ = until;
         Box::pin(std::future::ready(vec![None; locks.len()]))
     }

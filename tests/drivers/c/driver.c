@@ -274,6 +274,26 @@ static bool with(request *r, onelock_client *client) {
     return ok(r, status);
 }
 
+static void put_number(request *r, const char *name, long long number) {
+    fputs(name, r->out);
+    if (number < 0) fputs("null", r->out);
+    else fprintf(r->out, "%lld", number);
+}
+
+static void put_waiter(request *r, onelock_inspection *seen, size_t index) {
+    const char *label = onelock_inspection_waiter_label(seen, index);
+    fputs(index == 0 ? "{\"client\":" : ",{\"client\":", r->out);
+    if (label == NULL) fputs("null", r->out);
+    else {
+        fputs("{\"label\":", r->out);
+        put_text(r, label);
+        fputs(",\"host\":", r->out);
+        put_text(r, onelock_inspection_waiter_host(seen, index));
+        fprintf(r->out, ",\"pid\":%u}", onelock_inspection_waiter_pid(seen, index));
+    }
+    fprintf(r->out, ",\"since_ms\":%llu}", (u64)onelock_inspection_waiter_since_ms(seen, index));
+}
+
 /* What was seen, without the last brace. */
 static void put_inspection(request *r, onelock_inspection *seen) {
     u64 token = onelock_inspection_fencing_token(seen);
@@ -297,6 +317,12 @@ static void put_inspection(request *r, onelock_inspection *seen) {
     }
     fputs(",\"foreign_holder\":", r->out);
     put_text(r, onelock_inspection_foreign_holder(seen));
+    put_number(r, ",\"permits\":", onelock_inspection_permits(seen));
+    put_number(r, ",\"free\":", onelock_inspection_free_permits(seen));
+    put_number(r, ",\"waiting\":", onelock_inspection_waiting(seen));
+    fputs(",\"waiters\":[", r->out);
+    for (size_t i = 0; i < onelock_inspection_waiters(seen); i++) put_waiter(r, seen, i);
+    putc(']', r->out);
     onelock_inspection_free(seen);
 }
 
@@ -326,9 +352,7 @@ static bool put_entry(request *r, const entry *it) {
     onelock_inspection *seen = NULL;
     if (!ok(r, onelock_page_inspection(it->page, it->index, &seen, &r->error))) return false;
     put_inspection(r, seen);
-    long long waiting = onelock_page_waiting(it->page, it->index);
-    if (waiting < 0) fputs(",\"waiting\":null,\"name\":", r->out);
-    else fprintf(r->out, ",\"waiting\":%lld,\"name\":", waiting);
+    fputs(",\"name\":", r->out);
     bool ascii = true;
     for (size_t i = 0; i < it->length; i++) ascii = ascii && (unsigned char)it->name[i] < 0x80;
     if (ascii) {

@@ -160,6 +160,9 @@ async function waitLost({ lease, limit_ms }) {
 function inspection(seen) {
   if (seen === null) return null
   const { kind, origin, owner, foreignHolder, holdCount, ttlLeft, fencingToken } = seen
+  const waiters = seen.waiters.map(({ client, since }) => {
+    return { client: client && { label: client.label, pid: client.pid, host: client.host }, since_ms: since.getTime() }
+  })
   return {
     kind,
     origin,
@@ -167,6 +170,10 @@ function inspection(seen) {
     token: fencingToken,
     ttl_left_ms: ttlLeft,
     foreign_holder: foreignHolder,
+    permits: seen.permits,
+    free: seen.free,
+    waiting: seen.waiting,
+    waiters,
     owner: owner && { label: owner.label, pid: owner.pid, host: owner.host, since_ms: owner.since.getTime() },
   }
 }

@@ -191,6 +191,14 @@ def inspection(found: onelock.Inspection | None) -> dict[str, Any] | None:
         "since_ms": round(found.owner.since * 1000),
     }
     ttl_left_ms = None if found.ttl_left is None else found.ttl_left * 1000
+    waiters = [
+        {
+            "client": waiter.client
+            and {"label": waiter.client.label, "pid": waiter.client.pid, "host": waiter.client.host},
+            "since_ms": round(waiter.since * 1000),
+        }
+        for waiter in found.waiters
+    ]
     return {
         "kind": found.kind,
         "origin": found.origin,
@@ -199,6 +207,10 @@ def inspection(found: onelock.Inspection | None) -> dict[str, Any] | None:
         "ttl_left_ms": ttl_left_ms,
         "owner": owner,
         "foreign_holder": found.foreign_holder,
+        "permits": found.permits,
+        "free": found.free,
+        "waiting": found.waiting,
+        "waiters": waiters,
     }
 
 

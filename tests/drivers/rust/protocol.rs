@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use onelock::{ClientBuilder, Diagnosis, Error, Grade, Inspection, LockEntry, LockPage, LossReason};
+use onelock::{ClientBuilder, Diagnosis, Error, Grade, Inspection, LockEntry, LockPage, LossReason, Waiter};
 use onelock_tests::clock::boot_ns;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -230,10 +230,15 @@ pub(crate) fn inspection(found: Option<Inspection>) -> Value {
     let owner = found
         .owner
         .map(|owner| json!({"label": owner.label, "pid": owner.pid, "host": owner.host, "since_ms": owner.since_ms}));
+    let waiter = |waiter: Waiter| {
+        let client = waiter.client.map(|client| json!({"label": client.label, "pid": client.pid, "host": client.host}));
+        json!({"client": client, "since_ms": waiter.since_ms})
+    };
     json!({
         "kind": found.kind.as_str(), "origin": found.origin.as_str(), "count": found.hold_count, "token": found.fencing_token,
         "ttl_left_ms": found.ttl_left.map(|left| left.as_secs_f64() * 1000.0), "owner": owner,
-        "foreign_holder": found.foreign_holder,
+        "foreign_holder": found.foreign_holder, "permits": found.permits, "free": found.free, "waiting": found.waiting,
+        "waiters": found.waiters.into_iter().map(waiter).collect::<Vec<_>>(),
     })
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn same_state(real: &[Stored], model: &Model, now_us: u64) -> Result<
 }
 
 /// Every kind of reply there is, as [`shapes`] calls them.
-pub(crate) const SHAPES: [&str; 45] = [
+pub(crate) const SHAPES: [&str; 48] = [
     "granted",
     "granted again",
     "granted without fencing",
@@ -113,6 +113,9 @@ pub(crate) const SHAPES: [&str; 45] = [
     "permits held",
     "permits queued",
     "permits told",
+    "queue empty",
+    "queue of the nameless",
+    "queue with a name",
     "wrong kind semaphore",
     "each granted",
     "each granted again",
@@ -162,6 +165,11 @@ pub(crate) fn shapes(outcome: &Outcome<Reply>) -> Vec<String> {
         Reply::Counted(done) => vec![format!("counted {done}")],
         Reply::Released(done) => vec![format!("released {done}")],
         Reply::ReleasedToWaiters => vec!["released true".to_owned()],
+        Reply::Queue(found) if found.places.is_empty() => one("queue empty"),
+        Reply::Queue(found) => {
+            let named = found.places.iter().any(|place| !place.info.is_empty());
+            one(if named { "queue with a name" } else { "queue of the nameless" })
+        }
         Reply::Forced(done) => vec![format!("forced {done}")],
         Reply::Inspected(None) => one("inspected nothing"),
         Reply::Inspected(Some(standing)) => {

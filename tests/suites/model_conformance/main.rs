@@ -267,7 +267,14 @@ fn valkey_9_1() {
 }
 
 /// The model with a defect, as a programmer could have made it.
-const PLANTED: [(&str, Answering); 9] = [
+const PLANTED: [(&str, Answering); 10] = [
+    ("a look at a queue that counts the dead", |model, now_us, op| {
+        let mut reply = model.apply(now_us, op);
+        if let (Op::InspectQueue { key }, Outcome::Applied(Reply::Queue(found))) = (op, &mut reply.outcome) {
+            found.length = model.queue_of(now_us, key).len() as u64;
+        }
+        reply
+    }),
     ("an attach that keeps the token", |model, now_us, op| match op {
         // the ends of permits are compared to the millisecond, and this would move them by what has passed
         Op::Attach { claim, from, ttl_ms, .. } if claim.kind != Kind::Semaphore => {

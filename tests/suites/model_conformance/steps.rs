@@ -51,11 +51,12 @@ fn token(kind: Kind, number: u64) -> Arc<str> {
 }
 
 /// Draws steps. Every fourth sequence is mostly about the permits of one name, since it takes many that wait for them to meet.
-pub(crate) struct Draw(Jitter, bool);
+/// What is looked at in between, and what waiters tell of themselves, is drawn apart.
+pub(crate) struct Draw(Jitter, bool, Jitter);
 
 impl Draw {
     pub(crate) fn new(seed: u64) -> Draw {
-        Draw(Jitter::new(seed), seed.is_multiple_of(4))
+        Draw(Jitter::new(seed), seed.is_multiple_of(4), Jitter::new(!seed))
     }
 
     pub(crate) fn steps(&mut self, count: usize) -> Vec<Step> {
@@ -63,7 +64,40 @@ impl Draw {
         let key = keys()[3].clone();
         let look = [Step::Write { key: key.clone(), value: Value::List, ttl_ms: None }, Step::Ask(Op::Inspect { key })];
         let first = if self.1 { look.to_vec() } else { Vec::new() };
-        first.into_iter().chain((0..count).map(|_| self.step())).collect()
+        let queue = if self.2.below(16) == 0 { self.long_queue() } else { Vec::new() };
+        first.into_iter().chain(queue).chain((0..count).flat_map(|_| self.step_and_look())).collect()
+    }
+
+    /// A step, and sometimes a look at the queue that it changed.
+    fn step_and_look(&mut self) -> Vec<Step> {
+        let step = self.step();
+        let key = match &step {
+            Step::Ask(
+                Op::Enter { claim, .. }
+                | Op::AcquirePermits { claim, .. }
+                | Op::Release { claim }
+                | Op::Acquire { claim, .. },
+            ) => claim.key.clone(),
+            _ => keys()[0].clone(),
+        };
+        let look = (self.2.below(8) == 0).then_some(Step::Ask(Op::InspectQueue { key }));
+        [step].into_iter().chain(look).collect()
+    }
+
+    /// More places than are looked at, some of them dead, one of them first.
+    fn long_queue(&mut self) -> Vec<Step> {
+        let key = keys()[0].clone();
+        let mut enter = |number: u64| {
+            let token = format!("onelock1:{number:032x}").into();
+            let claim = Claim { kind: Kind::Fair, key: key.clone(), token };
+            let window_ms = if number % 5 == 1 { 1 } else { 3_000 };
+            let entry = QueueEntry { client: ClientTag(1), window_ms, place: None, listens: false };
+            let info = (self.2.below(2) == 0).then(|| format!("onelock1:00:label,{number},host,12").into());
+            Step::Ask(Op::Enter { claim, ttl_ms: 600_000, fence_ttl_ms: 600_000, info, entry })
+        };
+        let mut steps: Vec<Step> = (100..180).map(&mut enter).collect();
+        steps.push(Step::Ask(Op::InspectQueue { key: keys()[0].clone() }));
+        steps
     }
 
     fn one_in(&mut self, chances: u64) -> bool {
@@ -209,7 +243,8 @@ impl Draw {
 
     fn acquire_permits(&mut self) -> Op {
         let total = if self.one_in(4) { None } else { Some(self.pick(&[4, 4, 4, 3])) };
-        Op::AcquirePermits { claim: self.permits_claim(), total, ttl_ms: self.ttl(), entry: self.entry() }
+        let info = (self.2.below(3) == 0).then(|| "onelock1:00:label%2C,7,host,14".into());
+        Op::AcquirePermits { claim: self.permits_claim(), total, ttl_ms: self.ttl(), info, entry: self.entry() }
     }
 
     fn entry(&mut self) -> QueueEntry {

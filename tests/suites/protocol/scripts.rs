@@ -28,7 +28,7 @@ macro_rules! script {
     };
 }
 
-const SCRIPTS: [(&str, &str); 13] = [
+const SCRIPTS: [(&str, &str); 14] = [
     script!("acquire_lock", "lock/acquire"),
     script!("acquire_many", "multi_lock/acquire"),
     script!("release_many", "multi_lock/release"),
@@ -40,6 +40,7 @@ const SCRIPTS: [(&str, &str); 13] = [
     script!("release"),
     script!("retain"),
     script!("inspect"),
+    script!("waiters"),
     script!("force_release"),
     script!("write_back"),
 ];
@@ -334,6 +335,8 @@ fn fair(bench: &mut Bench) {
     bench.check(&case("inspect", "a fair lock"), &Op::Inspect { key: NAME.as_bytes().into() });
     bench.check(&Case { argv: tried, ..case("fair_lock", "held by somebody else") }, &enter(&other, 2, 0));
     bench.check(&Case { writes: Some("writes of a place"), ..entered }, &enter(&other, 2, 3000));
+    let queue = Op::InspectQueue { key: NAME.as_bytes().into() };
+    bench.check(&case("waiters", "one waits"), &queue);
     bench.check(&entered, &enter(&third, 3, 3000));
     let argv = "ARGV of a release";
     bench.check(&Case { argv, ..case("fair_lock", "a place given up") }, &release(&third));
@@ -379,6 +382,7 @@ fn looking(bench: &mut Bench) {
     let force = Op::ForceRelease { key: NAME.as_bytes().into(), foreign: false };
     bench.check(&case("inspect", "free"), &inspect);
     bench.check(&case("force_release", "free"), &force);
+    bench.check(&case("waiters", "nobody waits"), &Op::InspectQueue { key: NAME.as_bytes().into() });
     bench.check(&case("acquire_reentrant", "granted"), &acquire(&claim(Kind::Reentrant, NAME, 1), true));
     bench.check(&case("inspect", "a reentrant lock"), &inspect);
     bench.check(&case("force_release", "deleted, and announced"), &force);

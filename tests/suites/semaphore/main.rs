@@ -28,7 +28,7 @@ fn take_and_die(server: &Server, name: &str, count: u16, total: u32, ttl_ms: u64
     let store = RedisStore::new(&server.url(), RedisOptions::default()).unwrap();
     let claim = Claim { kind: Kind::Semaphore, key: name.as_bytes().into(), token: token::permits([9; 16], count) };
     let entry = QueueEntry { client: ClientTag(9), window_ms: 0, place: None, listens: false };
-    let op = Op::AcquirePermits { claim, total: Some(total), ttl_ms, entry };
+    let op = Op::AcquirePermits { claim, total: Some(total), ttl_ms, info: None, entry };
     let answer = store.call_blocking(&op, Time::MAX, &Uninterrupted);
     assert!(matches!(answer.outcome, Outcome::Applied(Reply::Granted { .. })), "{answer:?}");
 }

@@ -24,7 +24,7 @@ fn enter_and_end(server: &Server, name: &str, count: u16, killed: bool) {
     let claim = Claim { kind: Kind::Semaphore, key: name.as_bytes().into(), token: token::permits([7; 16], count) };
     // of one that was killed nobody listens; of one that stands still its connection remains
     let entry = QueueEntry { client: ClientTag(7), window_ms: 600, place: None, listens: killed };
-    let op = Op::AcquirePermits { claim, total: None, ttl_ms: 30_000, entry };
+    let op = Op::AcquirePermits { claim, total: None, ttl_ms: 30_000, info: None, entry };
     let answer = store.call_blocking(&op, Time::MAX, &Uninterrupted);
     assert!(matches!(answer.outcome, Outcome::Applied(Reply::Queued { .. })), "{answer:?}");
 }

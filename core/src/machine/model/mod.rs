@@ -143,6 +143,7 @@ impl Model {
             Op::Release { claim } => self.release(now, claim),
             Op::Retain { claim, rest_ms, .. } => self.retain(now, claim, *rest_ms),
             Op::Inspect { key } => Reply::Inspected(self.inspect(now, key)).into(),
+            Op::InspectQueue { key } => Reply::Queue(self.look_at_queue(now, key)).into(),
             Op::ForceRelease { key, foreign } => self.force_release(now, key, *foreign),
             // permits and read/write locks: above
             Op::Downgrade { .. }

@@ -29,8 +29,8 @@ impl Model {
         &mut self,
         now: Moment,
         claim: &Claim,
-        total: Option<u32>,
-        ttl_ms: u64,
+        (total, ttl_ms): (Option<u32>, u64),
+        info: Option<&str>,
         entry: &QueueEntry,
     ) -> ModelReply {
         let (key, keep_ms) = (&claim.key, fence_ttl_ms(ttl_ms));
@@ -98,7 +98,7 @@ impl Model {
             self.store(now, key, semaphore);
             return ModelReply { granted, ..Reply::Denied { ttl_left_ms, announces: true }.into() };
         }
-        let (place, unheard) = self.take_place(now, claim, keep_ms, "", entry);
+        let (place, unheard) = self.take_place(now, claim, keep_ms, info.unwrap_or_default(), entry);
         let (over, granted) = self.hand_permits_over(now, key, &mut semaphore, asker);
         if over.asker {
             return ModelReply { granted, ..Reply::Granted { fence: None, again: false }.into() };

@@ -3,7 +3,7 @@
 use super::{Model, ModelReply, Moment, Value, decimal, number, owns, stored_fence};
 use crate::machine::kind::Kind;
 use crate::machine::naming::{FENCE_FIELD, INFO_FIELD, MODE_FIELD, RELEASED_VALUE, queue_key, waiters_key};
-use crate::machine::op::{Claim, Key, Proposal, QueueEntry, Reply};
+use crate::machine::op::{Claim, Key, Proposal, QueueEntry, QueuePlace, QueueSight, Reply};
 use crate::machine::outcome::Outcome;
 use crate::machine::token::ClientTag;
 
@@ -14,6 +14,9 @@ const SHORTEST_MS: u64 = 200;
 const LONGEST_MS: u64 = 3_000;
 /// So many places are looked at in one call.
 const MOST: usize = 256;
+/// So many places are looked at for inspection, and so many of them told.
+const LOOKED_AT: usize = 64;
+const TOLD: usize = 16;
 /// How long a queue stays that nobody comes to, in milliseconds.
 pub(super) const IDLE_MS: u64 = 10_000;
 /// How many fields the hash of a fair lock has at most.
@@ -32,7 +35,7 @@ pub struct DirectGrant {
 
 /// The record of a place.
 #[derive(Clone, Debug)]
-pub(super) struct Waiter {
+pub(super) struct PlaceRecord {
     pub(super) alive_until_ms: u64,
     pub(super) fence_ttl_ms: u64,
     pub(super) client: ClientTag,
@@ -41,10 +44,10 @@ pub(super) struct Waiter {
     pub(super) info: String,
 }
 
-impl Waiter {
-    fn parse(text: &[u8]) -> Option<Waiter> {
+impl PlaceRecord {
+    fn parse(text: &[u8]) -> Option<PlaceRecord> {
         let mut words = str::from_utf8(text).ok()?.splitn(5, ' ');
-        Some(Waiter {
+        Some(PlaceRecord {
             alive_until_ms: words.next()?.parse().ok()?,
             fence_ttl_ms: words.next()?.parse().ok()?,
             client: ClientTag(u64::from_str_radix(words.next()?, 16).ok()?),
@@ -58,8 +61,13 @@ impl Waiter {
         (self.alive_until_ms - now.ms).clamp(SHORTEST_MS, LONGEST_MS)
     }
 
+    /// Whether it counts: a place that was not entered again for as long as it said is forgotten.
+    fn is_alive(&self, now: Moment) -> bool {
+        self.alive_until_ms > now.ms && self.alive_until_ms <= now.ms + LONGEST_MS + 1
+    }
+
     fn text(&self) -> Key {
-        let Waiter { alive_until_ms, fence_ttl_ms, client, listens, info } = self;
+        let PlaceRecord { alive_until_ms, fence_ttl_ms, client, listens, info } = self;
         let space = if info.is_empty() { "" } else { " " };
         format!("{alive_until_ms} {fence_ttl_ms} {client} {listens}{space}{info}").into_bytes().into()
     }
@@ -80,7 +88,7 @@ impl Default for Looks {
 
 /// The first place of a queue that can have the lock.
 pub(super) enum Next {
-    Place(Key, Waiter),
+    Place(Key, PlaceRecord),
     /// Nobody who waits can have it.
     End,
     /// The call has looked at as many places as it may.
@@ -136,12 +144,27 @@ impl Model {
         }
     }
 
-    fn waiter(&self, now: Moment, key: &[u8], token: &[u8]) -> Option<Waiter> {
-        Waiter::parse(self.keys.peek(now.ms, &waiters_key(key))?.value.field(token)?)
+    /// Who waits with a place, as `waiters.lua` tells it.
+    pub(super) fn look_at_queue(&self, now: Moment, key: &[u8]) -> QueueSight {
+        let queue = self.queue(now, key);
+        let first: Vec<_> =
+            queue.iter().take(LOOKED_AT).map(|place| (place, self.waiter(now, key, &place.0))).collect();
+        let alive = |((_, number), waiter): &(&(Key, u64), Option<PlaceRecord>)| {
+            let waiter = waiter.as_ref().filter(|waiter| waiter.is_alive(now))?;
+            Some(QueuePlace { number: *number, info: waiter.info.clone().into_bytes() })
+        };
+        let mut places: Vec<_> = first.iter().filter_map(alive).collect();
+        let length = (queue.len() - (first.len() - places.len())) as u64;
+        places.truncate(TOLD);
+        QueueSight { length, places }
+    }
+
+    fn waiter(&self, now: Moment, key: &[u8], token: &[u8]) -> Option<PlaceRecord> {
+        PlaceRecord::parse(self.keys.peek(now.ms, &waiters_key(key))?.value.field(token)?)
     }
 
     /// Writes a record, and leaves the time to live of the hash as it is.
-    fn write_waiter(&mut self, now: Moment, key: &Key, token: &[u8], waiter: &Waiter) {
+    fn write_waiter(&mut self, now: Moment, key: &Key, token: &[u8], waiter: &PlaceRecord) {
         let records: Key = waiters_key(key).into();
         if self.keys.peek(now.ms, &records).is_none() {
             self.keys.put(now.ms, records.clone(), Value::Hash(Vec::new()), None);
@@ -209,17 +232,14 @@ impl Model {
         while looks.left > 0 {
             looks.left -= 1;
             let Some((head, _)) = self.queue(now, key).get(looks.at).cloned() else { return Next::End };
-            let alive = self
-                .waiter(now, key, &head)
-                .filter(|waiter| waiter.alive_until_ms > now.ms && waiter.alive_until_ms <= now.ms + LONGEST_MS + 1);
-            let Some(waiter) = alive else {
+            let Some(waiter) = self.waiter(now, key, &head).filter(|waiter| waiter.is_alive(now)) else {
                 self.forget(now, key, &head);
                 continue;
             };
             let asks = asker == Some(&*head);
             if waiter.listens > 0 && !asks && !self.listeners.contains(&(key.clone(), waiter.client)) {
                 if waiter.listens == 1 {
-                    self.write_waiter(now, key, &head, &Waiter { listens: 2, ..waiter });
+                    self.write_waiter(now, key, &head, &PlaceRecord { listens: 2, ..waiter });
                 }
                 looks.at += 1;
                 continue;
@@ -342,7 +362,7 @@ impl Model {
         let later_ms = now.us.div_ceil(1000);
         let before = self.waiter(now, key, token);
         let alive_until_ms = before.as_ref().map_or(0, |waiter| waiter.alive_until_ms);
-        let waiter = Waiter {
+        let waiter = PlaceRecord {
             alive_until_ms: alive_until_ms.max(later_ms + entry.window_ms).min(later_ms + LONGEST_MS),
             fence_ttl_ms,
             client: entry.client,

@@ -1,6 +1,6 @@
 //! Read/write locks, as `rw_lock/rw.lua` has them.
 
-use super::queue::{DirectGrant, Next, Waiter};
+use super::queue::{DirectGrant, Next, PlaceRecord};
 use super::rw_keys::{Mode, READ, WRITE, end, fence_text, is_note, write_field};
 use super::{Model, ModelReply, Moment, Value, decimal, number};
 use crate::machine::kind::Kind;
@@ -87,7 +87,7 @@ impl Model {
         fence
     }
 
-    fn grant_write(&mut self, now: Moment, key: &Key, (head, waiter): (Key, Waiter)) -> DirectGrant {
+    fn grant_write(&mut self, now: Moment, key: &Key, (head, waiter): (Key, PlaceRecord)) -> DirectGrant {
         let token = String::from_utf8_lossy(&head).into_owned();
         let claim = Claim { kind: Kind::Write, key: key.clone(), token: token.into() };
         let fence = self.draw(now, key, waiter.fence_ttl_ms);

@@ -96,8 +96,8 @@ impl Model {
     /// Carries out an operation on permits; `None` if it is one on another kind of lock.
     pub(super) fn apply_to_permits(&mut self, now: Moment, op: &Op) -> Option<ModelReply> {
         Some(match op {
-            Op::AcquirePermits { claim, total, ttl_ms, entry } => {
-                self.acquire_permits(now, claim, *total, *ttl_ms, entry)
+            Op::AcquirePermits { claim, total, ttl_ms, info, entry } => {
+                self.acquire_permits(now, claim, (*total, *ttl_ms), info.as_deref(), entry)
             }
             Op::InspectPermits { key } => match self.semaphore(now, key) {
                 Ok(semaphore) => Reply::Permits(semaphore.look(now)).into(),

@@ -292,6 +292,7 @@ pub(crate) fn not_for_a_quorum(op: &Op) -> Outcome<Reply> {
     let kind = match op {
         Op::AcquirePermits { .. }
         | Op::InspectPermits { .. }
+        | Op::InspectQueue { .. }
         | Op::SetPermits { .. }
         | Op::ForceReleasePermits { .. } => ErrorKind::Unsupported,
         _ => ErrorKind::Internal,

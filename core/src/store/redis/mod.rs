@@ -162,9 +162,9 @@ impl Store for RedisStore {
         })
     }
 
-    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+    fn listening(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
         let node = self.node.clone();
-        Box::pin(async move { scan::waiting(&node, "NUMSUB", &locks, until).await })
+        Box::pin(async move { scan::listening(&node, "NUMSUB", &locks, until).await })
     }
 
     fn stats(&self) -> StoreStats {

@@ -319,9 +319,9 @@ impl Store for RedlockStore {
         Box::pin(async move { scan::step(&inner, &scan, until).await })
     }
 
-    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+    fn listening(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
         let inner = self.inner.clone();
-        Box::pin(async move { scan::waiting(&inner, &locks, until).await })
+        Box::pin(async move { scan::listening(&inner, &locks, until).await })
     }
 
     fn stats(&self) -> StoreStats {

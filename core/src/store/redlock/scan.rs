@@ -57,9 +57,9 @@ async fn majority_is_there(inner: &RedlockState, until: Time) -> Result<(), Fail
 }
 
 /// As many as wait on the server where most do: who waits, waits on all of them.
-pub(super) async fn waiting(inner: &RedlockState, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
+pub(super) async fn listening(inner: &RedlockState, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
     let limit = inner.limit(clock::now(), until);
-    let told = join_all(inner.nodes.iter().map(|node| scan::waiting(node, "NUMSUB", locks, limit))).await;
+    let told = join_all(inner.nodes.iter().map(|node| scan::listening(node, "NUMSUB", locks, limit))).await;
     let most = |lock: usize| told.iter().filter_map(|of_node| of_node.get(lock).copied().flatten()).max();
     (0..locks.len()).map(most).collect()
 }

@@ -85,6 +85,7 @@ pub(crate) fn read(op: &Op, value: Value) -> DecodedReply {
         Op::Retain { claim, .. } if leaves(claim) => items.count().map(|done| (Reply::Released(done == 1), false)),
         Op::Retain { .. } => deleted(&mut items).map(|(done, unheard)| (Reply::Released(done), unheard)),
         Op::Inspect { .. } => inspected(&mut items).map(|reply| (reply, false)),
+        Op::InspectQueue { .. } => many::places(&mut items).map(|reply| (reply, false)),
         Op::ForceRelease { .. } => forced(&mut items),
     };
     match reply {

@@ -1,7 +1,7 @@
-//! The replies to requests for several locks at once.
+//! The replies to requests for several locks at once, and about a queue.
 
 use super::Items;
-use crate::machine::Reply;
+use crate::machine::{QueuePlace, QueueSight, Reply};
 
 /// All of them, or the first that is in the way.
 pub(super) fn acquired(items: &mut Items, expected: usize) -> Option<Reply> {
@@ -39,4 +39,14 @@ pub(super) fn released(items: &mut Items, expected: usize) -> Option<(Reply, boo
     });
     let replies = replies.collect::<Option<Vec<_>>>()?;
     Some((Reply::Many(replies), unheard))
+}
+
+/// How long a queue is, and its first places.
+pub(super) fn places(items: &mut Items) -> Option<Reply> {
+    let length = items.count()?;
+    let mut places = Vec::new();
+    while !items.0.as_slice().is_empty() {
+        places.push(QueuePlace { number: items.count()?, info: items.text()? });
+    }
+    Some(Reply::Queue(QueueSight { length, places }))
 }

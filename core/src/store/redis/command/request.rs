@@ -115,6 +115,11 @@ pub(crate) fn command(op: &Op, form: CommandForm, announce: Announce) -> Cmd {
             command.arg(&**key).arg(naming::fence_key(key));
             command
         }
+        Op::InspectQueue { key } => {
+            let mut command = begin(&scripts.waiters, form, 2, 2, 2 * key.len() + 48);
+            command.arg(naming::queue_key(key)).arg(naming::waiters_key(key));
+            command
+        }
         Op::ForceRelease { key, foreign } => force_release(key, *foreign, form, announce),
         // permits and read/write locks: above
         Op::Downgrade { .. }

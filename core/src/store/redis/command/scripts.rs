@@ -29,6 +29,7 @@ pub(crate) struct Scripts {
     pub(crate) release: Script,
     pub(crate) retain: Script,
     pub(crate) inspect: Script,
+    pub(crate) waiters: Script,
     pub(crate) force_release: Script,
     pub(crate) write_back: Script,
     pub(crate) semaphore: Script,
@@ -36,7 +37,7 @@ pub(crate) struct Scripts {
 }
 
 impl Scripts {
-    pub(crate) fn all(&self) -> [&Script; 15] {
+    pub(crate) fn all(&self) -> [&Script; 16] {
         [
             &self.acquire_lock,
             &self.acquire_many,
@@ -49,6 +50,7 @@ impl Scripts {
             &self.release,
             &self.retain,
             &self.inspect,
+            &self.waiters,
             &self.force_release,
             &self.write_back,
             &self.semaphore,
@@ -91,6 +93,7 @@ fn scripts() -> Scripts {
         release: Script::new(include_str!("scripts/release.lua")),
         retain: Script::new(include_str!("scripts/retain.lua")),
         inspect: Script::new(include_str!("scripts/inspect.lua")),
+        waiters: Script::new(include_str!("scripts/waiters.lua")),
         force_release: Script::new(include_str!("scripts/force_release.lua")),
         write_back: Script::new(include_str!("scripts/write_back.lua")),
         semaphore: Script::new(queue_script!("semaphore/permits.lua")),

@@ -15,12 +15,12 @@ pub(super) fn permits(claim: &Claim) -> Option<([u8; PREFIX_BYTES], u16)> {
 /// The request for `op`, if it is about permits and not a renewal.
 pub(super) fn command(op: &Op, form: CommandForm, announce: Announce) -> Option<Cmd> {
     match op {
-        Op::AcquirePermits { claim, total, ttl_ms, entry } => {
+        Op::AcquirePermits { claim, total, ttl_ms, info, entry } => {
             let verb = if entry.window_ms == 0 { "try" } else { "enter" };
             let mut command = call_for(verb, claim, Told::All, form, announce)?;
             command.arg(*ttl_ms).arg(total.unwrap_or(0)).arg(naming::fence_ttl_ms(*ttl_ms));
             command.arg(entry.window_ms).arg(entry.place.unwrap_or(0)).arg(entry.client.to_string());
-            command.arg(u8::from(entry.listens));
+            command.arg(u8::from(entry.listens)).arg(info.as_deref().unwrap_or_default());
             Some(command)
         }
         Op::Attach { claim, from, ttl_ms, .. } => {

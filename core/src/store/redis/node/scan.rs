@@ -1,4 +1,4 @@
-//! Listing what stands on one server, a bounded number of keys at a time, and how many wait for each.
+//! Listing what stands on one server, a bounded number of keys at a time, and how many listen for each.
 
 use redis::{Cmd, Value};
 
@@ -47,20 +47,10 @@ fn read(reply: &Value) -> Option<(Vec<Key>, Option<String>)> {
     Some((keys, (next != ENDS).then(|| next.to_owned())))
 }
 
-/// How many places the queue of a lock has; `None` where the server doesn't tell.
-async fn queued(node: &Node, key: &Key, until: Time) -> Option<u64> {
-    let mut command = Cmd::new();
-    command.arg("ZCARD").arg(naming::queue_key(key));
-    match node.request(&command, until).await {
-        Ok(Value::Int(number)) => u64::try_from(number).ok(),
-        _ => None,
-    }
-}
-
-/// How many connections listen for the release of each lock, and how many places its queue has, if it has one; `None` where the
+/// How many connections listen for the release of each lock, without those that have a place in its queue; `None` where the
 /// server doesn't tell. Of a read/write lock readers listen and writers queue, whichever of them hold it. `word` is the
 /// subcommand of `PUBSUB`: which kind of channel.
-pub(crate) async fn waiting(node: &Node, word: &str, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
+pub(crate) async fn listening(node: &Node, word: &str, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
     if locks.is_empty() {
         return Vec::new();
     }
@@ -75,14 +65,10 @@ pub(crate) async fn waiting(node: &Node, word: &str, locks: &[(Kind, Key)], unti
         Value::Int(number) => u64::try_from(*number).ok(),
         _ => None,
     };
-    let mut told = Vec::with_capacity(locks.len());
-    for ((kind, key), channel) in locks.iter().zip(&channels) {
-        let listening =
-            if kind.who_listens().row().queues { Some(0) } else { map_entry(&reply, channel).and_then(number) };
-        let queued = if kind.has_a_queue() { queued(node, key, until).await } else { Some(0) };
-        told.push(listening.zip(queued).map(|(listening, queued)| listening + queued));
-    }
-    told
+    let one = |((kind, _), channel): (&(Kind, Key), &Vec<u8>)| {
+        if kind.who_listens().row().queues { Some(0) } else { map_entry(&reply, channel).and_then(number) }
+    };
+    locks.iter().zip(&channels).map(one).collect()
 }
 
 #[cfg(test)]

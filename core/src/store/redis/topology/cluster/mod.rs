@@ -108,9 +108,9 @@ impl Store for ClusterStore {
         Box::pin(async move { scan::step(&topology, &scan, until).await })
     }
 
-    fn waiting(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
+    fn listening(&self, locks: Vec<(Kind, Key)>, until: Time) -> Boxed<Vec<Option<u64>>> {
         let topology = self.topology.clone();
-        Box::pin(async move { scan::waiting(&topology, &locks, until).await })
+        Box::pin(async move { scan::listening(&topology, &locks, until).await })
     }
 
     fn stats(&self) -> StoreStats {
@@ -154,6 +154,7 @@ fn key(op: &Op) -> Option<&Key> {
         Op::Inspect { key }
         | Op::ForceRelease { key, .. }
         | Op::InspectPermits { key }
+        | Op::InspectQueue { key }
         | Op::SetPermits { key, .. }
         | Op::ForceReleasePermits { key } => Some(key),
     }

@@ -61,13 +61,13 @@ async fn refresh(topology: &ClusterTopology, until: Time) -> Result<(), Failure>
 }
 
 /// Told where waiting goes over sharded channels alone: a node counts no listeners on classic ones but its own.
-pub(super) async fn waiting(topology: &Arc<ClusterTopology>, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
+pub(super) async fn listening(topology: &Arc<ClusterTopology>, locks: &[(Kind, Key)], until: Time) -> Vec<Option<u64>> {
     if topology.announce() != Announce::Sharded {
         return vec![None; locks.len()];
     }
     let told = locks.iter().map(|lock| async move {
         let node = topology.owner(naming::slot(&lock.1))?;
-        scan::waiting(&node, "SHARDNUMSUB", std::slice::from_ref(lock), until).await.pop().flatten()
+        scan::listening(&node, "SHARDNUMSUB", std::slice::from_ref(lock), until).await.pop().flatten()
     });
     join_all(told).await
 }

@@ -14,7 +14,8 @@
 -- ARGV[8]  a second such command, '' for none
 --
 --   enter, try   prefix, n, ttl ms, total (0: whatever is set), keep;  for how long the place is kept (ms, at most 3000), the
---            number that it had before ('0' for none), the client (16 hex digits), '1' if its subscription is confirmed
+--            number that it had before ('0' for none), the client (16 hex digits), '1' if its subscription is confirmed, and text
+--            for inspection of the place ('' or left out: none)
 --              {us, 0, 0}          granted, all n
 --              {us, 1, 0}          held by this hold already; ends raised, never shortened
 --              {us, 2, left, 1}    too few are free, or others wait (enter answers 4 instead, unless one of the n was deleted);
@@ -245,7 +246,7 @@ if verb == 'enter' or verb == 'try' then
   end
   if free >= n and not queued then return take(all, ttl, keep) or {us, 0, 0} end
   if verb == 'try' then return {us, 2, n > free and left_until(n - free) or -1, 1} end
-  local number, unheard = keep_place(tonumber(ARGV[14]), ARGV[15], ARGV[16], ARGV[17], ARGV[13], '')
+  local number, unheard = keep_place(tonumber(ARGV[14]), ARGV[15], ARGV[16], ARGV[17], ARGV[13], ARGV[18] or '')
   local got, _, refused = hand_over(token, ttl)
   if refused then return refused end
   if got then return {us, 0, 0} end
