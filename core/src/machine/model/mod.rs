@@ -145,7 +145,6 @@ impl Model {
             Op::Inspect { key } => Reply::Inspected(self.inspect(now, key)).into(),
             Op::InspectQueue { key } => Reply::Queue(self.look_at_queue(now, key)).into(),
             Op::ForceRelease { key, foreign } => self.force_release(now, key, *foreign),
-            // permits and read/write locks: above
             Op::Downgrade { .. }
             | Op::AcquirePermits { .. }
             | Op::InspectPermits { .. }

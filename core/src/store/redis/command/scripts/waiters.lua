@@ -29,7 +29,9 @@ local records = redis.pcall('HMGET', KEYS[2], unpack(tokens))
 if is_wrong(records) then records = {} end
 if records.err then return records end
 
-local reply = {us, redis.call('ZCARD', KEYS[1])}
+-- in the words of a user who may use fair locks: no ZCARD
+local last = redis.call('ZRANGE', KEYS[1], -1, -1)[1]
+local reply = {us, redis.call('ZRANK', KEYS[1], last) + 1}
 for i = 1, #tokens do
   local alive, info = string.match(records[i] or '', '^(%d+) %d+ %x+ [012] ?(.*)$')
   alive = tonumber(alive)
