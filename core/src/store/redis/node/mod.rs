@@ -159,7 +159,7 @@ impl Node {
             let bytes = request::command(op, form, options.announce).get_packed_command();
             let sent_at = clock::now();
             let limit = self.context.reply_until(until, sent_at);
-            let exchange = connection.request(bytes, sent_at, limit, self.context.options.request_timeout);
+            let exchange = connection.request(&bytes, sent_at, limit, self.context.options.request_timeout);
             self.context.store_state.count_command();
             let Some((outcome, received_at)) = exchange.await else { return self.call(op, options, until).await };
             if let Some(next) = self.command_forms.next(op, form, &outcome) {

@@ -204,7 +204,9 @@ mod tests {
             }
             Value::Array(items) => {
                 line(bytes, format!("*{}", items.len()));
-                items.iter().for_each(|item| encode(item, bytes));
+                for item in items {
+                    encode(item, bytes);
+                }
             }
             Value::ServerError(error) => line(bytes, format!("-{} {}", error.code(), error.details().unwrap())),
             other => panic!("{other:?}"),
@@ -367,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_reply_without_end_is_given_up() {
-        let endless = [b"$1073741824\r\n", &[b'a'; 2 * MAX_REPLY_BYTES][..]].concat();
+        let endless = [&b"$1073741824\r\n"[..], &vec![b'a'; 2 * MAX_REPLY_BYTES]].concat();
         let mut exchange = sent(1, &[]);
         assert_eq!(receive(&mut exchange, &[&endless]), (vec![], Some(ExchangeError::Malformed)));
         assert_eq!(exchange.fail().map(|request| request.left).collect::<Vec<_>>(), [true]);

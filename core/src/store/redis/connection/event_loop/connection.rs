@@ -174,7 +174,7 @@ impl EventLoopConnection {
     /// accepted: then no byte was sent.
     pub(crate) async fn request(
         self: &Arc<Self>,
-        bytes: Vec<u8>,
+        bytes: &[u8],
         sent_at: Time,
         until: Time,
         request_timeout: Duration,
@@ -213,7 +213,7 @@ impl EventLoopConnection {
         }
     }
 
-    fn submit(self: &Arc<Self>, bytes: Vec<u8>, sent_at: Time) -> Option<Arc<PendingRequest>> {
+    fn submit(self: &Arc<Self>, bytes: &[u8], sent_at: Time) -> Option<Arc<PendingRequest>> {
         if bytes.len() > MAX_REQUEST_BYTES {
             return None;
         }
@@ -225,7 +225,7 @@ impl EventLoopConnection {
         }
         self.tick.note_activity();
         let idle = state.exchange.requests.len() == 0;
-        state.exchange.push_packed([request.clone()], sent_at, &bytes);
+        state.exchange.push_packed([request.clone()], sent_at, bytes);
         state.queued += 1;
         if event_loop.is_some() && !idle && state.queued < MAX_BATCH {
             if state.queued == 1 {
