@@ -40,7 +40,7 @@ use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundS
 use crate::machine::{Answer, Claim, ClientTag, Failure, Key, Kind, Op, Time, naming};
 use crate::store::address::StoreAddress;
 use crate::store::redis::address::endpoint::Endpoint;
-use crate::store::redis::command::request::Announce;
+use crate::store::redis::command::call::Announce;
 use crate::store::redis::connection::context::StoreState;
 use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::diagnosis::DiagnosisPlan;

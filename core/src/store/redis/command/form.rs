@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::Value;
 
-use super::request::{CommandForm, is_plain};
+use super::call::CommandForm;
+use super::request::is_plain;
 use super::{reply, server_error};
 use crate::machine::{Op, Outcome};
 

@@ -3,6 +3,7 @@
 //! | file | is |
 //! |---|---|
 //! | `request` | the command for an operation |
+//! | `call` | what the calls of all scripts share |
 //! | `form` | which form of a command is sent first: plain command, script hash or script text |
 //! | `semaphore` | the commands for permits |
 //! | `rw` | the commands for read/write locks |
@@ -10,6 +11,7 @@
 //! | `reply` | the outcome that a reply means |
 //! | `server_error` | the failure that a server's error text means |
 
+pub(crate) mod call;
 pub(crate) mod form;
 pub(crate) mod reply;
 pub(crate) mod request;

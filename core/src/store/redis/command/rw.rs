@@ -2,7 +2,7 @@
 
 use redis::Cmd;
 
-use super::request::{Announce, CommandForm, begin};
+use super::call::{Announce, CommandForm, begin};
 use super::scripts::SCRIPTS;
 use crate::machine::{Claim, Kind, Op, naming};
 

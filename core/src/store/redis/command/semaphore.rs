@@ -2,7 +2,7 @@
 
 use redis::Cmd;
 
-use super::request::{Announce, CommandForm, begin};
+use super::call::{Announce, CommandForm, begin};
 use super::scripts::SCRIPTS;
 use crate::machine::token::{PREFIX_BYTES, parse_permits};
 use crate::machine::{Claim, Key, Kind, Op, naming};

@@ -5,7 +5,7 @@ use redis::Value;
 use super::replicas::{self, Confirmations};
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Failure, Outcome, Time};
-use crate::store::redis::command::request::Announce;
+use crate::store::redis::command::call::Announce;
 use crate::store::redis::connection::context::NodeContext;
 use crate::store::redis::topology::cluster::redirect::Redirect;
 use crate::sys::clock;

@@ -16,7 +16,7 @@ use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::address::multi::{ClusterSeeds, host_list};
-use crate::store::redis::command::request::Announce;
+use crate::store::redis::command::call::Announce;
 use crate::store::redis::connection::context::StoreState;
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::node::Node;

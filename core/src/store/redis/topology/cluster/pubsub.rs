@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::map::ClusterTopology;
-use crate::store::redis::command::request::Announce;
+use crate::store::redis::command::call::Announce;
 use crate::store::redis::node::Node;
 use crate::store::{Subscription, SubscriptionState};
 use crate::sys::clock;

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 
 use super::map::ClusterTopology;
 use crate::machine::{Failure, Key, Kind, Time, naming};
-use crate::store::redis::command::request::Announce;
+use crate::store::redis::command::call::Announce;
 use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::node::{Node, scan};
 use crate::store::{Scan, Scanned, foreign_cursor};
