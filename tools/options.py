@@ -381,7 +381,7 @@ BLOCKS = {
 # what is written by hand of an option whose value is a function
 BY_HAND = {
     "bindings-python/python/onelock/_types.py": "    {name}: Callable",
-    "bindings-node/src/bridge.rs": "builder.{name}(provider)",
+    "bindings-node/src/bridge/clients.rs": "builder.{name}(provider)",
     "bindings-c/src/credentials.rs": "fn onelock_client_options_set_{name}(",
     "bindings-c/include/onelock.hpp": "client_options &{name}(",
 }

@@ -83,21 +83,18 @@ fn every_mode_does_what_libpq_does() {
             static ONE: Mutex<()> = Mutex::new(());
             let _one = ONE.lock().unwrap();
             let client = with(user, host, &query);
-            match encrypted {
-                Some(encrypted) => {
-                    assert!(is_free(&client, "a"), "{query}");
-                    if user != "postgres" {
-                        assert_eq!(is_encrypted(user), encrypted, "{user} {query}");
-                    } else {
-                        let ssl = "SELECT bool_and(ssl)::text FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
-                                   WHERE application_name = 'onelock' AND usename = 'postgres'";
-                        assert_eq!(ENCRYPTED.0.session().one(ssl), encrypted.to_string(), "{query}");
-                    }
+            if let Some(encrypted) = encrypted {
+                assert!(is_free(&client, "a"), "{query}");
+                if user == "postgres" {
+                    let ssl = "SELECT bool_and(ssl)::text FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                               WHERE application_name = 'onelock' AND usename = 'postgres'";
+                    assert_eq!(ENCRYPTED.0.session().one(ssl), encrypted.to_string(), "{query}");
+                } else {
+                    assert_eq!(is_encrypted(user), encrypted, "{user} {query}");
                 }
-                None => {
-                    let error = fails(client.lock("a").try_acquire(), ErrorKind::Unavailable).to_string();
-                    assert!(error.contains("TLS failed") && error.contains("certificate"), "{query}: {error}");
-                }
+            } else {
+                let error = fails(client.lock("a").try_acquire(), ErrorKind::Unavailable).to_string();
+                assert!(error.contains("TLS failed") && error.contains("certificate"), "{query}: {error}");
             }
             client.close();
             let left = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'onelock'";

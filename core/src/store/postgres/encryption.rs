@@ -92,8 +92,8 @@ pub(super) async fn encrypted(
 /// What rustls rejects is lasting; a broken connection is transient.
 fn handshake_failure(place: &str, error: &io::Error) -> Failure {
     let detail = format!("{place}: TLS failed: {error}");
-    match error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) {
-        true => Failure::lasting(ErrorKind::Unavailable, format!("{detail}{}", tls::advice(&detail))),
-        false => Failure::transient(ErrorKind::Unavailable, detail),
+    if error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).is_some() {
+        return Failure::lasting(ErrorKind::Unavailable, format!("{detail}{}", tls::advice(&detail)));
     }
+    Failure::transient(ErrorKind::Unavailable, detail)
 }
