@@ -47,8 +47,8 @@ pub(crate) async fn waiting(engine: &Arc<Engine>, locks: Vec<(Kind, Key)>, until
     if locks.is_empty() {
         return Vec::new();
     }
-    let looks: Vec<_> = locks.iter().cloned().map(|lock| queue(engine.clone(), lock, until)).collect();
-    let queues = stream::iter(looks).buffered(LOOKS_AT_ONCE).collect::<Vec<_>>();
+    let asked: Vec<_> = locks.iter().cloned().map(|lock| queue(engine.clone(), lock, until)).collect();
+    let queues = stream::iter(asked).buffered(LOOKS_AT_ONCE).collect::<Vec<_>>();
     let (listening, queues) = join(engine.store.listening(locks, until), queues).await;
     let one = |(listening, queue): (Option<u64>, Option<QueueSight>)| {
         let count = listening.zip(queue.as_ref()).map(|(listening, queue)| listening + queue.length);
