@@ -125,6 +125,17 @@ impl Postgres {
         (server, tls)
     }
 
+    /// Kills it if need be and starts it again at the same port, with nothing in it: its disk was exchanged.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub fn wipe(&self) {
+        self.kill();
+        std::fs::remove_dir_all(self.data()).expect("the data can be removed");
+        self.initialize();
+        self.launch();
+    }
+
     /// A standby of this server, which follows it.
     ///
     /// # Panics

@@ -61,6 +61,11 @@ impl Scenario {
         self.postgres.unwrap_or_else(|| self.runs_in_memory() && !self.steps.iter().any(Step::needs_other_kinds))
     }
 
+    /// Whether it makes sense on a majority of stores of several kinds.
+    pub fn runs_on_a_mixture(&self) -> bool {
+        self.redlock && self.runs_in_postgres()
+    }
+
     /// Whether it makes sense on `file://`. What that refuses is the subject of the suite `store_contract`.
     pub fn runs_in_files(&self) -> bool {
         const LACKING: [&str; 2] = ["min_hold_ms", "lock_delay_ms"];

@@ -13,7 +13,7 @@ use onelock_tests::postgres::Postgres;
 use onelock_tests::scenario::{self, PostgresTable, Scenario, Store};
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::supervisor::{DriverKind, kinds};
-use onelock_tests::topology::{Cluster, Group, Several};
+use onelock_tests::topology::{Cluster, Group, Mixed, Several};
 
 /// How many run at once. They mostly wait.
 const LANES: usize = 6;
@@ -27,6 +27,7 @@ enum Place {
     BehindSentinels,
     InCluster,
     OnSeveral,
+    OnMixture,
 }
 
 struct Case {
@@ -38,7 +39,7 @@ struct Case {
 
 /// Every scenario alone with each driver everywhere (or where the list says so, on the main server, in memory and in files),
 /// and on the main server and in files with each pair of neighbours in the list of drivers, so that every language meets another one. Behind
-/// Sentinels, in a cluster and in PostgreSQL, which are chosen by the address alone, the drivers take turns, in PostgreSQL two at a
+/// Sentinels, in a cluster, on a mixture of stores and in PostgreSQL, which are chosen by the address alone, the drivers take turns, in PostgreSQL two at a
 /// time.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
@@ -56,6 +57,12 @@ fn cases() -> Vec<Case> {
             let name = format!("{place_name} {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place });
         }
+        if scenario.runs_on_a_mixture() {
+            // not the driver that plays it on several servers
+            let kind = kinds[(turn + 2) % kinds.len()].clone();
+            let name = format!("mixture {} {}: {}", kind.name, scenario.group, scenario.name);
+            all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place: Place::OnMixture });
+        }
         for kind in
             [turn, turn + 3].map(|at| &kinds[at % kinds.len()]).into_iter().filter(|_| scenario.runs_in_postgres())
         {
@@ -69,7 +76,11 @@ fn cases() -> Vec<Case> {
             for place in places {
                 let (place_name, wanted) = match place {
                     Place::On(flavor) => (flavor.program(), !main_only || flavor == Flavor::Valkey91),
-                    Place::BehindSentinels | Place::InCluster | Place::OnSeveral | Place::InPostgres => {
+                    Place::BehindSentinels
+                    | Place::InCluster
+                    | Place::OnSeveral
+                    | Place::OnMixture
+                    | Place::InPostgres => {
                         unreachable!("not in this list")
                     }
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
@@ -88,6 +99,8 @@ fn cases() -> Vec<Case> {
 
 /// One for all: each scenario has a table there.
 static POSTGRES: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+/// Another one, for a majority of stores.
+static SECOND: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
 fn run(number: usize, case: &Case) -> Result<(), String> {
     let store = match case.place {
@@ -98,6 +111,7 @@ fn run(number: usize, case: &Case) -> Result<(), String> {
         Place::InMemory => Store::Memory(format!("scenario-{number}")),
         Place::InFiles => Store::Files(tempfile::tempdir().unwrap()),
         Place::InPostgres => Store::Postgres(PostgresTable::new(&POSTGRES, number)),
+        Place::OnMixture => Store::Mixed(Box::new(Mixed::start(1, &[&POSTGRES, &SECOND]))),
     };
     catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);

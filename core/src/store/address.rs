@@ -1,9 +1,15 @@
 //! What an address is once it was read: a place where a store can be opened.
 
+use std::sync::Arc;
+
 use super::diagnosis::{Finding, FindingList};
+use super::member::MemberAddress;
 use super::{Boxed, Capabilities, SharedStore};
 use crate::config::Options;
 use crate::error::Error;
+
+/// Reads an address; it begins with one of the scheme's names.
+pub(crate) type ReadAddress = fn(&str, &Options) -> Result<Box<dyn StoreAddress>, Error>;
 
 /// An address that was read and checked. No I/O.
 pub(crate) trait StoreAddress: Send + Sync {
@@ -12,6 +18,11 @@ pub(crate) trait StoreAddress: Send + Sync {
 
     /// A store at this address. Opens no socket.
     fn open(&self, options: &Options) -> SharedStore;
+
+    /// The same as one of several independent stores; `None` where it cannot be one.
+    fn as_member(&self) -> Option<Arc<dyn MemberAddress>> {
+        None
+    }
 
     /// Looks at what is there step by step; `name` is what the keys begin with that this user may lock.
     fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {

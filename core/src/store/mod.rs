@@ -23,11 +23,14 @@ mod capabilities;
 pub(crate) mod diagnosis;
 #[cfg(all(feature = "file", unix))]
 mod file;
+#[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
+pub(crate) mod member;
 pub mod memory;
 #[cfg(any(feature = "redis", feature = "postgres"))]
 pub(crate) mod net;
 mod on_runtime;
 #[cfg(feature = "postgres")]
+#[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
 mod postgres;
 #[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
@@ -188,6 +191,12 @@ pub trait Store: Send + Sync + 'static {
     /// This hold is over: about to be released, lost, or detached. No request in the background may bring it back.
     fn over(&self, claim: &Claim) {
         let _ = claim;
+    }
+
+    /// Connects for this operation if need be, so that it is known whether anything was sent, and by `until` at the latest.
+    fn prepare(&self, op: &Op, until: Time) -> Boxed<Result<(), Failure>> {
+        let _ = (op, until);
+        Box::pin(std::future::ready(Ok(())))
     }
 
     /// The number of the ordered connection that [`Store::call`] uses at present (see [`Answer::connection`]), or of

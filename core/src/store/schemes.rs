@@ -1,6 +1,6 @@
 //! The schemes of addresses: which store each one chooses. A cargo feature puts a store into the build.
 
-use super::address::StoreAddress;
+use super::address::{ReadAddress, StoreAddress};
 use super::memory;
 use crate::config::Options;
 use crate::error::{Error, ErrorKind, invalid};
@@ -8,9 +8,6 @@ use crate::error::{Error, ErrorKind, invalid};
 const TRIED: &str = "make a client";
 const SEVERAL: &str = "several addresses";
 pub(crate) const EXAMPLE: &str = "redis://127.0.0.1:6379";
-
-/// Reads an address; it begins with one of the scheme's names.
-pub(crate) type ReadAddress = fn(&str, &Options) -> Result<Box<dyn StoreAddress>, Error>;
 
 /// One store by its addresses.
 struct Scheme {
@@ -24,8 +21,8 @@ struct Scheme {
     read: Option<ReadAddress>,
 }
 
-/// Reads the addresses of several servers.
-type ReadAddresses = fn(&[&str], &Options) -> Result<Box<dyn StoreAddress>, Error>;
+/// Reads the addresses of several stores; the function reads those that are of no Redis server.
+type ReadAddresses = fn(&[&str], &Options, ReadAddress) -> Result<Box<dyn StoreAddress>, Error>;
 
 /// A function of a store, which is there with its feature only, and perhaps on some systems only.
 macro_rules! built_in {
@@ -97,7 +94,7 @@ const SCHEMES: &[Scheme] = &[
 /// built in.
 pub(crate) fn read(url: &str, options: &Options) -> Result<Box<dyn StoreAddress>, Error> {
     if url.split_whitespace().nth(1).is_some() {
-        return built(&REDLOCK, SEVERAL)?(url, options);
+        return read_list(url.split_whitespace(), options);
     }
     // what is no scheme may be the beginning of a password, and is not shown
     let is_scheme = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte));
@@ -118,7 +115,7 @@ pub(crate) fn read_list<U: AsRef<str>>(
     let urls: Vec<U> = urls.into_iter().collect();
     let urls: Vec<&str> = urls.iter().map(AsRef::as_ref).collect();
     match READ_LIST {
-        Some(read) => read(&urls, options),
+        Some(read_list) => read_list(&urls, options, read),
         None => Err(lacking(&REDLOCK, SEVERAL)),
     }
 }

@@ -164,6 +164,7 @@ static bool set_client_options(request *r, onelock_client_options *o) {
            SET_MS(client_options, o, min_validity) && SET_BOOL(client_options, o, fencing) &&
            SET_MS(client_options, o, connect_timeout) && SET_MS(client_options, o, request_timeout) &&
            SET_MS(client_options, o, close_timeout) && SET_MS(client_options, o, unreachable_limit) &&
+           SET_MS(client_options, o, quarantine) &&
            SET_BOOL(client_options, o, inspectable);
 }
 
@@ -544,7 +545,7 @@ static bool act(request *r) {
         if (!is_one_of(r->args->values[i].key,
                        "id op client url kind name also lease wait_ms limit_ms proof request body foreign pattern limit cursor owner ttl_ms auto_renew "
                        "min_hold_ms max_hold_ms lock_delay_ms min_validity_ms fencing permits count prefix drift_factor min_fencing_grade "
-                       "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms label inspectable")) {
+                       "connect_timeout_ms request_timeout_ms close_timeout_ms unreachable_limit_ms quarantine_ms label inspectable")) {
             return fail(r, "Driver", "an argument is unknown");
         }
     }

@@ -23,6 +23,7 @@ const CLIENT = {
   request_timeout_ms: 'requestTimeout',
   close_timeout_ms: 'closeTimeout',
   unreachable_limit_ms: 'unreachableLimit',
+  quarantine_ms: 'quarantine',
   label: 'label',
   inspectable: 'inspectable',
 }

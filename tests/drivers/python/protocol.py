@@ -18,7 +18,7 @@ _LOCK_OPTIONS = ("ttl_ms", "auto_renew", "min_hold_ms", "max_hold_ms", "lock_del
 _CLIENT_OPTIONS = (
     *_LOCK_OPTIONS,
     *("prefix", "drift_factor", "min_fencing_grade", "label", "inspectable"),
-    *("connect_timeout_ms", "request_timeout_ms", "close_timeout_ms", "unreachable_limit_ms"),
+    *("connect_timeout_ms", "request_timeout_ms", "close_timeout_ms", "unreachable_limit_ms", "quarantine_ms"),
 )
 _ARGUMENTS = frozenset(_CLIENT_OPTIONS).union(
     (

@@ -54,6 +54,7 @@ pub(crate) struct Args {
     pub(crate) request_timeout_ms: Option<u64>,
     pub(crate) close_timeout_ms: Option<u64>,
     pub(crate) unreachable_limit_ms: Option<u64>,
+    pub(crate) quarantine_ms: Option<u64>,
     pub(crate) label: Option<String>,
     pub(crate) inspectable: Option<bool>,
 }
@@ -187,7 +188,7 @@ pub(crate) fn builder(args: &Args) -> ClientBuilder {
         lock_delay = lock_delay_ms => ms, min_validity = min_validity_ms => ms, fencing = fencing => |on| on,
         min_fencing_grade = min_fencing_grade => grade, connect_timeout = connect_timeout_ms => ms,
         request_timeout = request_timeout_ms => ms, close_timeout = close_timeout_ms => ms,
-        unreachable_limit = unreachable_limit_ms => ms, label = label => |text: String| text, inspectable = inspectable => |on| on)
+        unreachable_limit = unreachable_limit_ms => ms, quarantine = quarantine_ms => ms, label = label => |text: String| text, inspectable = inspectable => |on| on)
 }
 
 /// A failure: an error of the library, of the scope's body, or of this driver.

@@ -14,7 +14,7 @@ use crate::postgres::{Postgres, Session};
 use crate::resp::text;
 use crate::servers::Server;
 use crate::supervisor::{Answer, Driver, DriverKind, Failure};
-use crate::topology::{Cluster, Group, Several};
+use crate::topology::{Cluster, Group, Mixed, Several};
 
 /// Longer than any call of a scenario takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -38,6 +38,8 @@ pub enum Store {
     Files(tempfile::TempDir),
     /// In a table of one's own.
     Postgres(PostgresTable),
+    /// On a majority of stores of several kinds.
+    Mixed(Box<Mixed>),
 }
 
 /// A table of a server that many share, and a user with the same name.
@@ -81,6 +83,7 @@ impl Store {
             Store::Memory(name) => format!("memory://{name}"),
             Store::Files(directory) => format!("file://{}", directory.path().display()),
             Store::Postgres(table) => table.url.clone(),
+            Store::Mixed(mixed) => mixed.url(),
         }
     }
 
@@ -91,8 +94,8 @@ impl Store {
             Store::Group(group) => Ok(group.master()),
             Store::Cluster(cluster) => Ok(cluster.keeper(key)),
             Store::Several(several) => Ok(&several.servers[0]),
-            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) => {
-                Err("there is no server of Redis behind memory://, file:// and postgres://".to_owned())
+            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) | Store::Mixed(_) => {
+                Err("there is no server of Redis behind memory://, file:// and postgres://, nor one for all".to_owned())
             }
         }
     }
@@ -104,6 +107,7 @@ impl Store {
             Store::Group(group) => vec![group.master()],
             Store::Cluster(cluster) => cluster.nodes.iter().collect(),
             Store::Several(several) => several.servers.iter().collect(),
+            Store::Mixed(mixed) => mixed.servers.iter().collect(),
             Store::Memory(_) | Store::Files(_) | Store::Postgres(_) => Vec::new(),
         }
     }
@@ -294,6 +298,10 @@ impl Run<'_> {
             self.clients.push((name.to_owned(), driver));
         }
         let mut options = json!({"client": name, "url": self.store.url()});
+        if let Store::Mixed(_) = self.store {
+            // its servers are fresh
+            options["quarantine_ms"] = json!(0);
+        }
         for (option, value) in self.scenario.clients.get(name).into_iter().flatten() {
             options[option] = resolve(value, &self.known)?;
         }
@@ -356,7 +364,7 @@ impl Run<'_> {
 
     fn judge(&self, step: &Step, answer: &Answer) -> Result<(), String> {
         let error = match &self.store {
-            Store::Several(_) => step.error_of_several.as_ref().or(step.error.as_ref()),
+            Store::Several(_) | Store::Mixed(_) => step.error_of_several.as_ref().or(step.error.as_ref()),
             _ => step.error.as_ref(),
         };
         match (error, &answer.result) {
@@ -395,6 +403,9 @@ impl Run<'_> {
         }
         if let Store::Postgres(table) = self.store {
             until_nothing_is_left(|| table.leftovers())?;
+        }
+        if let Store::Mixed(mixed) = self.store {
+            mixed.tables.iter().try_for_each(|table| until_nothing_is_left(|| table.leftovers()))?;
         }
         for driver in &self.drivers {
             driver.end(Duration::from_secs(5))?;

@@ -8,7 +8,7 @@ use onelock_tests::face::{Client, Face, side_by_side};
 use onelock_tests::postgres::Postgres;
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::stage::unhurried;
-use onelock_tests::topology::{Cluster, Several};
+use onelock_tests::topology::{Cluster, Mixed, Several};
 
 /// The address of a store, and what it stands on: ends with the process.
 struct Running {
@@ -27,7 +27,9 @@ static RUNNING: LazyLock<Vec<Running>> = LazyLock::new(|| {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let url = format!("file://{}", directory.path().display());
     all.push(running("file", url, Box::new(directory)));
-    let postgres = Postgres::start();
+    let (postgres, second) = (Postgres::start(), Postgres::start());
+    let mixed = Mixed::start(1, &[&postgres, &second]);
+    all.push(running("mixture", mixed.url(), Box::new((mixed.servers, second))));
     all.push(running("postgres", postgres.url(""), Box::new(postgres)));
     for flavor in Flavor::ALL {
         let server = Server::start(flavor);
@@ -40,6 +42,11 @@ static RUNNING: LazyLock<Vec<Running>> = LazyLock::new(|| {
     all
 });
 
+/// Options with which servers that were just started vote at once, where stores vote.
+fn fresh() -> ClientBuilder {
+    unhurried().quarantine(std::time::Duration::ZERO)
+}
+
 /// A store, as one test sees it.
 pub(crate) struct Place {
     pub(crate) name: String,
@@ -51,12 +58,12 @@ pub(crate) struct Place {
 impl Place {
     /// A store of its own at this place: another client, as far as the place can tell.
     pub(crate) fn store(&self) -> SharedStore {
-        unhurried().open_store(&self.url).unwrap()
+        fresh().open_store(&self.url).unwrap()
     }
 
     /// Options of a client with the test's prefix.
     pub(crate) fn options(&self) -> ClientBuilder {
-        unhurried().prefix(&self.test)
+        fresh().prefix(&self.test)
     }
 
     pub(crate) fn client(&self, face: Face) -> Client {

@@ -11,6 +11,8 @@ use std::time::Duration;
 pub(crate) struct Rules {
     /// Once this has passed to the server, nothing comes back, and the connection is cut soon. Happens once.
     pub(crate) lose_reply_to: Option<&'static str>,
+    /// Nothing passes in either direction, until it may again.
+    pub(crate) hold: bool,
     /// How long replies take.
     pub(crate) delay: Duration,
     /// No announcement comes through, as behind a pooler.
@@ -103,6 +105,9 @@ fn carry(
     while let Ok(count @ 1..) = from.read(&mut buffer) {
         let bytes = &buffer[..count];
         let present = rules.lock().unwrap().clone();
+        while rules.lock().unwrap().hold {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if first && present.refuse_settings && contains(bytes, "options\0") {
             refused.fetch_add(1, Ordering::Relaxed);
             let _ = from.write_all(&fatal("08P01", "unsupported startup parameter: options"));
@@ -141,6 +146,9 @@ fn replies(mut from: TcpStream, mut to: TcpStream, number: u32, rules: &Mutex<Ru
         let present = rules.lock().unwrap().clone();
         std::thread::sleep(present.delay + if first { present.connect_delay } else { Duration::ZERO });
         first = false;
+        while rules.lock().unwrap().hold {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let mut out = Vec::new();
         if pending == *b"N" {
             // no TLS: the one answer that is no message

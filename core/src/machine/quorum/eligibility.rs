@@ -13,15 +13,27 @@ pub struct ServerRun {
     pub run_id: [u8; 40],
     /// How long it has been running, rounded down.
     pub uptime: Duration,
-    /// Whether it keeps an append-only file, and so its data over a restart.
+    /// Whether it keeps its data over a restart.
     pub keeps_data: bool,
+    /// The data that it keeps, where it can tell one from another.
+    pub data: Option<ServerData>,
+}
+
+/// The data of a server, as told from other data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServerData {
+    /// Names it: a server at the same address with another number does not know what this one knew.
+    pub id: u64,
+    /// How long ago it was begun, empty. Zero if that is not known to be longer.
+    pub age: Duration,
 }
 
 /// What is known of one node.
 #[derive(Clone, Debug)]
 pub(crate) struct Eligibility {
     run_id: Option<[u8; 40]>,
-    /// When it was found to have been started without its data, and how long it had been running then.
+    data_id: Option<u64>,
+    /// When it was found to be without its data, and for how long it had been so then.
     restarted: Option<(Time, Duration)>,
     /// When its clock was seen to have jumped, and how far.
     jumped: Option<(Time, Duration)>,
@@ -30,21 +42,33 @@ pub(crate) struct Eligibility {
 
 impl Eligibility {
     pub(crate) fn new(drift_factor: f64) -> Eligibility {
-        Eligibility { run_id: None, restarted: None, jumped: None, clock: ClockWatch::new(drift_factor) }
+        Eligibility { run_id: None, data_id: None, restarted: None, jumped: None, clock: ClockWatch::new(drift_factor) }
     }
 
     /// A connection was made. A node that does not report its run stays eligible.
     pub(crate) fn on_connected(&mut self, now: Time, life: Option<&ServerRun>) {
         let Some(life) = life else { return self.clock.forget() };
-        if self.run_id == Some(life.run_id) {
+        let replaced = matches!((self.data_id, life.data), (Some(known), Some(data)) if known != data.id);
+        if self.run_id == Some(life.run_id) && !replaced {
             return;
         }
         // its clock may be that of another machine
         self.clock.forget();
-        // another server may have this address now: its uptime tells nothing then
-        let uptime = if self.run_id.is_none() { life.uptime } else { Duration::ZERO };
+        let first = self.run_id.is_none();
         self.run_id = Some(life.run_id);
-        self.restarted = (!life.keeps_data).then_some((now, uptime));
+        self.data_id = life.data.map(|data| data.id).or(self.data_id);
+        let lost_for = match life.data {
+            _ if replaced => Some(Duration::ZERO),
+            // another server may have this address now: its uptime tells nothing then
+            _ if !life.keeps_data => Some(if first { life.uptime } else { Duration::ZERO }),
+            // whoever meets it for the first time cannot know whether other data stood there before
+            Some(data) if first => Some(data.age),
+            _ => None,
+        };
+        // a restart with what is left of its data ends no quarantine
+        if let Some(lost_for) = lost_for {
+            self.restarted = Some((now, lost_for));
+        }
     }
 
     /// Compares the node's clock with ours. After a jump forward by more than drift explains it is not eligible for as
@@ -72,7 +96,12 @@ mod tests {
     use super::*;
 
     fn life(run: u8, uptime_s: u64, keeps_data: bool) -> ServerRun {
-        ServerRun { run_id: [run; 40], uptime: Duration::from_secs(uptime_s), keeps_data }
+        ServerRun { run_id: [run; 40], uptime: Duration::from_secs(uptime_s), keeps_data, data: None }
+    }
+
+    fn with_data(run: u8, id: u64, age_s: u64) -> ServerRun {
+        let data = Some(ServerData { id, age: Duration::from_secs(age_s) });
+        ServerRun { data, ..life(run, 3600, true) }
     }
 
     fn at(seconds: u64) -> Time {
@@ -114,5 +143,35 @@ mod tests {
         standing.on_connected(at(100), Some(&life(2, 3000, false)));
         assert_eq!((barred(&standing, 100), barred(&standing, 160)), (Some(60), None));
         assert_eq!(standing.ineligible_for(at(100), Duration::ZERO), None, "switched off");
+    }
+
+    #[test]
+    fn a_server_with_other_data_has_lost_what_it_had_whatever_it_keeps() {
+        let mut standing = Eligibility::new(0.01);
+        standing.on_connected(at(1), Some(&with_data(1, 7, 9000)));
+        assert_eq!(barred(&standing, 1), None);
+        standing.on_connected(at(2), Some(&with_data(2, 7, 9001)));
+        assert_eq!(barred(&standing, 2), None, "started anew with its data");
+        standing.on_connected(at(100), Some(&with_data(3, 8, 9000)));
+        assert_eq!((barred(&standing, 100), barred(&standing, 160)), (Some(60), None));
+        // in the same run, such as a table that was made anew
+        standing.on_connected(at(200), Some(&with_data(3, 9, 9000)));
+        assert_eq!((barred(&standing, 200), barred(&standing, 260)), (Some(60), None));
+    }
+
+    #[test]
+    fn data_that_was_begun_a_moment_ago_may_stand_where_other_data_stood() {
+        let mut standing = Eligibility::new(0.01);
+        standing.on_connected(at(5), Some(&with_data(1, 7, 20)));
+        assert_eq!((barred(&standing, 5), barred(&standing, 45)), (Some(40), None));
+    }
+
+    #[test]
+    fn a_restart_with_its_data_ends_no_quarantine() {
+        let mut standing = Eligibility::new(0.01);
+        standing.on_connected(at(1), Some(&with_data(1, 7, 9000)));
+        standing.on_connected(at(100), Some(&with_data(2, 8, 9000)));
+        standing.on_connected(at(110), Some(&with_data(3, 8, 9000)));
+        assert_eq!((barred(&standing, 110), barred(&standing, 160)), (Some(50), None));
     }
 }

@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use eligibility::ServerRun;
+pub use eligibility::{ServerData, ServerRun};
 pub use nodes::{NODES_MAX, NodeSet};
 pub use round::{NodeRequest, QuorumRound, RoundStatus};
 

@@ -190,7 +190,7 @@ fn too_few_nodes_are_named_one_by_one() {
 }
 
 pub(super) fn young() -> ServerRun {
-    ServerRun { run_id: [1; 40], uptime: Duration::from_secs(3), keeps_data: false }
+    ServerRun { run_id: [1; 40], uptime: Duration::from_secs(3), keeps_data: false, data: None }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::config::{Options, Secret};
 use crate::error::{Error, invalid};
 use crate::store::address::StoreAddress;
 use crate::store::diagnosis::Finding;
+use crate::store::member::MemberAddress;
 use crate::store::tls::TlsFiles;
 use crate::store::{Boxed, Capabilities, SharedStore};
 
@@ -208,6 +209,12 @@ impl StoreAddress for Database {
 
     fn open(&self, options: &Options) -> SharedStore {
         Arc::new(PostgresStore::new(self.clone(), options))
+    }
+
+    fn as_member(&self) -> Option<Arc<dyn MemberAddress>> {
+        // one that moves on to the next host may not know what it has promised
+        let one = self.hosts.len() == 1;
+        one.then(|| Arc::new(self.clone()) as Arc<dyn MemberAddress>)
     }
 
     fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {

@@ -21,6 +21,7 @@ use super::statements::Statements;
 use crate::config::credentials::CredentialsSource;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
+use crate::store::member::RunObserver;
 use crate::store::net;
 use crate::store::tls_configs::TlsConfigs;
 use crate::sys::clock;
@@ -38,6 +39,15 @@ pub(super) struct Limits {
     pub(super) connect: Duration,
     pub(super) request: Duration,
     pub(super) label: Option<String>,
+    /// How long one of several stores may take.
+    pub(super) member: Option<Duration>,
+}
+
+impl Limits {
+    /// How long the server may work on a statement.
+    fn statement(&self) -> Duration {
+        self.member.unwrap_or(self.request)
+    }
 }
 
 /// A connection that many callers share. Its statements are carried out in the order in which they were sent.
@@ -119,6 +129,8 @@ pub(super) struct DatabaseConnector {
     /// Asked for each connection, where there is one.
     pub(super) credentials: Option<Arc<CredentialsSource>>,
     tls_configs: TlsConfigs,
+    /// Who is told of the run of the server on each new connection: a majority of stores.
+    pub(super) observer: Option<RunObserver>,
     /// A pooler that knows no settings in the startup packet has been met.
     plain: AtomicBool,
 }
@@ -128,10 +140,11 @@ impl DatabaseConnector {
         database: Database,
         limits: Limits,
         credentials: Option<Arc<CredentialsSource>>,
+        observer: Option<RunObserver>,
     ) -> DatabaseConnector {
         let statements = Statements::on(&database.table);
         let (stamp, tls_configs, plain) = (ProcessStamp::here(), TlsConfigs::default(), AtomicBool::new(false));
-        DatabaseConnector { database, limits, statements, stamp, credentials, tls_configs, plain }
+        DatabaseConnector { database, limits, statements, stamp, credentials, tls_configs, observer, plain }
     }
 
     /// Connects by `until`. The connection lives on the runtime of the caller; what the server announces goes to
@@ -253,6 +266,7 @@ impl DatabaseConnector {
             // dropped in the middle of the greeting, it ends the task
             let inner = LeakAfterFork::new(Inner { client, task, _here: here }, self.stamp);
             let server = self.greet(&inner.client, place).await.map_err(stays)?;
+            self.observe(&inner.client, place).await.map_err(stays)?;
             let (retired, unanswered) = (AtomicBool::new(false), AtomicU64::new(0));
             return Ok(Connection { number: *number, server, inner, retired, unanswered });
         }
@@ -270,7 +284,7 @@ impl DatabaseConnector {
             config.password(password);
         }
         if !plain {
-            let request_ms = self.limits.request.as_millis().clamp(1, LIMIT_MAX_MS);
+            let request_ms = self.limits.statement().as_millis().clamp(1, LIMIT_MAX_MS);
             // a row that somebody keeps locked delays what was sent behind it no longer than that
             let row_ms = (request_ms / 4).max(1);
             config.options(format!(

@@ -63,6 +63,12 @@ pub(super) enum Which {
     Renewals,
 }
 
+impl Which {
+    fn of(op: &Op) -> Which {
+        if matches!(op, Op::Renew { .. }) { Which::Renewals } else { Which::Main }
+    }
+}
+
 impl TableClient {
     fn lane(&self, which: Which) -> &Lane {
         match which {
@@ -164,8 +170,13 @@ impl TableClient {
         place(connection);
     }
 
+    /// Connects for this operation, if need be.
+    pub(super) async fn prepare(self: &Arc<Self>, op: &Op, until: Time) -> Result<(), Failure> {
+        self.connected(Which::of(op), until).await.map(drop)
+    }
+
     pub(super) async fn call(self: &Arc<Self>, op: &Op, until: Time) -> Answer {
-        let which = if matches!(op, Op::Renew { .. }) { Which::Renewals } else { Which::Main };
+        let which = Which::of(op);
         if let Err(failure) = self.fits(op) {
             return TableClient::answer(clock::now(), 0, Outcome::NotApplied(failure), None);
         }
@@ -245,7 +256,11 @@ impl TableClient {
     /// Somebody removed the table.
     async fn make_table(&self, connection: &Connection, until: Time) -> Result<(), Failure> {
         let limit = until.since(clock::now()).min(self.connector.limits.request);
-        let made = timeout(limit, self.connector.make_table(connection.client(), &self.address)).await;
+        let made = timeout(limit, async {
+            self.connector.make_table(connection.client(), &self.address).await?;
+            self.connector.observe(connection.client(), &self.address).await
+        })
+        .await;
         made.unwrap_or_else(|_| Err(self.silent(NO_REPLY)))
     }
 

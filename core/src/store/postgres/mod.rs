@@ -13,6 +13,7 @@
 //! | `failure` | what errors mean |
 //! | `lane` | a connection that is made anew when it ended |
 //! | `listener` | wake-ups: `LISTEN`, and the marks of those who wait |
+//! | `member`, `vote` | a database as one of several independent stores |
 //! | `diagnosis` | a look at the database step by step, and how strong its fencing tokens are |
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +25,7 @@ use self::connection::{Connection, DatabaseConnector, Limits};
 use self::database::Database;
 use self::lane::Lane;
 use self::listener::ReleaseListener;
+use super::member::RunObserver;
 use super::{Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription, foreign_cursor};
 use crate::ErrorKind;
 use crate::config::Options;
@@ -40,8 +42,10 @@ mod failure;
 mod lane;
 mod listener;
 mod login;
+mod member;
 mod operations;
 mod statements;
+mod vote;
 
 /// What it can do: whatever one server can, but for replicas, for locks with several holders, and for several locks by one
 /// request.
@@ -75,11 +79,25 @@ struct TableClient {
 
 impl PostgresStore {
     fn new(database: Database, options: &Options) -> PostgresStore {
-        let limits =
-            Limits { connect: options.connect_timeout, request: options.request_timeout, label: options.label.clone() };
+        PostgresStore::with(database, options, None)
+    }
+
+    /// The same as one of several stores, if somebody observes which run of the server it is connected to.
+    fn with(database: Database, options: &Options, observer: Option<RunObserver>) -> PostgresStore {
+        let limits = Limits {
+            connect: options.connect_timeout,
+            request: options.request_timeout,
+            label: options.label.clone(),
+            member: observer.is_some().then_some(options.node_timeout.min(options.request_timeout)),
+        };
         let (address, listens) = (database.to_string(), database.listens);
         let shared = Arc::new(TableClient {
-            connector: DatabaseConnector::new(database, limits, options.credentials.as_ref().map(Provider::source)),
+            connector: DatabaseConnector::new(
+                database,
+                limits,
+                options.credentials.as_ref().map(Provider::source),
+                observer,
+            ),
             main: Lane::default(),
             renewals: Lane::default(),
             listener: Arc::new(ReleaseListener::new(listens)),
@@ -122,6 +140,11 @@ impl Store for PostgresStore {
     fn call(&self, op: Op, until: Time) -> Boxed<Answer> {
         let shared = self.shared.clone();
         Box::pin(async move { shared.call(&op, until).await })
+    }
+
+    fn prepare(&self, op: &Op, until: Time) -> Boxed<Result<(), Failure>> {
+        let (shared, op) = (self.shared.clone(), op.clone());
+        Box::pin(async move { shared.prepare(&op, until).await })
     }
 
     fn connection(&self) -> u64 {

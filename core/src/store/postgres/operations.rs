@@ -15,7 +15,7 @@ use crate::machine::{Claim, Failure, InspectedKey, Key, Kind, Op, Outcome, Renew
 /// After this time a renewal asks once more for what another session kept locked: mostly for the length of a commit.
 const LOCKED_PAUSE: Duration = Duration::from_millis(5);
 /// So often an acquire is repeated at once whose row changed hands while it looked.
-const RACES: usize = 8;
+pub(super) const RACES: usize = 8;
 
 /// What a statement needs beside the operation.
 pub(super) struct Statement<'a> {
@@ -31,22 +31,22 @@ pub(super) struct Statement<'a> {
 pub(super) type Replied = (Outcome<Reply>, Option<u64>);
 
 /// A value and its type.
-type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-fn us(ms: u64) -> i64 {
+pub(super) fn us(ms: u64) -> i64 {
     i64::try_from(ms.saturating_mul(1000)).unwrap_or(i64::MAX / 4)
 }
 
-fn left_ms(us: Option<i64>) -> Option<u64> {
+pub(super) fn left_ms(us: Option<i64>) -> Option<u64> {
     // rounded up: it is not over before
     us.map(|us| (us.max(0).cast_unsigned()).div_ceil(1000))
 }
 
-fn number(kind: Kind) -> i16 {
+pub(super) fn number(kind: Kind) -> i16 {
     if kind == Kind::Reentrant { 2 } else { 1 }
 }
 
-fn kind(number: i16) -> Result<Kind, String> {
+pub(super) fn kind(number: i16) -> Result<Kind, String> {
     match number {
         1 => Ok(Kind::Mutex),
         2 => Ok(Kind::Reentrant),
@@ -62,7 +62,9 @@ pub(super) fn longest_name(op: &Op) -> usize {
         | Op::SetCount { claim, .. }
         | Op::Release { claim }
         | Op::Undo { claim, .. }
-        | Op::Retain { claim, .. } => claim.key.len(),
+        | Op::Retain { claim, .. }
+        | Op::Vote { claim, .. }
+        | Op::WriteBack { claim, .. } => claim.key.len(),
         Op::Inspect { key } | Op::ForceRelease { key, .. } => key.len(),
         Op::Renew { holds } => holds.iter().map(|(claim, _)| claim.key.len()).max().unwrap_or(0),
         // it has none of the others
@@ -70,12 +72,12 @@ pub(super) fn longest_name(op: &Op) -> usize {
     }
 }
 
-fn applied(reply: Reply, now_us: i64) -> Replied {
+pub(super) fn applied(reply: Reply, now_us: i64) -> Replied {
     (Outcome::Applied(reply), Some(now_us.cast_unsigned()))
 }
 
 impl Statement<'_> {
-    async fn row(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Row, DriverError> {
+    pub(super) async fn row(&self, text: &str, parameters: &[Parameter<'_>]) -> Result<Row, DriverError> {
         self.client.query_typed_one(text, parameters).await
     }
 
@@ -105,6 +107,8 @@ impl Statement<'_> {
                 let row = self.row(&self.statements.force, &[(&&**key, Type::BYTEA)]).await?;
                 Ok(applied(Reply::Forced(row.try_get(1)?), row.try_get(0)?))
             }
+            Op::Vote { claim, ttl_ms, fence, info } => self.vote(claim, *ttl_ms, *fence, info.as_deref()).await,
+            Op::WriteBack { claim, fence, .. } => self.write_back(claim, *fence).await,
             // refused above the store, by its capabilities
             _ => {
                 let failure = Failure::lasting(ErrorKind::Unsupported, format!("postgres:// has no {}", op.name()));

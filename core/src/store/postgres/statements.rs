@@ -17,6 +17,9 @@ pub(super) struct Statements {
     pub(super) mark: String,
     pub(super) purge: String,
     pub(super) facts: String,
+    pub(super) vote: String,
+    pub(super) write_back: String,
+    pub(super) run: String,
 }
 
 impl Statements {
@@ -41,6 +44,9 @@ impl Statements {
             mark: text(include_str!("sql/mark.sql")),
             purge: text(include_str!("sql/purge.sql")),
             facts: text(include_str!("sql/facts.sql")),
+            vote: text(include_str!("sql/vote.sql")),
+            write_back: text(include_str!("sql/write_back.sql")),
+            run: text(include_str!("sql/run.sql")),
         }
     }
 }

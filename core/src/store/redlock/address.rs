@@ -41,15 +41,21 @@ impl RedlockNodes {
         let mut nodes = RedlockNodes::none();
         for address in addresses {
             let address = address.as_ref().trim();
-            if address.is_empty() {
-                return Err(wrong("an address in the list is empty"));
-            }
-            if address.contains(char::is_whitespace) {
-                return Err(wrong("an address in the list has a space in it; each server is an entry of its own"));
-            }
+            RedlockNodes::check_entry(address)?;
             nodes.endpoints.push(Endpoint::parse(address, options)?);
         }
         nodes.checked()
+    }
+
+    /// Whether an entry of a list is one address.
+    pub(super) fn check_entry(address: &str) -> Result<(), Error> {
+        if address.is_empty() {
+            return Err(wrong("an address in the list is empty"));
+        }
+        if address.contains(char::is_whitespace) {
+            return Err(wrong("an address in the list has a space in it; each server is an entry of its own"));
+        }
+        Ok(())
     }
 
     fn none() -> RedlockNodes {
@@ -89,17 +95,7 @@ impl RedlockNodes {
     }
 
     fn checked(self) -> Result<RedlockNodes, Error> {
-        let number = self.endpoints.len();
-        if number == 0 || number > NODES_MAX {
-            return Err(wrong(&format!("it names {number} servers; there may be 1 to {NODES_MAX}")));
-        }
-        let names: Vec<String> = self.endpoints.iter().map(Endpoint::to_string).collect();
-        for (place, name) in names.iter().enumerate() {
-            // a server that votes twice forms no majority
-            if names[..place].contains(name) {
-                return Err(wrong(&format!("{name} stands in it twice; each must be a server of its own")));
-            }
-        }
+        check_names(&self.endpoints.iter().map(Endpoint::to_string).collect::<Vec<_>>())?;
         Ok(self)
     }
 }
@@ -111,7 +107,22 @@ fn milliseconds(word: &str, value: &str, least: u64) -> Result<Duration, Error> 
         .ok_or_else(|| wrong(&format!("{word} must be a number of milliseconds, {least} to one year")))
 }
 
-fn wrong(what: &str) -> Error {
+/// From one to as many as there may be, and each once.
+pub(super) fn check_names(names: &[String]) -> Result<(), Error> {
+    let number = names.len();
+    if number == 0 || number > NODES_MAX {
+        return Err(wrong(&format!("it names {number} servers; there may be 1 to {NODES_MAX}")));
+    }
+    for (place, name) in names.iter().enumerate() {
+        // a server that votes twice forms no majority
+        if names[..place].contains(name) {
+            return Err(wrong(&format!("{name} stands in it twice; each must be a server of its own")));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn wrong(what: &str) -> Error {
     Error::new(ErrorKind::InvalidArgument, "address", format!("{what}; an address looks like {EXAMPLE}"))
 }
 

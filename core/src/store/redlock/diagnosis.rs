@@ -1,29 +1,60 @@
 //! Looking at several independent servers: each of them, and what they are together.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use super::RedlockNodes;
+use super::mixed_address::{MemberPlace, MixedAddress};
+use super::{RedlockNodes, RedlockOptions};
+use crate::config::Options;
 use crate::error::ErrorKind;
 use crate::machine::quorum::{Quorum, Rules};
-use crate::store::diagnosis::{Finding, FindingList};
+use crate::store::diagnosis::{Finding, FindingList, Severity};
+use crate::store::member::RunObserver;
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::diagnosis::{self, DiagnosisPlan, ServerLook};
-use crate::sys::clock;
+use crate::sys::{clock, lock};
 
 /// Clocks of servers that are further apart are worth a remark.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
 
+/// Looks at stores of any kind.
+pub(super) async fn diagnose_members(address: MixedAddress, options: &Options, name: Vec<u8>) -> Vec<Finding> {
+    let plan = &DiagnosisPlan::new(options, name);
+    let looks = address.members.iter().cloned().map(|member| async move {
+        match member {
+            MemberPlace::Redis(endpoint) => diagnosis::server(endpoint, plan).await,
+            MemberPlace::Any(place) => {
+                let told = Arc::new(Mutex::new(None));
+                let heard = told.clone();
+                let observer = RunObserver::new(move |run| *lock(&heard) = run.copied());
+                let findings = place.diagnose_member(options, plan.name.clone(), observer).await;
+                let failed = findings.iter().any(|finding| finding.severity == Severity::Failed);
+                let run = lock(&told).take();
+                ServerLook { findings, run, failed, ..ServerLook::default() }
+            }
+        }
+    });
+    let looks = join_all(looks).await;
+    judge(&address.names(), looks, RedlockOptions::of(options).rules)
+}
+
+/// Looks at Redis servers.
 pub(super) async fn diagnose(nodes: RedlockNodes, mut rules: Rules, plan: &DiagnosisPlan) -> Vec<Finding> {
     let names: Vec<String> = nodes.endpoints.iter().map(Endpoint::to_string).collect();
     if nodes.quarantine.is_some() {
         rules.quarantine = nodes.quarantine;
     }
-    let mut looks = join_all(nodes.endpoints.into_iter().map(|endpoint| diagnosis::server(endpoint, plan))).await;
-    let mut quorum = Quorum::new(names.clone(), rules);
+    let looks = join_all(nodes.endpoints.into_iter().map(|endpoint| diagnosis::server(endpoint, plan))).await;
+    judge(&names, looks, rules)
+}
+
+/// What they are together.
+fn judge(names: &[String], mut looks: Vec<ServerLook>, rules: Rules) -> Vec<Finding> {
+    let mut quorum = Quorum::new(names.to_vec(), rules);
     let (now, mut voting) = (clock::now(), 0);
-    for (number, (look, name)) in looks.iter_mut().zip(&names).enumerate() {
+    for (number, (look, name)) in looks.iter_mut().zip(names).enumerate() {
         if look.failed {
             continue;
         }
@@ -36,18 +67,22 @@ pub(super) async fn diagnose(nodes: RedlockNodes, mut rules: Rules, plan: &Diagn
             }
             Some(left) => {
                 let detail = format!("it was started without its data, and does not vote for another {left:.0?}");
-                found.warning("quarantine", detail, "set appendonly yes, or another time with the option quarantine");
+                found.warning(
+                    "quarantine",
+                    detail,
+                    "set appendonly yes (fsync on in PostgreSQL), or another time with the option quarantine",
+                );
             }
         }
         look.findings.extend(found.all);
     }
-    let mut findings = together(&names, quorum.majority(), voting, &looks);
+    let mut findings = together(names, quorum.majority(), voting, &looks);
     let mut all: Vec<Finding> = looks.into_iter().flat_map(|look| look.findings).collect();
     if voting >= quorum.majority() {
         // a majority is enough
         for finding in &mut all {
-            if finding.severity == crate::store::diagnosis::Severity::Failed {
-                finding.severity = crate::store::diagnosis::Severity::Warning;
+            if finding.severity == Severity::Failed {
+                finding.severity = Severity::Warning;
             }
         }
     }

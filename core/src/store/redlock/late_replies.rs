@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use super::{RedlockState, SEND_OPTIONS};
+use super::RedlockState;
 use crate::error::ErrorKind;
 use crate::machine::quorum::QuorumRound;
 use crate::machine::{Answer, Claim, Failure, Op, Outcome, Time};
@@ -79,14 +79,14 @@ async fn finish_in_background(progress: RoundInProgress, repairs: Vec<Repair>, o
     let requests = progress.round.late_nodes().iter().map(|number| {
         let (store, op) = (store.clone(), op.clone());
         async move {
-            let (begun, node) = (clock::now(), &store.nodes[number]);
-            if let Err(failure) = node.manager.get(until).await {
+            let (begun, member) = (clock::now(), &store.members[number]);
+            if let Err(failure) = member.prepare(&op, until).await {
                 return (number, not_sent(begun, failure).answer);
             }
             if !store.is_renewed(&op) {
                 return (number, not_sent(begun, hold_is_over()).answer);
             }
-            (number, node.call(&op, SEND_OPTIONS, until).await.answer)
+            (number, member.call(&op, until).await)
         }
     });
     let requests = requests.collect::<FuturesUnordered<_>>();
@@ -135,14 +135,14 @@ impl Repair {
     async fn send(mut self) {
         let until = self.store.limit(clock::now(), Time::MAX);
         let store = self.store.clone();
-        let node = &store.nodes[self.node];
-        if node.manager.get(until).await.is_err() || !store.quorum().is_repair_wanted(&self.claim) {
+        let member = &store.members[self.node];
+        if member.prepare(&self.op, until).await.is_err() || !store.quorum().is_repair_wanted(&self.claim) {
             return;
         }
-        tracing::debug!(server = %node.context.name, "gives a node the hold again that it had lost");
+        tracing::debug!(server = member.name(), "gives a node the hold again that it had lost");
         // in case that this is dropped before the answer
         let failure = Failure::transient(ErrorKind::Unavailable, "nobody waits for the answer any more");
         self.answer.outcome = Outcome::Indeterminate(failure);
-        self.answer = node.call(&self.op, SEND_OPTIONS, until).await.answer;
+        self.answer = member.call(&self.op, until).await;
     }
 }

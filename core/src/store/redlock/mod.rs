@@ -1,10 +1,11 @@
-//! Redlock: one store made of several independent servers. [`machine::quorum`](crate::machine::quorum) decides; this room
+//! Redlock: one store made of several independent ones, Redis servers or others. [`machine::quorum`](crate::machine::quorum) decides; this room
 //! does the I/O.
 //!
 //! | file | does |
 //! |---|---|
 //! | `address` | reads `redlock://h1,h2,h3` and lists of addresses |
-//! | `blocking` | a round from one thread, which writes to all servers and then reads |
+//! | `member`, `mixed_address` | one of several stores, and lists that name other stores than Redis servers |
+//! | `blocking` | a round from one thread on Redis servers, which writes to all of them and then reads |
 //! | `late_replies` | what remains of a renewal after its caller got the result |
 //! | `connectors` | a few threads that make the connections of all blocking calls |
 //! | `subscription` | one subscription made of several |
@@ -17,6 +18,8 @@ mod blocking;
 mod connectors;
 mod diagnosis;
 mod late_replies;
+mod member;
+mod mixed_address;
 mod scan;
 mod server_info;
 mod subscription;
@@ -31,20 +34,23 @@ pub use self::address::RedlockNodes;
 
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
+use self::member::QuorumMember;
+use self::mixed_address::{ListAddress, MemberPlace, MixedAddress};
 use super::{
     Boxed, Capabilities, Facts, Finding, Interrupt, Scan, Scanned, SharedStore, Store, StoreStats, Subscription,
+    on_runtime,
 };
 use crate::config::Options;
 use crate::error::Error;
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
-use crate::machine::{Answer, Claim, ClientTag, Failure, Key, Kind, Op, Time, naming};
-use crate::store::address::StoreAddress;
+use crate::machine::{Answer, Claim, ClientTag, Failure, Key, Kind, Op, Time};
+use crate::store::address::{ReadAddress, StoreAddress};
+use crate::store::member::RunObserver;
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::command::call::Announce;
 use crate::store::redis::connection::context::StoreState;
 use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::diagnosis::DiagnosisPlan;
-use crate::store::redis::node::run_id::RunObserver;
 use crate::store::redis::node::{Node, SendOptions, not_sent};
 use crate::store::redis::options::RedisOptions;
 use crate::sys::clock;
@@ -79,14 +85,36 @@ impl RedlockOptions {
     }
 }
 
-/// Reads `redlock://h1,h2,h3`, or several complete addresses separated by spaces.
+/// Reads `redlock://h1,h2,h3`.
 pub(crate) fn read_address(url: &str, options: &Options) -> Result<Box<dyn StoreAddress>, Error> {
     Ok(Box::new(RedlockNodes::parse(url, &RedisOptions::of(options))?))
 }
 
-/// Reads one complete address for each server.
-pub(crate) fn read_list(urls: &[&str], options: &Options) -> Result<Box<dyn StoreAddress>, Error> {
-    Ok(Box::new(RedlockNodes::list(urls, &RedisOptions::of(options))?))
+/// Reads one complete address for each store; `read_other` reads those that are of no Redis server.
+pub(crate) fn read_list(
+    urls: &[&str],
+    options: &Options,
+    read_other: ReadAddress,
+) -> Result<Box<dyn StoreAddress>, Error> {
+    Ok(match mixed_address::read(urls, options, read_other)? {
+        ListAddress::Redis(nodes) => Box::new(nodes),
+        ListAddress::Mixed(members) => Box::new(members),
+    })
+}
+
+impl StoreAddress for MixedAddress {
+    fn capabilities(&self) -> &'static Capabilities {
+        &CAPABILITIES
+    }
+
+    fn open(&self, options: &Options) -> SharedStore {
+        Arc::new(RedlockStore::of_members(self, options))
+    }
+
+    fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {
+        let (address, options) = (self.clone(), options.clone());
+        Box::pin(async move { diagnosis::diagnose_members(address, &options, name).await })
+    }
 }
 
 impl StoreAddress for RedlockNodes {
@@ -111,11 +139,13 @@ pub struct RedlockStore {
 }
 
 struct RedlockState {
+    members: Vec<QuorumMember>,
+    /// The same, if all of them are Redis servers; else none.
     nodes: Vec<Arc<Node>>,
     connectors: Vec<Arc<Connector>>,
     quorum: Arc<Mutex<Quorum>>,
     node_timeout: Duration,
-    /// Each node has its own counters; whether the store is closed is the same for all.
+    /// Each Redis server has its own counters; whether the store is closed is the same for all. There is at least one.
     store_states: Vec<Arc<StoreState>>,
     address: String,
 }
@@ -141,8 +171,36 @@ impl RedlockStore {
         let connector = |(number, node): (usize, &Arc<Node>)| Arc::new(Connector::new(number, node.clone()));
         let connectors = nodes.iter().enumerate().map(connector).collect();
         let node_timeout = options.node_timeout.min(options.redis.request_timeout);
+        let members = nodes.iter().cloned().map(QuorumMember::Redis).collect();
         RedlockStore {
-            inner: Arc::new(RedlockState { nodes, connectors, quorum, node_timeout, store_states, address }),
+            inner: Arc::new(RedlockState { members, nodes, connectors, quorum, node_timeout, store_states, address }),
+        }
+    }
+
+    /// A store on these members. No I/O happens.
+    fn of_members(address: &MixedAddress, options: &Options) -> RedlockStore {
+        let redlock = RedlockOptions::of(options);
+        let names = address.names();
+        let text = names.join(" ");
+        let quorum = Arc::new(Mutex::new(Quorum::new(names, redlock.rules)));
+        let mut store_states = vec![Arc::new(StoreState::default())];
+        let members = address.members.iter().enumerate().map(|(number, member)| {
+            let observer = run_observer(&quorum, number, member.name());
+            match member {
+                MemberPlace::Redis(endpoint) => {
+                    let state = Arc::new(StoreState::default());
+                    store_states.push(state.clone());
+                    let endpoint = Endpoint { run_observer: Some(observer), ..endpoint.clone() };
+                    QuorumMember::Redis(Arc::new(Node::at(endpoint, redlock.redis.clone(), state, 0)))
+                }
+                MemberPlace::Any(place) => QuorumMember::Any(place.open_member(options, observer)),
+            }
+        });
+        let members = members.collect();
+        let node_timeout = redlock.node_timeout.min(options.request_timeout);
+        let (nodes, connectors, address) = (Vec::new(), Vec::new(), text);
+        RedlockStore {
+            inner: Arc::new(RedlockState { members, nodes, connectors, quorum, node_timeout, store_states, address }),
         }
     }
 }
@@ -155,15 +213,16 @@ fn run_observer(quorum: &Arc<Mutex<Quorum>>, node: usize, name: String) -> RunOb
         let now = clock::now();
         let mut quorum = lock(&quorum);
         let before = quorum.ineligible_for(now, node);
-        quorum.on_connected(now, node, life.as_ref());
+        quorum.on_connected(now, node, life);
         let after = quorum.ineligible_for(now, node);
         drop(quorum);
         if let (None, Some(left)) = (before, after) {
             tracing::warn!(
                 server = name,
                 ?left,
-                "this server was started anew without its data, so it does not vote yet: set appendonly yes, or another \
-                 time with the option quarantine (quarantine_ms=0 in the address for servers that are thrown away)"
+                "this server was started anew without its data, so it does not vote yet: set appendonly yes (fsync on in \
+                 PostgreSQL), or another time with the option quarantine (quarantine_ms=0 in the address for servers that \
+                 are thrown away)"
             );
         }
     })
@@ -184,6 +243,11 @@ impl RedlockState {
 
     fn check_open(&self) -> Result<(), Failure> {
         self.store_states.first().map_or(Ok(()), |common| common.check_open())
+    }
+
+    /// Whether there are other stores than Redis servers.
+    fn is_mixed(&self) -> bool {
+        self.nodes.is_empty()
     }
 
     /// The time by which a node must have answered.
@@ -213,17 +277,17 @@ impl RedlockState {
         let launch = |round: &mut QuorumRound, requests: &mut FuturesUnordered<_>, request: Request| {
             let until = self.limit(clock::now(), patience);
             for number in request.nodes.iter() {
-                round.sending(number, self.nodes[number].manager.number());
-                let (node, op, sent) = (self.nodes[number].clone(), request.op.clone(), sent.clone());
+                round.sending(number, self.members[number].connection());
+                let (member, op, sent) = (self.members[number].clone(), request.op.clone(), sent.clone());
                 requests.push(async move {
                     let begun = clock::now();
-                    if let Err(failure) = node.manager.get(until).await {
+                    if let Err(failure) = member.prepare(&op, until).await {
                         return (number, not_sent(begun, failure).answer);
                     }
                     if !sent.try_mark(number) {
-                        return (number, not_sent(begun, no_connection_in_time(&node.context.name)).answer);
+                        return (number, not_sent(begun, no_connection_in_time(member.name())).answer);
                     }
-                    (number, node.call(&op, SEND_OPTIONS, until).await.answer)
+                    (number, member.call(&op, until).await)
                 });
             }
         };
@@ -256,8 +320,7 @@ impl RedlockState {
         let now = clock::now();
         let was_sent = sent.close();
         for number in round.pending().iter().filter(|number| !was_sent(*number)) {
-            let name = &self.nodes[number].context.name;
-            let told = not_sent(now, no_connection_in_time(name)).answer;
+            let told = not_sent(now, no_connection_in_time(self.members[number].name())).answer;
             round.answered(&mut self.quorum(), now, number, &told);
         }
         let answer = round.conclude(&mut self.quorum(), now);
@@ -284,12 +347,18 @@ impl Store for RedlockStore {
         if let Err(failure) = self.inner.check_open() {
             return not_sent(clock::now(), failure).answer;
         }
+        if self.inner.is_mixed() {
+            return on_runtime::wait(|| self.call(op.clone(), until), until, interrupt);
+        }
         blocking::call(&self.inner, op, until, interrupt).0
     }
 
     fn renew_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Option<Boxed<()>>) {
         if let Err(failure) = self.inner.check_open() {
             return (not_sent(clock::now(), failure).answer, None);
+        }
+        if self.inner.is_mixed() {
+            return (self.call_blocking(op, until, interrupt), None);
         }
         let (answer, call) = blocking::call(&self.inner, op, until, interrupt);
         (answer, late_replies::background_work(call, op))
@@ -300,12 +369,11 @@ impl Store for RedlockStore {
     }
 
     fn connection(&self) -> u64 {
-        self.inner.nodes.iter().map(|node| node.manager.number()).sum()
+        self.inner.members.iter().map(QuorumMember::connection).sum()
     }
 
     fn subscribe(&self, kind: Kind, key: &Key, client: ClientTag) -> Subscription {
-        let channel = naming::wake_up_channel(kind, key, client);
-        let subscriptions = self.inner.nodes.iter().map(|node| node.subscribe(channel.clone(), false)).collect();
+        let subscriptions = self.inner.members.iter().map(|member| member.subscribe(kind, key, client)).collect();
         subscription::merge(subscriptions)
     }
 
@@ -326,10 +394,10 @@ impl Store for RedlockStore {
 
     fn stats(&self) -> StoreStats {
         let mut stats = StoreStats::default();
-        for common in &self.inner.store_states {
-            let node = common.stats();
-            stats.commands_sent += node.commands_sent;
-            stats.reconnects += node.reconnects;
+        let servers = self.inner.store_states.iter().map(|common| common.stats());
+        for member in servers.chain(self.inner.members.iter().map(QuorumMember::stats)) {
+            stats.commands_sent += member.commands_sent;
+            stats.reconnects += member.reconnects;
         }
         stats
     }
@@ -348,9 +416,7 @@ impl RedlockState {
         for common in &self.store_states {
             common.close();
         }
-        for node in &self.nodes {
-            node.close();
-        }
+        self.members.iter().for_each(QuorumMember::close);
     }
 }
 

@@ -7,14 +7,13 @@ use crate::config::warning::{ABSENT, EVEN, finding};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade, Time};
 use crate::store::Facts;
-use crate::store::redis::node::server_info;
 
 /// Queries every server; a majority has to answer. The tokens are as strong as the weakest server's.
 pub(crate) async fn query(inner: &RedlockState, until: Time) -> Result<Facts, Failure> {
-    let looks = join_all(inner.nodes.iter().map(|node| server_info::query(node, until))).await;
-    let number = inner.nodes.len();
+    let looks = join_all(inner.members.iter().map(|member| member.facts(until))).await;
+    let number = inner.members.len();
     let majority = number / 2 + 1;
-    let name = |node: usize| inner.nodes[node].context.name.as_str();
+    let name = |node: usize| inner.members[node].name();
     let failures: Vec<&Failure> = looks.iter().filter_map(|look| look.as_ref().err()).collect();
     if number - failures.len() < majority {
         return Err(failure(&failures, majority, number));

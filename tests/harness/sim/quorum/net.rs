@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use onelock::ErrorKind;
 use onelock::machine::model::{Model, Value};
-use onelock::machine::quorum::ServerRun;
+use onelock::machine::quorum::{ServerData, ServerRun};
 use onelock::machine::{Answer, Failure, Key, Op, Outcome, Renewal, Reply, Time, naming};
 
 use super::super::clock::ServerClock;
@@ -19,6 +19,8 @@ pub(super) struct Node {
     pub(super) model: Model,
     pub(super) clock: ServerClock,
     keeps: bool,
+    /// What it forgets it does not own up to: it says that it keeps its data, and has other data after each restart.
+    replaced: bool,
     pub(super) up: bool,
     pub(super) frozen: bool,
     /// Counts the runs of the process: connections of an earlier one are dead.
@@ -41,6 +43,7 @@ impl Node {
             model,
             clock: ServerClock { origin, ppm: plan.ppm, stepped: 0 },
             keeps: plan.keeps,
+            replaced: plan.replaced,
             up: true,
             frozen: false,
             run: 1,
@@ -50,8 +53,9 @@ impl Node {
     }
 
     fn life(&self, now: u64) -> ServerRun {
-        let uptime = (now.cast_signed() - self.started).cast_unsigned() / 1_000_000_000;
-        ServerRun { run_id: [self.run; 40], uptime: Duration::from_secs(uptime), keeps_data: self.keeps }
+        let uptime = Duration::from_secs((now.cast_signed() - self.started).cast_unsigned() / 1_000_000_000);
+        let data = self.replaced.then_some(ServerData { id: u64::from(self.run), age: uptime });
+        ServerRun { run_id: [self.run; 40], uptime, keeps_data: self.keeps || self.replaced, data }
     }
 }
 
@@ -179,7 +183,10 @@ impl World {
             return self.close(conn);
         }
         (self.conns[conn].open, self.conns[conn].run) = (true, self.nodes[node].run);
-        let (life, local) = (self.nodes[node].life(self.now), self.local(client));
+        let (mut life, local) = (self.nodes[node].life(self.now), self.local(client));
+        if self.bug == Some(Bug::IdentityIgnored) {
+            life.data = None;
+        }
         self.clients[client].quorum.on_connected(local, node, Some(&life));
         for id in std::mem::take(&mut self.conns[conn].pending) {
             if !self.requests[id].done {

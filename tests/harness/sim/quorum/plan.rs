@@ -12,6 +12,8 @@ pub enum Bug {
     MaxWithoutWriteBack,
     /// A node that lost its data votes at once.
     NoQuarantine,
+    /// A node whose data was replaced by other data votes at once, since it says that it keeps it.
+    IdentityIgnored,
     /// The lease is believed to its last moment.
     NoDrift,
     /// Only nodes that are known to have granted are asked to release it.
@@ -40,11 +42,12 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Bug; 14] = [
+    pub const ALL: [Bug; 15] = [
         Bug::HalfIsEnough,
         Bug::TokenReused,
         Bug::MaxWithoutWriteBack,
         Bug::NoQuarantine,
+        Bug::IdentityIgnored,
         Bug::NoDrift,
         Bug::UndoWhereGranted,
         Bug::DeadlineFromCount,
@@ -114,6 +117,8 @@ pub(super) struct NodePlan {
     pub(super) ppm: i64,
     /// It keeps its data over a restart.
     pub(super) keeps: bool,
+    /// It says so, but other data stands there after a restart.
+    pub(super) replaced: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -156,7 +161,7 @@ impl Plan {
         let wall = dice.pick(&[Wall::None, Wall::Skewed, Wall::Bounded, Wall::Bounded]);
         let number = dice.pick(&[3, 3, 3, 5]);
         let nodes = (0..number)
-            .map(|_| NodePlan { ppm: ppm(dice), keeps: wall != Wall::Bounded || dice.chance(400) })
+            .map(|_| NodePlan { ppm: ppm(dice), keeps: wall != Wall::Bounded || dice.chance(400), replaced: false })
             .collect::<Vec<_>>();
         let skew = wall.reach(quarantine);
         let clients = (0..dice.range(2, 4))
@@ -247,6 +252,13 @@ impl Plan {
         (self.auto_renew, self.hold) = (1000, dice.pick(&[ttl, ttl * 2]));
         for _ in 0..dice.range(5, 25) {
             self.events.push((dice.below(self.calm_at), Fault::Forget(node)));
+        }
+    }
+
+    /// Nodes that forget their data, and only show it by its name. Dice of its own again.
+    pub(super) fn replace_data(&mut self, dice: &mut Dice) {
+        for node in self.nodes.iter_mut().filter(|node| !node.keeps) {
+            node.replaced = dice.chance(500);
         }
     }
 }

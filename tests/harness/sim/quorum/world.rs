@@ -158,6 +158,7 @@ impl World {
         let mut plan = Plan::draw(&mut dice);
         plan.twist(&mut Dice::new(seed ^ 0x7157_10CC));
         plan.slow_down(&mut Dice::new(seed ^ 0x51CE_10CC));
+        plan.replace_data(&mut Dice::new(seed ^ 0xDA7A_10CC));
         let counters: Vec<u64> =
             plan.nodes.iter().map(|_| if plan.wall == Wall::None { dice.below(12) } else { 0 }).collect();
         let nodes =

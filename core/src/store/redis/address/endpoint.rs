@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::error::{Error, ErrorKind};
-use crate::store::redis::node::run_id::RunObserver;
+use crate::store::member::RunObserver;
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::resp::value::printable;
 pub use crate::store::tls::TlsFiles;

@@ -9,6 +9,7 @@ use crate::machine::Failure;
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint, Protocol};
 use crate::store::redis::command::scripts::SCRIPTS;
 use crate::store::redis::command::server_error;
+use crate::store::redis::node::run_id::parse_run;
 use crate::store::redis::resp::value::{map_entry, text, words};
 
 /// The role of a Sentinel, in either protocol.
@@ -144,7 +145,7 @@ impl<'a> Handshake<'a> {
             }
         }
         if let Some(witness) = &self.endpoint.run_observer {
-            witness.observe(&said);
+            witness.observe(parse_run(&said).as_ref());
         }
         Ok(HandshakeStep::Done(HandshakeResult { resp3: self.resp3 }))
     }

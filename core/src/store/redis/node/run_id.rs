@@ -2,41 +2,9 @@
 //! must not vote.
 
 use std::collections::HashMap;
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::machine::quorum::ServerRun;
-
-/// Called for every connection, before any request is sent on it.
-#[derive(Clone)]
-pub(crate) struct RunObserver(Arc<dyn Fn(Option<ServerRun>) + Send + Sync>);
-
-impl RunObserver {
-    pub(crate) fn new(told: impl Fn(Option<ServerRun>) + Send + Sync + 'static) -> RunObserver {
-        RunObserver(Arc::new(told))
-    }
-
-    /// Passes on the server's `INFO`; `None` if it refused.
-    pub(crate) fn observe(&self, info: &str) {
-        (self.0)(parse_run(info));
-    }
-}
-
-/// It is no part of an endpoint's identity.
-impl PartialEq for RunObserver {
-    fn eq(&self, _: &RunObserver) -> bool {
-        true
-    }
-}
-
-impl Eq for RunObserver {}
-
-impl fmt::Debug for RunObserver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Witness")
-    }
-}
 
 /// The run that an `INFO` tells of.
 pub(crate) fn parse_run(info: &str) -> Option<ServerRun> {
@@ -50,6 +18,7 @@ pub(crate) fn parse_run(info: &str) -> Option<ServerRun> {
         run_id,
         uptime: Duration::from_secs(field("uptime_in_seconds")?.parse().ok()?),
         keeps_data: field("aof_enabled") == Some("1"),
+        data: None,
     })
 }
 
