@@ -196,7 +196,7 @@ export class Client {
    * | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
    * | (empty) | the address in `$ONELOCK_URL` |
    *
-   * An array of addresses is Redlock over these servers.
+   * An array of addresses is Redlock over these servers: of Redis, and databases (`postgres://`), also side by side.
    *
    * @throws {InvalidArgumentError} names the option or the part of the address that is wrong
    */

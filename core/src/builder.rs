@@ -351,7 +351,8 @@ impl ClientBuilder {
     /// Makes a client of several independent servers (Redlock), each with a complete address of its own; it connects when
     /// it is first used. The same as these addresses in one string, separated by spaces.
     ///
-    /// 1 to 9 servers, better an odd number. Each address is one server's: `redis://`, `rediss://`, `unix://` ...
+    /// 1 to 9 servers, better an odd number. Each address is one server's: `redis://`, `rediss://`, `unix://` ..., or one
+    /// database's (`postgres://`, cargo feature `postgres`), also side by side.
     ///
     /// # Errors
     /// `InvalidArgument` when the list is empty, too long, or names a server twice, and as [`ClientBuilder::build`].

@@ -41,7 +41,7 @@
 //! | feature | addresses |
 //! |---|---|
 //! | `redis` | one server, a group behind Sentinels, a cluster: `redis://`, `valkey://`, `unix://`, `redis+sentinel://` ... |
-//! | `redlock` | several independent servers: `redlock://`, [`ClientBuilder::connect_nodes`] |
+//! | `redlock` | several independent servers, of Redis or, with `postgres`, databases: `redlock://`, [`ClientBuilder::connect_nodes`] |
 //! | `file` | a directory on one machine: `file:///dir`; Unix only |
 //! | `client` | `memory://`; the others imply it |
 //! | `spans` | (none) acquires, holds and releases are `tracing` spans, see below |

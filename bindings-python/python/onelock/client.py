@@ -52,7 +52,7 @@ class Client:
     | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
     | (empty) | the address in `$ONELOCK_URL` |
 
-    A list of addresses is Redlock over these servers.
+    A list of addresses is Redlock over these servers: of Redis, and databases (`postgres://`), also side by side.
 
     Options, all by keyword; durations are seconds or `timedelta`:
 

@@ -20,6 +20,7 @@ pub(crate) trait StoreAddress: Send + Sync {
     fn open(&self, options: &Options) -> SharedStore;
 
     /// The same as one of several independent stores; `None` where it cannot be one.
+    #[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
     fn as_member(&self) -> Option<Arc<dyn MemberAddress>> {
         None
     }
