@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use onelock::{ErrorKind, Release};
 use onelock_tests::face::{Client, on_both};
 use onelock_tests::proxy::Proxy;
-use onelock_tests::stage::{SOON, fails, ms, quick};
+use onelock_tests::stage::{SOON, fails, ms};
 use onelock_tests::wait::wait_until;
 
 use crate::place::{client, database, fresh, mixture};
@@ -50,7 +50,7 @@ fn a_member_that_is_cut_off_takes_part_again_when_it_is_back() {
         let proxy = Proxy::start(&mixed.servers[0]);
         let wire = Wire::to(database(0).port(), Rules::default());
         let url = format!("{} {} {}", proxy.url(), mixed.tables[0].url_at(wire.port()), mixed.tables[1].url());
-        let client = Client::connect(face, quick().quarantine(ms(0)).node_timeout(ms(150)), &url).unwrap();
+        let client = Client::build(face, fresh().node_timeout(ms(300)), &url).unwrap();
         let everywhere = || {
             let lease = client.lock("a").acquire_within(SOON).unwrap();
             std::thread::sleep(ms(50));
