@@ -22,9 +22,12 @@ pub(crate) trait MemberAddress: Send + Sync {
     fn diagnose_member(&self, options: &Options, name: Vec<u8>, observer: RunObserver) -> Boxed<Vec<Finding>>;
 }
 
+/// Is told which run of a server was met, if that is known.
+type ObserveRun = dyn Fn(Option<&ServerRun>) + Send + Sync;
+
 /// Called for every connection, before any request is sent on it.
 #[derive(Clone)]
-pub(crate) struct RunObserver(Arc<dyn Fn(Option<&ServerRun>) + Send + Sync>);
+pub(crate) struct RunObserver(Arc<ObserveRun>);
 
 impl RunObserver {
     pub(crate) fn new(told: impl Fn(Option<&ServerRun>) + Send + Sync + 'static) -> RunObserver {
