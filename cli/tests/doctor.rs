@@ -202,7 +202,14 @@ fn each_missing_permission_is_named() {
     let report = Report::of(&["--name", "app:", &url]);
     assert!(report.all("permission", "failed").is_empty(), "{:#}", report.json);
     // what the document mentions beside the line
-    for more in ["+config|get", "+scan", "+pubsub|numsub", "+zadd"] {
+    let others = [
+        "~onelock_queue:{app:*",
+        "~onelock_readers:{app:*",
+        "~{app:*",
+        "&onelock_grant:{app:*",
+        "&redisson_rwlock:{app:*",
+    ];
+    for more in ["+config|get", "+scan", "+pubsub|numsub", "+zadd", "+zrank", "+hgetall"].into_iter().chain(others) {
         report.expect("permission", "remark", more, &format!("ACL SETUSER USER {more}"));
     }
     assert_eq!(report.status, 0, "{:#}", report.json);
