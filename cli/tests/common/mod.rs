@@ -6,6 +6,7 @@
 pub mod screen;
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -88,7 +89,22 @@ impl Place {
 pub fn onelock(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_onelock"));
     command.args(arguments).env_remove("ONELOCK_URL").env_remove("ONELOCK_OWNER");
+    as_from_a_terminal(&mut command);
     command
+}
+
+/// What the tests were told to ignore, as by `nohup`, this command does not ignore.
+#[allow(unsafe_code, reason = "signals are set between fork and exec")]
+fn as_from_a_terminal(command: &mut Command) {
+    // SAFETY: three system calls, and no more.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
 }
 
 /// A command under way, which does not outlive the test.
