@@ -33,6 +33,8 @@ pub struct ServerData {
 pub(crate) struct Eligibility {
     run_id: Option<[u8; 40]>,
     data_id: Option<u64>,
+    /// Whether the known run keeps its data, as far as it last told: if not, the next run has lost it.
+    keeps_data: bool,
     /// When it was found to be without its data, and for how long it had been so then.
     restarted: Option<(Time, Duration)>,
     /// When its clock was seen to have jumped, and how far.
@@ -42,13 +44,15 @@ pub(crate) struct Eligibility {
 
 impl Eligibility {
     pub(crate) fn new(drift_factor: f64) -> Eligibility {
-        Eligibility { run_id: None, data_id: None, restarted: None, jumped: None, clock: ClockWatch::new(drift_factor) }
+        let clock = ClockWatch::new(drift_factor);
+        Eligibility { run_id: None, data_id: None, keeps_data: true, restarted: None, jumped: None, clock }
     }
 
     /// A connection was made. A node that does not report its run stays eligible.
     pub(crate) fn on_connected(&mut self, now: Time, life: Option<&ServerRun>) {
         let Some(life) = life else { return self.clock.forget() };
         let replaced = matches!((self.data_id, life.data), (Some(known), Some(data)) if known != data.id);
+        let kept_data = std::mem::replace(&mut self.keeps_data, life.keeps_data);
         if self.run_id == Some(life.run_id) && !replaced {
             return;
         }
@@ -60,7 +64,7 @@ impl Eligibility {
         let lost_for = match life.data {
             _ if replaced => Some(Duration::ZERO),
             // another server may have this address now: its uptime tells nothing then
-            _ if !life.keeps_data => Some(if first { life.uptime } else { Duration::ZERO }),
+            _ if !life.keeps_data || !kept_data => Some(if first { life.uptime } else { Duration::ZERO }),
             // whoever meets it for the first time cannot know whether other data stood there before
             Some(data) if first => Some(data.age),
             _ => None,
@@ -129,11 +133,28 @@ mod tests {
         let mut standing = Eligibility::new(0.01);
         standing.on_connected(at(1), Some(&life(1, 3600, false)));
         assert_eq!(barred(&standing, 1), None);
-        standing.on_connected(at(2), Some(&life(2, 0, true)));
-        assert_eq!(barred(&standing, 2), None);
+        let mut kept = Eligibility::new(0.01);
+        kept.on_connected(at(1), Some(&life(1, 0, true)));
+        kept.on_connected(at(2), Some(&life(2, 0, true)));
+        assert_eq!(barred(&kept, 2), None);
         let mut unknown = Eligibility::new(0.01);
         unknown.on_connected(at(1), None);
         assert_eq!(barred(&unknown, 1), None);
+    }
+
+    #[test]
+    fn who_did_not_keep_its_data_has_lost_it_though_it_keeps_it_from_now_on() {
+        let mut standing = Eligibility::new(0.01);
+        standing.on_connected(at(1), Some(&life(1, 3600, false)));
+        standing.on_connected(at(100), Some(&life(2, 0, true)));
+        assert_eq!((barred(&standing, 100), barred(&standing, 160)), (Some(60), None));
+        // the run that follows has what that one kept
+        standing.on_connected(at(200), Some(&life(3, 0, true)));
+        assert_eq!(barred(&standing, 200), None);
+        // what it last told counts
+        standing.on_connected(at(210), Some(&life(3, 10, false)));
+        standing.on_connected(at(300), Some(&life(4, 0, true)));
+        assert_eq!(barred(&standing, 300), Some(60));
     }
 
     #[test]
