@@ -321,23 +321,29 @@ pub(crate) fn forced(engine: &Engine, name: &[u8], answer: &Answer) -> Result<bo
 
 /// Who holds it, and who waits for it.
 pub(crate) async fn inspect(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<Option<Inspection>, Error> {
-    match held(engine, name, key.clone()).await? {
-        Some(found) => Ok(Some(with_waiters(engine, key, found).await)),
+    let until = limit(engine);
+    match held(engine, name, key.clone(), until).await? {
+        Some(found) => Ok(Some(with_waiters(engine, key, found, until).await)),
         None => Ok(None),
     }
 }
 
 /// What was found, and who waits for it.
-pub(crate) async fn with_waiters(engine: &Arc<Engine>, key: Key, found: Inspection) -> Inspection {
-    let waiting = waiters::waiting(engine, vec![(found.kind, key)], limit(engine)).await.pop();
+pub(crate) async fn with_waiters(engine: &Arc<Engine>, key: Key, found: Inspection, until: Time) -> Inspection {
+    let waiting = waiters::waiting(engine, vec![(found.kind, key)], until).await.pop();
     waiting.unwrap_or_default().tell(found)
 }
 
 /// Who holds it.
-pub(crate) async fn held(engine: &Arc<Engine>, name: &[u8], key: Key) -> Result<Option<Inspection>, Error> {
-    let answer = engine.store.call(Op::Inspect { key: key.clone() }, limit(engine)).await;
+pub(crate) async fn held(
+    engine: &Arc<Engine>,
+    name: &[u8],
+    key: Key,
+    until: Time,
+) -> Result<Option<Inspection>, Error> {
+    let answer = engine.store.call(Op::Inspect { key: key.clone() }, until).await;
     engine.observe_clock(&answer);
-    looked(engine, name, with_permits(engine, key, answer, limit(engine)).await)
+    looked(engine, name, with_permits(engine, key, answer, until).await)
 }
 
 pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &LockSpec) -> Result<bool, Error> {
@@ -347,7 +353,7 @@ pub(crate) async fn is_locked(engine: &Arc<Engine>, what: &LockSpec) -> Result<b
         let found = permits(engine, "is_locked", &what.name, op).await?;
         return Ok(found.is_some_and(|found| found.free < u64::from(what.count)));
     }
-    same_kind(held(engine, &what.name, what.key.clone()).await?, what)
+    same_kind(held(engine, &what.name, what.key.clone(), limit(engine)).await?, what)
 }
 
 /// Whether what was found is a lock of this kind.

@@ -172,7 +172,8 @@ impl Lock {
             let lock = self.to_async();
             return self.waited("is_locked", async move { lock.is_locked().await });
         }
-        inspect::same_kind(self.client.held(&self.what)?, &self.what)
+        let until = inspect::limit(&*self.client.engine("is_locked")?);
+        inspect::same_kind(self.client.held(&self.what, until)?, &self.what)
     }
 
     /// A member of several locks, as it is acquired; and what it is once all are held.
