@@ -60,6 +60,10 @@ fn secure(database: &mut Database, url: &str, options: &Options) -> Result<(), E
     if given.insecure && database.ssl >= SslMode::VerifyCa {
         return Err(wrong("tls_insecure accepts any certificate, and sslmode checks it; give one of them"));
     }
+    if database.ssl == SslMode::VerifyCa && files.ca_file.is_none() {
+        // any certificate of any authority that the system trusts would do, for whatever host
+        return Err(wrong("sslmode=verify-ca needs the authorities: name them with sslrootcert, or write verify-full"));
+    }
     let files = TlsFiles { insecure: given.insecure, ..std::mem::take(&mut database.tls) };
     database.tls = database.ssl.checked(files);
     Ok(())
@@ -300,7 +304,7 @@ mod tests {
             ("sslmode=prefer&sslrootcert=/ca", (SslMode::Prefer, true, true)),
             ("sslmode=require", (SslMode::Require, true, true)),
             ("sslmode=require&sslrootcert=/ca", (SslMode::Require, false, true)),
-            ("sslmode=verify-ca", (SslMode::VerifyCa, false, true)),
+            ("sslmode=verify-ca&sslrootcert=/ca", (SslMode::VerifyCa, false, true)),
             ("sslmode=verify-full", (SslMode::VerifyFull, false, false)),
             ("sslrootcert=/ca", (SslMode::VerifyFull, false, false)),
         ] {
@@ -312,6 +316,8 @@ mod tests {
         assert_eq!(insecure, (SslMode::Require, true, true));
         let error = read("sslmode=verify-full", |options| options.tls.insecure = true).unwrap_err();
         assert!(error.to_string().contains("tls_insecure"), "{error}");
+        let error = read("sslmode=verify-ca", |_| {}).unwrap_err();
+        assert!(error.to_string().contains("sslrootcert"), "{error}");
         let error = read("sslcert=/c", |_| {}).unwrap_err();
         assert!(error.to_string().contains("belong together"), "{error}");
     }
