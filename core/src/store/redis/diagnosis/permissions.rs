@@ -102,10 +102,14 @@ fn keys_and_channels(plan: &DiagnosisPlan, key: &[u8]) -> Vec<Permission> {
         },
     ];
     // what only other kinds need is a sentence of its own in the document
-    let companions: [fn(&[u8]) -> Vec<u8>; 3] = [naming::queue_key, naming::waiters_key, naming::readers_key];
-    for companion in companions {
-        let word = format!("~{}", pattern(&companion(name), name));
-        all.push(Permission { word, request: request(&[b"GET", &companion(key)]), need: Need::OtherKinds });
+    let companions = [
+        (naming::queue_key(name), naming::queue_key(key)),
+        (naming::waiters_key(name), naming::waiters_key(key)),
+        (naming::readers_key(name), naming::readers_key(key)),
+    ];
+    for (of_name, companion) in companions {
+        let word = format!("~{}", pattern(&of_name, name));
+        all.push(Permission { word, request: request(&[b"GET", &companion]), need: Need::OtherKinds });
     }
     // a name with braces of its own has its companions without further ones, so they begin as the name does
     if !name.contains(&b'{') {
