@@ -82,6 +82,18 @@ fn a_table_that_was_made_anew_counts_as_other_data() {
     forgets(|own, table| own.session().run(&format!("DROP TABLE {}", table.name())));
 }
 
+/// Nobody sees that the table was gone: its vote tells that it is another one.
+#[test]
+fn a_table_that_somebody_put_in_place_of_another_counts_as_other_data() {
+    forgets(|own, table| {
+        let name = table.name();
+        own.session().run(&format!(
+            "BEGIN; CREATE TABLE {name}_new (LIKE {name} INCLUDING ALL); DROP TABLE {name}; \
+             ALTER TABLE {name}_new RENAME TO {name}; COMMIT"
+        ));
+    });
+}
+
 #[test]
 fn a_database_that_keeps_its_data_votes_as_soon_as_it_is_back() {
     on_both(|face| {

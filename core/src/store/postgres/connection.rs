@@ -56,6 +56,8 @@ pub(super) struct Connection {
     pub(super) number: u64,
     /// When its server was started, which tells servers apart.
     pub(super) server: i64,
+    /// Which table was there, if the store votes as one of several.
+    pub(super) table: Option<i64>,
     inner: LeakAfterFork<Inner>,
     retired: AtomicBool,
     /// When the oldest statement was sent since the last answer; 0 when there is none.
@@ -265,10 +267,10 @@ impl DatabaseConnector {
             let task = tokio::spawn(drive(driven, heard.clone(), gone, self.limits.request)).abort_handle();
             // dropped in the middle of the greeting, it ends the task
             let inner = LeakAfterFork::new(Inner { client, task, _here: here }, self.stamp);
-            let server = self.greet(&inner.client, place).await.map_err(stays)?;
-            self.observe(&inner.client, place).await.map_err(stays)?;
+            let (server, made_table) = self.greet(&inner.client, place).await.map_err(stays)?;
+            let table = self.observe(&inner.client, place, made_table).await.map_err(stays)?;
             let (retired, unanswered) = (AtomicBool::new(false), AtomicU64::new(0));
-            return Ok(Connection { number: *number, server, inner, retired, unanswered });
+            return Ok(Connection { number: *number, server, table, inner, retired, unanswered });
         }
     }
 
@@ -295,8 +297,8 @@ impl DatabaseConnector {
         config
     }
 
-    /// May it be written to, and is the table there? Tells which server it is.
-    async fn greet(&self, client: &Client, place: &str) -> Result<i64, Failure> {
+    /// May it be written to, and is the table there? Tells which server it is, and whether the table was made now.
+    async fn greet(&self, client: &Client, place: &str) -> Result<(i64, bool), Failure> {
         let row = client
             .query_typed_one(&self.statements.hello, &[(&self.database.table, Type::TEXT)])
             .await
@@ -312,14 +314,15 @@ impl DatabaseConnector {
             let detail = format!("{place}: PostgreSQL {} is too old; 12 or newer is needed", version / 10_000);
             return Err(Failure::lasting(ErrorKind::Unsupported, detail));
         }
-        if !read(1)? {
+        let makes_table = !read(1)?;
+        if makes_table {
             self.make_table(client, place).await?;
         }
-        row.try_get(3).map_err(broken)
+        Ok((row.try_get(3).map_err(broken)?, makes_table))
     }
 
     /// Makes the table, or says how.
-    pub(super) async fn make_table(&self, client: &Client, place: &str) -> Result<(), Failure> {
+    async fn make_table(&self, client: &Client, place: &str) -> Result<(), Failure> {
         let advice = || format!("let somebody who may create it run: {};", self.statements.table);
         let table = &self.database.table;
         if !self.database.makes_table {

@@ -180,7 +180,7 @@ impl TableClient {
         if let Err(failure) = self.fits(op) {
             return TableClient::answer(clock::now(), 0, Outcome::NotApplied(failure), None);
         }
-        let mut made_table = false;
+        let mut missed_table = false;
         loop {
             let begun = clock::now();
             let connection = match self.connected(which, until).await {
@@ -195,6 +195,7 @@ impl TableClient {
                 statements: &self.connector.statements,
                 place: &self.address,
                 announces: self.listener.is_heard(),
+                table: connection.table,
             };
             let limit = until.since(sent_at).min(self.connector.limits.request);
             let done = timeout(limit, statement.carry_out(op)).await;
@@ -202,21 +203,25 @@ impl TableClient {
                 connection.answered();
             }
             let (outcome, time) = match done {
-                Ok(Ok((outcome, time))) => (outcome, time),
-                Ok(Err(error)) => {
-                    let refusal = failure::refusal(&error, &self.address);
-                    if refusal.ends_connection {
+                Ok(Ok((outcome, time))) => {
+                    // there is another table: the next connection tells
+                    if matches!(outcome, Outcome::Indeterminate(_)) {
                         connection.retire();
                     }
-                    if refusal.is(&SqlState::UNDEFINED_TABLE) && !made_table {
-                        made_table = true;
-                        match self.make_table(&connection, until).await {
-                            Ok(()) => continue,
-                            Err(failure) => (Outcome::NotApplied(failure), None),
-                        }
-                    } else {
-                        (refusal.outcome(), None)
+                    (outcome, time)
+                }
+                Ok(Err(error)) => {
+                    let refusal = failure::refusal(&error, &self.address);
+                    let is_gone = refusal.is(&SqlState::UNDEFINED_TABLE);
+                    if refusal.ends_connection || is_gone {
+                        connection.retire();
                     }
+                    // the next connection makes the table, whoever waits for it, and tells that it did
+                    if is_gone && !missed_table {
+                        missed_table = true;
+                        continue;
+                    }
+                    (refusal.outcome(), None)
                 }
                 Err(_) => {
                     connection.given_up(sent_at, self.connector.limits.request);
@@ -251,17 +256,6 @@ impl TableClient {
                 let _ = timeout(limits.request, asked).await;
             }
         });
-    }
-
-    /// Somebody removed the table.
-    async fn make_table(&self, connection: &Connection, until: Time) -> Result<(), Failure> {
-        let limit = until.since(clock::now()).min(self.connector.limits.request);
-        let made = timeout(limit, async {
-            self.connector.make_table(connection.client(), &self.address).await?;
-            self.connector.observe(connection.client(), &self.address).await
-        })
-        .await;
-        made.unwrap_or_else(|_| Err(self.silent(NO_REPLY)))
     }
 
     /// The rows of a statement that changes nothing.

@@ -31,21 +31,29 @@ impl MemberAddress for Database {
 }
 
 impl DatabaseConnector {
-    /// Tells the observer, if there is one, which run and which data are at the other end.
-    pub(super) async fn observe(&self, client: &Client, place: &str) -> Result<(), Failure> {
-        let Some(observer) = &self.observer else { return Ok(()) };
+    /// Tells the observer, if there is one, which run and which data are at the other end. Returns which table is there.
+    pub(super) async fn observe(&self, client: &Client, place: &str, is_new: bool) -> Result<Option<i64>, Failure> {
+        let Some(observer) = &self.observer else { return Ok(None) };
         let asked = client.query_typed_one(&self.statements.run, &[(&self.database.table, Type::TEXT)]).await;
         match asked.and_then(|row| read(&row)) {
-            Ok(run) => observer.observe(Some(&run)),
+            Ok((mut run, table)) => {
+                if let (true, Some(data)) = (is_new, &mut run.data) {
+                    data.age = Duration::ZERO;
+                }
+                observer.observe(Some(&run));
+                Ok(Some(table))
+            }
             // this user may not look, so it votes as one that tells nothing
-            Err(error) if error.code().is_some_and(|code| code.code() == "42501") => observer.observe(None),
-            Err(error) => return Err(failure::not_connected(&error, place)),
+            Err(error) if error.code().is_some_and(|code| code.code() == "42501") => {
+                observer.observe(None);
+                Ok(None)
+            }
+            Err(error) => Err(failure::not_connected(&error, place)),
         }
-        Ok(())
     }
 }
 
-fn read(row: &tokio_postgres::Row) -> Result<ServerRun, tokio_postgres::Error> {
+fn read(row: &tokio_postgres::Row) -> Result<(ServerRun, i64), tokio_postgres::Error> {
     let (started_us, up_us): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
     let (system, age_s): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
     let (timeline, table): (&str, i64) = (row.try_get(4)?, row.try_get(5)?);
@@ -58,5 +66,5 @@ fn read(row: &tokio_postgres::Row) -> Result<ServerRun, tokio_postgres::Error> {
         age: Duration::from_secs(age_s.cast_unsigned()),
     };
     let uptime = Duration::from_micros(up_us.cast_unsigned());
-    Ok(ServerRun { run_id, uptime, keeps_data: row.try_get(6)?, data: Some(data) })
+    Ok((ServerRun { run_id, uptime, keeps_data: row.try_get(6)?, data: Some(data) }, table))
 }

@@ -25,6 +25,8 @@ pub(super) struct Statement<'a> {
     pub(super) place: &'a str,
     /// Whether whoever waits hears of releases.
     pub(super) announces: bool,
+    /// The table that was there when the connection was made, if that counts: where it votes as one of several.
+    pub(super) table: Option<i64>,
 }
 
 /// A reply, and the server's clock in microseconds.

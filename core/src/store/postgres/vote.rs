@@ -4,8 +4,9 @@ use tokio_postgres::error::Error as DriverError;
 use tokio_postgres::types::Type;
 
 use super::operations::{Parameter, RACES, Replied, Statement, applied, kind, left_ms, number, us};
+use crate::error::ErrorKind;
 use crate::machine::naming::RELEASED_VALUE;
-use crate::machine::{Claim, Kind, Proposal, Reply, token};
+use crate::machine::{Claim, Failure, Kind, Outcome, Proposal, Reply, token};
 
 impl Statement<'_> {
     /// Takes the lock if it is free here. The fencing counter goes up to the proposal, or by one where it is further on.
@@ -32,6 +33,13 @@ impl Statement<'_> {
             let row = self.row(&self.statements.vote, &parameters).await?;
             let now_us = row.try_get(0)?;
             if let Some(fence) = row.try_get::<_, Option<i64>>(1)? {
+                let table: Option<i64> = row.try_get(6)?;
+                if self.table.is_some() && table != self.table {
+                    // what was held in the former one is forgotten: this vote counts only once that is known
+                    let detail = format!("{}: the table of locks was made anew", self.place);
+                    let failure = Failure::transient(ErrorKind::Unavailable, detail);
+                    return Ok((Outcome::Indeterminate(failure), None));
+                }
                 let (fence, again) = (fenced.then_some(fence.cast_unsigned()), row.try_get(4)?);
                 return Ok(applied(Reply::Granted { fence, again }, now_us));
             }

@@ -23,7 +23,7 @@ got AS (
         kind = EXCLUDED.kind, owner = EXCLUDED.owner, fenced = EXCLUDED.fenced, info = EXCLUDED.info,
         touched_us = EXCLUDED.touched_us
     WHERE l.owner IS NULL OR l.owner = EXCLUDED.owner OR l.expires_us <= EXCLUDED.touched_us
-    RETURNING l.fence
+    RETURNING l.fence, l.tableoid::bigint AS table_id
 )
-SELECT t.now_us, got.fence, before.kind, before.expires_us - t.now_us, COALESCE(before.owner = $2, false), before.owner
+SELECT t.now_us, got.fence, before.kind, before.expires_us - t.now_us, COALESCE(before.owner = $2, false), before.owner, got.table_id
 FROM t LEFT JOIN got ON true LEFT JOIN before ON true
