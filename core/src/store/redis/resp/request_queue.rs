@@ -86,6 +86,10 @@ impl<T> RequestQueue<T> {
         if self.taken == self.bytes.len() {
             self.bytes.clear();
             self.taken = 0;
+        } else if self.taken >= self.bytes.len() / 2 {
+            // a socket that never takes all of it keeps no more than twice what is unsent
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
         }
     }
 
@@ -163,9 +167,11 @@ impl<T> RequestQueue<T> {
         }
     }
 
-    /// The connection has failed: its requests with callers, in order.
+    /// The connection has failed: its requests with callers, in order. What has not left never will.
     pub(crate) fn fail(&mut self) -> impl Iterator<Item = FailedRequest<T>> + use<T> {
         let left = self.left;
+        self.bytes.clear();
+        self.taken = 0;
         mem::take(&mut self.requests).into_iter().filter_map(move |request| {
             let left = request.begins_at < left;
             request.caller.map(|caller| FailedRequest { caller, left })
@@ -210,6 +216,25 @@ mod tests {
     /// Whether each request may have reached the server.
     fn left(queue: &mut RequestQueue<String>) -> Vec<(String, bool)> {
         queue.fail().map(|failed| (failed.caller, failed.left)).collect()
+    }
+
+    #[test]
+    fn what_has_not_left_when_the_connection_fails_never_leaves() {
+        let mut queue = queue(&["aa", "bb"]);
+        queue.sent(1);
+        assert_eq!(left(&mut queue), [("aa".to_owned(), true), ("bb".to_owned(), false)]);
+        assert!(queue.unsent().is_empty());
+    }
+
+    #[test]
+    fn a_socket_that_never_takes_all_of_it_keeps_it_small() {
+        let mut queue = queue(&["0123456789"]);
+        for _ in 0..1000 {
+            queue.sent(5);
+            queue.push(None, Time::ZERO, Expected::Reply, |bytes| bytes.extend_from_slice(b"01234"));
+            assert_eq!(queue.unsent().len(), 10);
+            assert!(queue.bytes.len() <= 20, "{}", queue.bytes.len());
+        }
     }
 
     #[test]

@@ -138,8 +138,8 @@ impl SharedConnection {
         let reader = if me.is_waiting() { state.reader.take() } else { None };
         drop(state);
         match self.wait_for_reply(reader, &me, sent_at, deadline) {
-            // the connection was lost before a byte of it was sent
-            Outcome::NotApplied(_) => None,
+            // the connection was lost before a byte of it was sent, and there is time for another one
+            Outcome::NotApplied(_) if deadline.check().is_ok() => None,
             outcome => Some(outcome),
         }
     }
@@ -306,6 +306,7 @@ impl SharedConnection {
         let requests = {
             let mut state = self.state();
             state.accepting = false;
+            self.writer.shutdown();
             state.requests.fail()
         };
         let mut own = None;
