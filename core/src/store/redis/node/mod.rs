@@ -316,7 +316,11 @@ impl Node {
         {
             return routed;
         }
-        let mut pooled = self.pool.get_idle(begun);
+        // a shared connection may have been waited for
+        if let Err(failure) = self.context.store_state.check_open() {
+            return not_sent(begun, failure);
+        }
+        let mut pooled = self.pool.get_idle(if caller.above_threshold { clock::now() } else { begun });
         loop {
             let reused = pooled.is_some();
             let mut connection = match pooled.take().map_or_else(|| self.pool.open(deadline), Ok) {

@@ -14,7 +14,7 @@ use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::connection::handshake::{Handshake, HandshakeStep};
 use crate::store::redis::connection::login;
-use crate::store::redis::connection::socket::{NO_REPLY, broken};
+use crate::store::redis::connection::socket::{NO_REPLY, NO_RESP, broken};
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::resp::exchange::{Exchange, Received};
 
@@ -83,6 +83,9 @@ impl BlockingConnection {
                 }
             }
             step = handshake.replies(&replies)?;
+        }
+        if !self.exchange.is_reusable() {
+            return Err(broken(endpoint, NO_RESP));
         }
         Ok(())
     }
