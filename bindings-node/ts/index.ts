@@ -16,7 +16,18 @@
 
 import './polyfill'
 
-export type { Address, Durations, Facts, Holder, Inspection, LockEntry, LockPage, Origin, Stats, Waiter } from './client'
+export type {
+  Address,
+  Durations,
+  Facts,
+  Holder,
+  Inspection,
+  LockEntry,
+  LockPage,
+  Origin,
+  Stats,
+  Waiter,
+} from './client'
 export { Client } from './client'
 export type { Kind, LossReason, Release } from './codes'
 export type { Diagnosis, Finding, Severity } from './diagnosis'
