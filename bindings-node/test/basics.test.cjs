@@ -124,6 +124,10 @@ test('a foreign key without an end, and one that is no lock', async () => {
     holdCount: 1,
     ttlLeft: null,
     fencingToken: null,
+    permits: null,
+    free: null,
+    waiting: 0,
+    waiters: [],
   }
   assert.deepEqual({ ...seen }, expected)
   await at.server.send('DEL', name)
