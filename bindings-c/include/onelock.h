@@ -728,7 +728,8 @@ onelock_status onelock_client_diagnose(const onelock_client *client,
                                        onelock_error **error);
 
 /**
- * The state of the lock of this name, of any kind. One round trip.
+ * The state of the lock of this name, of any kind, and who waits for it. One round trip, and one more where it is held, of a
+ * semaphore two.
  *
  * Writes `NULL` when it is free; otherwise free the result with `onelock_inspection_free`. `ONELOCK_ERR_WRONG_KIND`
  * when the key is not a lock.
