@@ -1,5 +1,5 @@
-//! Redlock: one store made of several independent ones, Redis servers or others. [`machine::quorum`](crate::machine::quorum) decides; this room
-//! does the I/O.
+//! Redlock: one store made of several independent ones, Redis servers or others.
+//! [`machine::quorum`](crate::machine::quorum) decides; this room does the I/O.
 //!
 //! | file | does |
 //! |---|---|
