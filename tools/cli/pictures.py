@@ -136,12 +136,14 @@ def main():
         os.execv(script, [script, sys.executable, __file__, command])
     FOLDER.mkdir(exist_ok=True)
     holders = [
+        ("invoices", "ann", "--fair"),
+        ("invoices", "bob", "--fair"),
+        ("invoices", "eve", "--fair"),
         ("deploy:shop", "ada"),
-        ("deploy:shop", "bob"),
-        ("deploy:shop", "eve"),
         ("nightly", "report.sh"),
         ("import:7", "worker"),
         ("import:8", "worker"),
+        ("deploy:shop", "dan"),
     ]
     # two that other clients hold
     url = os.environ["ONELOCK_URL"]
@@ -152,15 +154,16 @@ def main():
         "PEXPIRE billing 30000",
     )
     running = []
-    for name, label in holders:
-        words = [command, "run", name, "--label", label, "--", "cat"]
+    for name, label, *options in holders:
+        words = [command, "run", name, "--label", label, *options, "--", "cat"]
         running.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL))
         until = time.monotonic() + 10
-        # each holds or waits before the next one comes
-        while f'"name":"{name}"' not in shown([command, "list", "--json"]) and time.monotonic() < until:
+        # each holds or waits before the next one comes; the last one waits for a plain lock, which tells no name
+        while label != "dan" and label not in shown([command, "inspect", name, "--json"]) and time.monotonic() < until:
             time.sleep(0.05)
+    # two that are waited for, and five that are not
     until = time.monotonic() + 10
-    while '"waiting":2' not in shown([command, "list", "--json"]) and time.monotonic() < until:
+    while shown([command, "list", "--json"]).count('"waiting":0') != 5 and time.monotonic() < until:
         time.sleep(0.05)
     host = os.uname().nodename
     try:
@@ -169,7 +172,7 @@ def main():
         # no name of this machine; the columns stay where they are
         other = ("build-7" if len(host) >= 7 else "b7").ljust(len(host))
         draw("list", "onelock list", listed.replace(host, other))
-        screen = whole_screen([command, "top"], [host, " 2 waiting", "round trip"])
+        screen = whole_screen([command, "top"], [host, " 3 waiting", "bob", "eve", "round trip"])
         screen = [each.replace(host, other) for each in screen]
         write("top", "onelock top", COLUMNS, [drawn_line(each, number) for number, each in enumerate(screen)])
         seen = shown([command, "doctor"]).replace(url.rstrip("/"), "redis://127.0.0.1:6379")
