@@ -37,10 +37,10 @@ struct Case {
     place: Place,
 }
 
-/// Every scenario alone with each driver everywhere (or where the list says so, on the main server, in memory and in files),
-/// and on the main server and in files with each pair of neighbours in the list of drivers, so that every language meets another one. Behind
-/// Sentinels, in a cluster, on a mixture of stores and in PostgreSQL, which are chosen by the address alone, the drivers take turns, in PostgreSQL two at a
-/// time.
+/// Every scenario alone with each driver on the main server, in memory and in files, and on the main server and in files with
+/// each pair of neighbours in the list of drivers, so that every language meets another one. On the other servers, behind
+/// Sentinels, in a cluster, on a mixture of stores and in PostgreSQL, which differ for the core and not for a language, the
+/// drivers take turns; on the other servers and in PostgreSQL two at a time.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
     let mut casts: Vec<Vec<DriverKind>> = kinds.iter().map(|kind| vec![kind.clone()]).collect();
@@ -69,13 +69,20 @@ fn cases() -> Vec<Case> {
             let name = format!("postgres {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind.clone()], place: Place::InPostgres });
         }
+        let anywhere: Vec<_> = kinds.iter().filter(|kind| !kind.main_server_only).collect();
+        let others = Flavor::ALL.into_iter().filter(|&flavor| flavor != Flavor::Valkey91);
+        for (number, flavor) in others.enumerate() {
+            for at in [turn + number, turn + number + 2] {
+                let kind = anywhere[at % anywhere.len()].clone();
+                let name = format!("{} {} {}: {}", flavor.program(), kind.name, scenario.group, scenario.name);
+                all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place: Place::On(flavor) });
+            }
+        }
         for cast in &casts {
             let mixed = cast.len() > 1;
-            let main_only = mixed || cast[0].main_server_only;
-            let places = Flavor::ALL.map(Place::On).into_iter().chain([Place::InMemory, Place::InFiles]);
-            for place in places {
+            for place in [Place::On(Flavor::Valkey91), Place::InMemory, Place::InFiles] {
                 let (place_name, wanted) = match place {
-                    Place::On(flavor) => (flavor.program(), !main_only || flavor == Flavor::Valkey91),
+                    Place::On(flavor) => (flavor.program(), true),
                     Place::BehindSentinels
                     | Place::InCluster
                     | Place::OnSeveral
