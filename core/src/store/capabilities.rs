@@ -96,6 +96,7 @@ impl Capabilities {
             let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.as_str()).collect();
             let why = match kind {
                 _ if self.store == "postgres" => "; a row has one holder at a time and no queue",
+                _ if self.store == "memcached" => "; an item has one holder at a time and no queue",
                 Kind::Read | Kind::Write => "; who goes first, readers or a writer, needs one server that decides",
                 Kind::Semaphore => "; majorities do not count permits, so one server has to",
                 _ if kind.row().queues => "; a queue needs one server that decides",

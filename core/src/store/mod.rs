@@ -23,10 +23,14 @@ mod capabilities;
 pub(crate) mod diagnosis;
 #[cfg(all(feature = "file", unix))]
 mod file;
+#[cfg(any(feature = "postgres", feature = "memcached"))]
+mod login;
 #[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
 pub(crate) mod member;
+#[cfg(feature = "memcached")]
+mod memcached;
 pub mod memory;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached"))]
 pub(crate) mod net;
 mod on_runtime;
 #[cfg(feature = "postgres")]
@@ -38,9 +42,11 @@ pub mod redis;
 #[cfg(feature = "redlock")]
 pub mod redlock;
 pub(crate) mod schemes;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(all(feature = "file", unix), feature = "memcached"))]
+mod sha256;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached"))]
 pub(crate) mod tls;
-#[cfg(any(feature = "redis", feature = "postgres"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached"))]
 mod tls_configs;
 
 /// A boxed future, so that stores are trait objects.

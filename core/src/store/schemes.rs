@@ -80,6 +80,12 @@ const SCHEMES: &[Scheme] = &[
         read: built_in!("postgres", ReadAddress, super::postgres::address::read),
     },
     Scheme {
+        names: &["memcached", "memcacheds"],
+        aliases: &[],
+        feature: "memcached",
+        read: built_in!("memcached", ReadAddress, super::memcached::address::read),
+    },
+    Scheme {
         names: &["memory"],
         aliases: &[],
         feature: "client",

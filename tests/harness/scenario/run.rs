@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::expect::{Known, compare, resolve};
 use super::{Scenario, Step};
 use crate::clock::boot_ns;
+use crate::memcached::Memcached;
 use crate::postgres::{Postgres, Session};
 use crate::resp::text;
 use crate::servers::Server;
@@ -38,6 +39,8 @@ pub enum Store {
     Files(tempfile::TempDir),
     /// In a table of one's own.
     Postgres(PostgresTable),
+    /// In a cache of one's own.
+    Memcached(Box<Memcached>),
     /// On a majority of stores of several kinds.
     Mixed(Box<Mixed>),
 }
@@ -83,6 +86,7 @@ impl Store {
             Store::Memory(name) => format!("memory://{name}"),
             Store::Files(directory) => format!("file://{}", directory.path().display()),
             Store::Postgres(table) => table.url.clone(),
+            Store::Memcached(server) => server.url(),
             Store::Mixed(mixed) => mixed.url(),
         }
     }
@@ -94,8 +98,8 @@ impl Store {
             Store::Group(group) => Ok(group.master()),
             Store::Cluster(cluster) => Ok(cluster.keeper(key)),
             Store::Several(several) => Ok(&several.servers[0]),
-            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) | Store::Mixed(_) => {
-                Err("there is no server of Redis behind memory://, file:// and postgres://, nor one for all".to_owned())
+            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) | Store::Memcached(_) | Store::Mixed(_) => {
+                Err("there is no one server of Redis behind this address".to_owned())
             }
         }
     }
@@ -108,7 +112,7 @@ impl Store {
             Store::Cluster(cluster) => cluster.nodes.iter().collect(),
             Store::Several(several) => several.servers.iter().collect(),
             Store::Mixed(mixed) => mixed.servers.iter().collect(),
-            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) => Vec::new(),
+            Store::Memory(_) | Store::Files(_) | Store::Postgres(_) | Store::Memcached(_) => Vec::new(),
         }
     }
 
@@ -403,6 +407,9 @@ impl Run<'_> {
         }
         if let Store::Postgres(table) = self.store {
             until_nothing_is_left(|| table.leftovers())?;
+        }
+        if let Store::Memcached(server) = self.store {
+            until_nothing_is_left(|| server.leftovers())?;
         }
         if let Store::Mixed(mixed) = self.store {
             mixed.tables.iter().try_for_each(|table| until_nothing_is_left(|| table.leftovers()))?;

@@ -66,6 +66,23 @@ impl Step {
             || self.act.iter().chain(&self.start).any(operation)
     }
 
+    /// Whether it lists locks, which a cache does not.
+    pub fn lists(&self) -> bool {
+        self.act.iter().chain(&self.start).any(|text| operation(text) == "list")
+    }
+
+    /// Whether it says something of a fencing token, which a cache does not have.
+    pub fn expects_token(&self) -> bool {
+        fn has_token(value: &Value) -> bool {
+            match value {
+                Value::Table(table) => table.iter().any(|(word, value)| word == "token" || has_token(value)),
+                Value::Array(values) => values.iter().any(has_token),
+                _ => false,
+            }
+        }
+        self.is.as_ref().is_some_and(has_token)
+    }
+
     /// Whether it hands a hold over, which files do not.
     pub fn hands_over(&self) -> bool {
         self.act.iter().chain(&self.start).any(|text| ["attach", "detach"].contains(&operation(text)))

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use onelock::ClientBuilder;
 use onelock::store::SharedStore;
 use onelock_tests::face::{Client, Face, side_by_side};
+use onelock_tests::memcached::Memcached;
 use onelock_tests::postgres::Postgres;
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::stage::unhurried;
@@ -27,6 +28,8 @@ static RUNNING: LazyLock<Vec<Running>> = LazyLock::new(|| {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let url = format!("file://{}", directory.path().display());
     all.push(running("file", url, Box::new(directory)));
+    let memcached = Memcached::start();
+    all.push(running("memcached", memcached.url(), Box::new(memcached)));
     let (postgres, second) = (Postgres::start(), Postgres::start());
     let mixed = Mixed::start(1, &[&postgres, &second]);
     all.push(running("mixture", mixed.url(), Box::new((mixed.servers, second))));

@@ -7,7 +7,7 @@
 //! | file | is |
 //! |---|---|
 //! | `address` | `file:///dir` |
-//! | `name`, `sha256` | the file of a lock |
+//! | `name` | the file of a lock |
 //! | `record` | what stands in it |
 //! | `holder` | whether the process that wrote it has ended |
 //! | `lock_file` | the open file, and the kernel's lock on it |
@@ -52,7 +52,6 @@ mod name;
 mod operations;
 mod process;
 mod record;
-mod sha256;
 mod watcher;
 
 /// What it can do. A lock of the kernel ends with its process: it can neither be handed to another one nor outlive its

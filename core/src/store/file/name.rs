@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use percent_encoding::percent_decode;
 
-use super::sha256;
+use crate::store::sha256;
 
 /// How the name of each lock's file ends.
 pub(super) const ENDING: &str = ".lock";

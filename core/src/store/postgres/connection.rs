@@ -16,11 +16,11 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 use super::database::{Database, Host};
 use super::encryption::{self, RefusedWay, Stream, Way};
 use super::failure::{self, Refusal};
-use super::login::{self, Login};
 use super::statements::Statements;
 use crate::config::credentials::CredentialsSource;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
+use crate::store::login::{self, Login};
 use crate::store::member::RunObserver;
 use crate::store::net;
 use crate::store::tls_configs::TlsConfigs;
@@ -229,7 +229,8 @@ impl DatabaseConnector {
     }
 
     async fn login(&self, until: Time, place: &str) -> Result<Login, Failure> {
-        login::login(&self.database, self.credentials.as_ref(), until, place).await
+        login::login((&self.database.user, self.database.password.as_ref()), self.credentials.as_ref(), until, place)
+            .await
     }
 
     /// `login` is asked for where it is not known yet.

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `address`, `database` | `postgres://user@host/database`, and what it names |
 //! | `statements`, `sql/` | the statements |
-//! | `connection`, `encryption`, `login` | connecting, TLS, who logs in; the table |
+//! | `connection`, `encryption` | connecting, TLS; the table |
 //! | `operations` | an operation as a statement, and its rows as a reply |
 //! | `failure` | what errors mean |
 //! | `lane` | a connection that is made anew when it ended |
@@ -41,7 +41,6 @@ mod encryption;
 mod failure;
 mod lane;
 mod listener;
-mod login;
 mod member;
 mod operations;
 mod statements;

@@ -1,4 +1,4 @@
-//! SHA-256 (FIPS 180-4), for names that are too long for a file: a handful of bytes, so that speed does not matter.
+//! SHA-256 (FIPS 180-4), for names that are too long for a file or an item: a handful of bytes, so that speed does not matter.
 
 /// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 #[rustfmt::skip]
@@ -19,7 +19,7 @@ const START: [u32; 8] = [
 ];
 
 /// The digest of a text.
-pub(super) fn digest(text: &[u8]) -> [u8; 32] {
+pub(crate) fn digest(text: &[u8]) -> [u8; 32] {
     let mut padded = text.to_vec();
     padded.push(0x80);
     while padded.len() % 64 != 56 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::database::Database;
+use crate::config::Secret;
 use crate::config::credentials::{CredentialsRequest, CredentialsSource};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
@@ -14,22 +14,22 @@ use crate::sys::clock;
 
 /// A user and perhaps a password.
 #[derive(PartialEq, Eq)]
-pub(super) struct Login {
-    pub(super) user: String,
-    pub(super) password: Option<String>,
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: Option<String>,
 }
 
 /// The login of a new connection that must be ready by `until`. A failure of the provider is transient: the next
 /// connection asks it again.
-pub(super) async fn login(
-    database: &Database,
+pub(crate) async fn login(
+    (user, password): (&str, Option<&Secret>),
     credentials: Option<&Arc<CredentialsSource>>,
     until: Time,
     place: &str,
 ) -> Result<Login, Failure> {
     let Some(source) = credentials else {
-        let password = database.password.as_ref().map(|password| password.reveal().to_owned());
-        return Ok(Login { user: database.user.clone(), password });
+        let password = password.map(|password| password.reveal().to_owned());
+        return Ok(Login { user: user.to_owned(), password });
     };
     let failed = |kind, why: &str| Failure::transient(kind, format!("{place}: {why}"));
     let (asker, (sender, answer)) = (Arc::new(()), oneshot::channel());
@@ -44,8 +44,8 @@ pub(super) async fn login(
         Ok(Err(_)) => return Err(unavailable("the credentials provider ended without an answer")),
         Err(_) => return Err(unavailable("the credentials provider did not answer in time")),
     };
-    let (user, password) = given.reveal();
-    let user = user.unwrap_or(&database.user).to_owned();
+    let (given_user, password) = given.reveal();
+    let user = given_user.unwrap_or(user).to_owned();
     if user.is_empty() {
         let detail = format!("{place}: neither the address nor the credentials provider names a user");
         return Err(Failure::lasting(ErrorKind::AuthFailed, detail));
