@@ -1,6 +1,5 @@
 //! The client: where the locks are kept, and the defaults of every lock made from it.
 
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -154,7 +153,7 @@ impl Drop for ClientState {
 /// Drops an engine of this process; a forked child must not drop its parent's, whose sockets it shares.
 fn leak_inherited(engine: Option<Arc<Engine>>) {
     if engine.as_ref().is_some_and(|engine| !engine.stamp.is_here()) {
-        mem::forget(engine);
+        std::mem::forget(engine);
     }
 }
 

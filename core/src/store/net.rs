@@ -19,6 +19,12 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 /// … and bytes that are not acknowledged for this long end it.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
+/// Any async byte stream.
+#[cfg(any(feature = "postgres", feature = "memcached"))]
+pub(crate) trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+#[cfg(any(feature = "postgres", feature = "memcached"))]
+impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for S {}
+
 /// Sets the options of a TCP socket. An option that the system does not have is skipped.
 pub(crate) fn tune(socket: &SockRef<'_>) {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);

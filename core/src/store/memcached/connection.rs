@@ -5,20 +5,17 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::protocol::{self, Command, Reply};
+use super::protocol::{self, CacheReply, Command};
+use crate::store::net::Stream;
 use crate::sys::fork::{LeakAfterFork, ProcessStamp};
 use crate::sys::{clock, lock};
 
 /// How much is read at a time.
 const READ: usize = 4096;
-
-/// Any async byte stream.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// What the server said of itself when the connection was made.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +28,7 @@ pub(super) struct Greeting {
 }
 
 /// A connection in use.
-pub(super) struct Connection {
+pub(super) struct CacheConnection {
     /// Never used twice in one client.
     pub(super) number: u64,
     pub(super) greeting: Greeting,
@@ -39,15 +36,15 @@ pub(super) struct Connection {
     /// begin anew, and so does the connection.
     item_numbers: Mutex<HashMap<Arc<str>, u64>>,
     /// Ends the task, when dropped, as soon as outstanding replies have come.
-    requests: LeakAfterFork<mpsc::UnboundedSender<Request>>,
+    requests: LeakAfterFork<mpsc::UnboundedSender<CacheRequest>>,
 }
 
 /// Commands that go out together.
-struct Request {
+struct CacheRequest {
     bytes: Vec<u8>,
     /// How many replies there will be.
     replies: usize,
-    answer: oneshot::Sender<Result<Vec<Reply>, NoReply>>,
+    answer: oneshot::Sender<Result<Vec<CacheReply>, NoReply>>,
 }
 
 /// Why there are no replies.
@@ -58,18 +55,18 @@ pub(super) struct NoReply {
     pub(super) why: String,
 }
 
-impl Connection {
+impl CacheConnection {
     /// Lives on the runtime of the caller. A server that sends nothing for `limit` while a reply is due ends it.
     pub(super) fn start(
         stream: Box<dyn Stream>,
         (number, greeting): (u64, Greeting),
         limit: Duration,
         stamp: ProcessStamp,
-    ) -> Connection {
+    ) -> CacheConnection {
         let (requests, received) = mpsc::unbounded_channel();
         tokio::spawn(serve(stream, received, limit));
         let requests = LeakAfterFork::new(requests, stamp);
-        Connection { number, greeting, item_numbers: Mutex::default(), requests }
+        CacheConnection { number, greeting, item_numbers: Mutex::default(), requests }
     }
 
     pub(super) fn is_usable(&self) -> bool {
@@ -83,7 +80,7 @@ impl Connection {
     }
 
     /// Sends commands, each of which has one reply. Whoever stops waiting loses the replies, and disturbs nobody.
-    pub(super) async fn exchange(&self, commands: &[Command<'_>]) -> Result<Vec<Reply>, NoReply> {
+    pub(super) async fn exchange(&self, commands: &[Command<'_>]) -> Result<Vec<CacheReply>, NoReply> {
         let mut bytes = Vec::new();
         for command in commands {
             command.write(&mut bytes);
@@ -92,10 +89,10 @@ impl Connection {
     }
 
     /// The same with text. Settings are no replies of their own.
-    pub(super) async fn send(&self, bytes: Vec<u8>, replies: usize) -> Result<Vec<Reply>, NoReply> {
+    pub(super) async fn send(&self, bytes: Vec<u8>, replies: usize) -> Result<Vec<CacheReply>, NoReply> {
         let ended = |sent| NoReply { sent, why: "the connection has ended".to_owned() };
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request { bytes, replies, answer }).map_err(|_| ended(false))?;
+        self.requests.send(CacheRequest { bytes, replies, answer }).map_err(|_| ended(false))?;
         answered.await.unwrap_or_else(|_| Err(ended(true)))
     }
 
@@ -110,9 +107,9 @@ impl Connection {
 }
 
 /// Sends commands and gives each request its replies until the connection ends, or nobody has it any more.
-async fn serve(mut stream: Box<dyn Stream>, mut requests: mpsc::UnboundedReceiver<Request>, limit: Duration) {
+async fn serve(mut stream: Box<dyn Stream>, mut requests: mpsc::UnboundedReceiver<CacheRequest>, limit: Duration) {
     let (mut due, mut input, mut is_left, mut heard_at) =
-        (VecDeque::<(Request, Vec<Reply>)>::new(), Vec::new(), false, clock::now());
+        (VecDeque::<(CacheRequest, Vec<CacheReply>)>::new(), Vec::new(), false, clock::now());
     let why = loop {
         if is_left && due.is_empty() {
             return;
@@ -168,7 +165,7 @@ async fn serve(mut stream: Box<dyn Stream>, mut requests: mpsc::UnboundedReceive
 }
 
 /// Gives the replies that have arrived to whom they belong, in order.
-fn hand_out(input: &mut Vec<u8>, due: &mut VecDeque<(Request, Vec<Reply>)>) -> Result<(), String> {
+fn hand_out(input: &mut Vec<u8>, due: &mut VecDeque<(CacheRequest, Vec<CacheReply>)>) -> Result<(), String> {
     loop {
         let reply = match protocol::read(input) {
             Ok(Some(reply)) => reply,
@@ -179,8 +176,8 @@ fn hand_out(input: &mut Vec<u8>, due: &mut VecDeque<(Request, Vec<Reply>)>) -> R
             return Err(format!("it sent what nobody asked for: {reply:?}"));
         };
         // behind an error in the form of a command the server may take its data for commands
-        let is_lost = matches!(&reply, Reply::Refused(words) if !words.starts_with("SERVER_ERROR"));
-        let is_counted = !matches!(reply, Reply::Setting(..));
+        let is_lost = matches!(&reply, CacheReply::Refused(words) if !words.starts_with("SERVER_ERROR"));
+        let is_counted = !matches!(reply, CacheReply::Setting(..));
         replies.push(reply);
         if is_counted {
             request.replies -= 1;
@@ -199,7 +196,7 @@ fn hand_out(input: &mut Vec<u8>, due: &mut VecDeque<(Request, Vec<Reply>)>) -> R
 }
 
 /// One question on a stream that nobody else uses yet.
-pub(super) async fn ask(stream: &mut dyn Stream, question: &[u8], replies: usize) -> Result<Vec<Reply>, String> {
+pub(super) async fn ask(stream: &mut dyn Stream, question: &[u8], replies: usize) -> Result<Vec<CacheReply>, String> {
     let (mut input, mut found, mut left) = (Vec::new(), Vec::new(), replies);
     stream.write_all(question).await.map_err(|error| error.to_string())?;
     stream.flush().await.map_err(|error| error.to_string())?;
@@ -213,7 +210,7 @@ pub(super) async fn ask(stream: &mut dyn Stream, question: &[u8], replies: usize
         while let Some(reply) =
             protocol::read(&mut input).map_err(|garbled| format!("it is no memcached: it sent {}", garbled.0))?
         {
-            left = left.saturating_sub(usize::from(!matches!(reply, Reply::Setting(..))));
+            left = left.saturating_sub(usize::from(!matches!(reply, CacheReply::Setting(..))));
             found.push(reply);
         }
     }

@@ -8,12 +8,13 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::address::ServerAddress;
-use super::connection::{Connection, Greeting, Stream, ask};
-use super::protocol::Reply;
+use super::connection::{CacheConnection, Greeting, ask};
+use super::protocol::CacheReply;
 use crate::config::credentials::CredentialsSource;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::store::login::{self, Login};
+use crate::store::net::Stream;
 use crate::store::tls_configs::TlsConfigs;
 use crate::store::{net, tls};
 use crate::sys::clock;
@@ -23,7 +24,7 @@ use crate::sys::fork::ProcessStamp;
 const VERSION_MIN: [u32; 3] = [1, 6, 12];
 
 /// Where and how connections are made.
-pub(super) struct Connector {
+pub(super) struct CacheConnector {
     pub(super) server: ServerAddress,
     pub(super) place: String,
     pub(super) connect_timeout: Duration,
@@ -34,14 +35,14 @@ pub(super) struct Connector {
     pub(super) stamp: ProcessStamp,
 }
 
-impl Connector {
+impl CacheConnector {
     /// Connects by `until`.
-    pub(super) async fn connect(&self, number: u64, until: Time) -> Result<Connection, Failure> {
+    pub(super) async fn connect(&self, number: u64, until: Time) -> Result<CacheConnection, Failure> {
         let limit = until.since(clock::now()).min(self.connect_timeout);
         let until = clock::now() + limit;
         let made = timeout(limit, async {
             let (stream, greeting) = self.welcomed(until).await?;
-            Ok(Connection::start(stream, (number, greeting), self.request_timeout, self.stamp))
+            Ok(CacheConnection::start(stream, (number, greeting), self.request_timeout, self.stamp))
         });
         made.await.unwrap_or_else(|_| Err(self.unavailable("no answer in time")))
     }
@@ -74,7 +75,7 @@ impl Connector {
         let mut stream = self.stream(until).await?;
         let talk = |why: String| self.unavailable(&why);
         let mut first = ask(&mut *stream, b"mn\r\n", 1).await.map_err(talk)?;
-        let logs_in = matches!(first.first(), Some(Reply::Refused(words)) if words.contains("unauthenticated"));
+        let logs_in = matches!(first.first(), Some(CacheReply::Refused(words)) if words.contains("unauthenticated"));
         if logs_in {
             if login.is_none() {
                 *login = Some(self.login(until).await?);
@@ -82,7 +83,7 @@ impl Connector {
             self.log_in(&mut *stream, login.as_ref()).await?;
             first = ask(&mut *stream, b"mn\r\n", 1).await.map_err(talk)?;
         }
-        if !matches!(first.first(), Some(Reply::Line(word)) if word == "MN") {
+        if !matches!(first.first(), Some(CacheReply::Line(word)) if word == "MN") {
             let detail = format!("{}: it has no meta commands; memcached 1.6.12 or newer is needed", self.place);
             return Err(Failure::lasting(ErrorKind::Unsupported, detail));
         }
@@ -90,12 +91,12 @@ impl Connector {
         let mut greeting = Greeting { logged_in: logs_in, ..Greeting::default() };
         for reply in told {
             match reply {
-                Reply::Line(line) => {
+                CacheReply::Line(line) => {
                     if let Some(version) = line.strip_prefix("VERSION ") {
                         version.clone_into(&mut greeting.version);
                     }
                 }
-                Reply::Setting(name, value) if name == "evictions" => greeting.evicts = Some(value == "on"),
+                CacheReply::Setting(name, value) if name == "evictions" => greeting.evicts = Some(value == "on"),
                 _ => {}
             }
         }
@@ -120,7 +121,7 @@ impl Connector {
         }
         let question = format!("set auth 0 0 {}\r\n{words}\r\n", words.len());
         match ask(stream, question.as_bytes(), 1).await.map_err(|why| self.unavailable(&why))?.first() {
-            Some(Reply::Line(word)) if word == "STORED" => Ok(()),
+            Some(CacheReply::Line(word)) if word == "STORED" => Ok(()),
             _ => Err(failed("it refused this user and password")),
         }
     }

@@ -17,7 +17,7 @@ pub(super) struct LockItem {
 impl LockItem {
     /// What a claim that is granted leaves.
     pub(super) fn of(claim: &Claim, info: Option<&Arc<str>>) -> LockItem {
-        let info = info.filter(|_| claim.kind == Kind::Reentrant).map(|info| info.to_string());
+        let info = info.filter(|_| claim.kind == Kind::Reentrant).map(ToString::to_string);
         LockItem { kind: claim.kind, token: claim.token.to_string(), count: 1, info }
     }
 

@@ -7,26 +7,26 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::ServerClient;
-use super::connection::Connection;
+use super::connection::CacheConnection;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::sys::fork::LeakAfterFork;
 use crate::sys::{clock, lock};
 
 /// What becomes of an attempt to connect, once it is known.
-type PendingConnection = watch::Receiver<Option<Result<Arc<Connection>, Failure>>>;
+type CacheAttempt = watch::Receiver<Option<Result<Arc<CacheConnection>, Failure>>>;
 
 #[derive(Default)]
-pub(super) struct Lane {
-    present: Mutex<Option<Arc<Connection>>>,
+pub(super) struct CacheLane {
+    present: Mutex<Option<Arc<CacheConnection>>>,
     /// The next connection in the making, and since when. It goes on when whoever wanted it first has no time left.
-    attempt: Mutex<Option<(Time, LeakAfterFork<PendingConnection>)>>,
+    attempt: Mutex<Option<(Time, LeakAfterFork<CacheAttempt>)>>,
     /// How many connections there have been.
     numbers: AtomicU64,
 }
 
-impl Lane {
-    fn usable(&self) -> Option<Arc<Connection>> {
+impl CacheLane {
+    fn usable(&self) -> Option<Arc<CacheConnection>> {
         lock(&self.present).as_ref().filter(|connection| connection.is_usable()).cloned()
     }
 
@@ -41,7 +41,7 @@ impl Lane {
 }
 
 impl ServerClient {
-    pub(super) async fn connected(self: &Arc<Self>, until: Time) -> Result<Arc<Connection>, Failure> {
+    pub(super) async fn connected(self: &Arc<Self>, until: Time) -> Result<Arc<CacheConnection>, Failure> {
         loop {
             self.ready()?;
             if let Some(connection) = self.lane.usable() {
@@ -63,7 +63,7 @@ impl ServerClient {
     }
 
     /// The present attempt to connect, or a new one: it has all the time that a connection may take, whoever waits for it.
-    fn attempt(self: &Arc<Self>) -> PendingConnection {
+    fn attempt(self: &Arc<Self>) -> CacheAttempt {
         let now = clock::now();
         let mut present = lock(&self.lane.attempt);
         if let Some((since, attempt)) = &*present
@@ -89,7 +89,7 @@ impl ServerClient {
         attempt
     }
 
-    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+    async fn connect(&self) -> Result<Arc<CacheConnection>, Failure> {
         let number = self.lane.numbers.fetch_add(1, Ordering::Relaxed) + 1;
         let until = clock::now() + self.connector.connect_timeout;
         let connection = Arc::new(self.connector.connect(number, until).await?);

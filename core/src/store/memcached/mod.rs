@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use self::address::ServerAddress;
-use self::connector::Connector;
-use self::lane::Lane;
+use self::connector::CacheConnector;
+use self::lane::CacheLane;
 use self::operations::Operations;
 use super::tls_configs::TlsConfigs;
 use super::{
@@ -62,8 +62,8 @@ pub(crate) struct MemcachedStore {
 }
 
 struct ServerClient {
-    connector: Connector,
-    lane: Lane,
+    connector: CacheConnector,
+    lane: CacheLane,
     closed: AtomicBool,
     commands_sent: AtomicU64,
     reconnects: AtomicU64,
@@ -71,7 +71,7 @@ struct ServerClient {
 
 impl MemcachedStore {
     fn new(server: ServerAddress, options: &Options) -> MemcachedStore {
-        let connector = Connector {
+        let connector = CacheConnector {
             place: server.to_string(),
             server,
             connect_timeout: options.connect_timeout,
@@ -82,7 +82,7 @@ impl MemcachedStore {
         };
         let shared = ServerClient {
             connector,
-            lane: Lane::default(),
+            lane: CacheLane::default(),
             closed: AtomicBool::new(false),
             commands_sent: AtomicU64::new(0),
             reconnects: AtomicU64::new(0),

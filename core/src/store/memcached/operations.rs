@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use super::connection::{Connection, NoReply};
+use super::connection::{CacheConnection, NoReply};
 use super::item::LockItem;
 use super::name::item_key;
-use super::protocol::{Command, Reply as Told};
+use super::protocol::{CacheReply as Told, Command};
 use crate::error::ErrorKind;
 use crate::machine::{Claim, Failure, InspectedKey, Key, Kind, Op, Outcome, Renewal, Reply, token};
 
@@ -21,7 +21,7 @@ const FOREIGN: &str = "item of another program";
 
 /// Operations on one connection.
 pub(super) struct Operations<'a> {
-    pub(super) connection: &'a Connection,
+    pub(super) connection: &'a CacheConnection,
     pub(super) place: &'a str,
 }
 
@@ -75,14 +75,14 @@ fn is_full(words: &str) -> bool {
     words.starts_with("SERVER_ERROR out of memory storing")
 }
 
-type Step<T> = Result<T, Outcome<Reply>>;
+type Tried<T> = Result<T, Outcome<Reply>>;
 
 impl Operations<'_> {
     fn failed(&self, detail: &str) -> Failure {
         Failure::transient(ErrorKind::Unavailable, format!("{}: {detail}", self.place))
     }
 
-    async fn ask(&self, commands: &[Command<'_>]) -> Step<Vec<Told>> {
+    async fn ask(&self, commands: &[Command<'_>]) -> Tried<Vec<Told>> {
         self.connection.exchange(commands).await.map_err(|NoReply { sent, why }| {
             let failure = self.failed(&why);
             if sent { Outcome::Indeterminate(failure) } else { Outcome::NotApplied(failure) }
@@ -104,7 +104,7 @@ impl Operations<'_> {
         }
     }
 
-    fn found(&self, told: Option<Told>) -> Step<Option<Found>> {
+    fn found(&self, told: Option<Told>) -> Tried<Option<Found>> {
         match told {
             Some(Told::Item { value, number, left_s }) => Ok(Some(Found { value, number, left_s })),
             Some(Told::Absent) => Ok(None),
@@ -112,7 +112,7 @@ impl Operations<'_> {
         }
     }
 
-    fn written(&self, told: Option<&Told>) -> Step<Written> {
+    fn written(&self, told: Option<&Told>) -> Tried<Written> {
         match told {
             Some(Told::Done { .. }) => Ok(Written::Done),
             Some(Told::Changed) => Ok(Written::Changed),
@@ -121,12 +121,12 @@ impl Operations<'_> {
         }
     }
 
-    async fn look(&self, key: &str) -> Step<Option<Found>> {
+    async fn look(&self, key: &str) -> Tried<Option<Found>> {
         let told = self.ask(&[Command::Look { key }]).await?;
         self.found(told.into_iter().next())
     }
 
-    async fn write(&self, command: Command<'_>) -> Step<Written> {
+    async fn write(&self, command: Command<'_>) -> Tried<Written> {
         let told = self.ask(&[command]).await?;
         self.written(told.first())
     }
@@ -155,7 +155,7 @@ impl Operations<'_> {
         done.map_or_else(|outcome| outcome, Outcome::Applied)
     }
 
-    async fn acquire(&self, claim: &Claim, ttl_ms: u64, info: Option<&Arc<str>>) -> Step<Reply> {
+    async fn acquire(&self, claim: &Claim, ttl_ms: u64, info: Option<&Arc<str>>) -> Tried<Reply> {
         let (key, value) = (item_key(&claim.key), LockItem::of(claim, info).write());
         let mut looks = self.connection.looks_first();
         for _ in 0..RACES {
@@ -193,21 +193,22 @@ impl Operations<'_> {
         Ok(Reply::Denied { ttl_left_ms: Some(1), announces: false })
     }
 
-    async fn prolong(&self, key: &str, found: &Found, ttl_ms: u64) -> Step<Written> {
+    async fn prolong(&self, key: &str, found: &Found, ttl_ms: u64) -> Tried<Written> {
         self.write(Command::Prolong { key, ttl_s: found.at_least(ttl_ms), number: found.number }).await
     }
 
     /// Exchanges what stands in the item. Where there is no memory for that the server deletes the item.
-    async fn replace(&self, key: &str, found: &Found, item: &LockItem, ttl_ms: u64) -> Step<Written> {
-        let (value, ttl_s) = (item.write(), found.at_least(ttl_ms));
-        let told = self.ask(&[Command::Replace { key, value: &value, ttl_s, number: found.number }]).await?;
+    async fn replace(&self, key: &str, found: &Found, item: &LockItem, ttl_ms: u64) -> Tried<Written> {
+        let value = item.write();
+        let replace = Command::Replace { key, value: &value, ttl_s: found.at_least(ttl_ms), number: found.number };
+        let told = self.ask(&[replace]).await?;
         match told.first() {
             Some(Told::Refused(words)) if is_full(words) => Ok(Written::Absent),
             told => self.written(told),
         }
     }
 
-    async fn attach(&self, claim: &Claim, from: &str, ttl_ms: u64, info: Option<&Arc<str>>) -> Step<Reply> {
+    async fn attach(&self, claim: &Claim, from: &str, ttl_ms: u64, info: Option<&Arc<str>>) -> Tried<Reply> {
         let key = item_key(&claim.key);
         for _ in 0..RACES {
             let Some(found) = self.look(&key).await? else { return Ok(Reply::Gone) };
@@ -230,7 +231,7 @@ impl Operations<'_> {
     }
 
     /// All are looked at by one request, and all that are there are prolonged by another one.
-    async fn renew(&self, holds: &[(Claim, u64)]) -> Step<Reply> {
+    async fn renew(&self, holds: &[(Claim, u64)]) -> Tried<Reply> {
         let keys: Vec<String> = holds.iter().map(|(claim, _)| item_key(&claim.key)).collect();
         let mut verdicts = vec![Renewal::Failed(format!("{}: others changed the item", self.place)); holds.len()];
         let mut open: Vec<usize> = (0..holds.len()).collect();
@@ -272,7 +273,7 @@ impl Operations<'_> {
     }
 
     /// The count is the client's; in the item it is for people. Where writing it could cost the item it is left as it is.
-    async fn set_count(&self, claim: &Claim, count: u64, ttl_ms: u64) -> Step<Reply> {
+    async fn set_count(&self, claim: &Claim, count: u64, ttl_ms: u64) -> Tried<Reply> {
         let key = item_key(&claim.key);
         for _ in 0..RACES {
             let found = match self.look(&key).await? {
@@ -295,7 +296,7 @@ impl Operations<'_> {
         Err(self.restless())
     }
 
-    async fn release(&self, claim: &Claim) -> Step<Reply> {
+    async fn release(&self, claim: &Claim) -> Tried<Reply> {
         let key = item_key(&claim.key);
         let mut known = self.connection.take_number(&claim.token);
         for _ in 0..RACES {
@@ -315,7 +316,7 @@ impl Operations<'_> {
         Err(self.restless())
     }
 
-    async fn inspect(&self, key: &Key) -> Step<Reply> {
+    async fn inspect(&self, key: &Key) -> Tried<Reply> {
         let Some(found) = self.look(&item_key(key)).await? else { return Ok(Reply::Inspected(None)) };
         // without the second that is added when it is written
         let ttl_left_ms = found.left_s.map(|left_s| left_s.saturating_sub(1) * 1000);
@@ -340,7 +341,7 @@ impl Operations<'_> {
         Ok(Reply::Inspected(Some(seen)))
     }
 
-    async fn force_release(&self, key: &Key, foreign: bool) -> Step<Reply> {
+    async fn force_release(&self, key: &Key, foreign: bool) -> Tried<Reply> {
         let key = item_key(key);
         for _ in 0..RACES {
             let Some(found) = self.look(&key).await? else { return Ok(Reply::Forced(false)) };

@@ -41,7 +41,7 @@ impl Command<'_> {
 
 /// One reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) enum CacheReply {
     /// `HD`: done. With the number of the item where that was asked for.
     Done { number: Option<u64> },
     /// `VA`: the item.
@@ -65,7 +65,7 @@ pub(super) enum Reply {
 pub(super) struct Garbled(pub(super) String);
 
 /// Takes the first reply off the bytes that have arrived, if all of it has.
-pub(super) fn read(input: &mut Vec<u8>) -> Result<Option<Reply>, Garbled> {
+pub(super) fn read(input: &mut Vec<u8>) -> Result<Option<CacheReply>, Garbled> {
     let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
         return if input.len() > LINE_MAX { Err(Garbled("a line without end".to_owned())) } else { Ok(None) };
     };
@@ -73,7 +73,7 @@ pub(super) fn read(input: &mut Vec<u8>) -> Result<Option<Reply>, Garbled> {
     let line = line.trim_end_matches('\r');
     let mut words = line.split_ascii_whitespace();
     let reply = match words.next().unwrap_or("") {
-        "HD" => Reply::Done { number: flags(words)?.number },
+        "HD" => CacheReply::Done { number: flags(words)?.number },
         "VA" => {
             let size = words.next().and_then(|size| size.parse().ok()).filter(|size| *size <= VALUE_MAX);
             let size: usize = size.ok_or_else(|| garbled(line))?;
@@ -85,14 +85,14 @@ pub(super) fn read(input: &mut Vec<u8>) -> Result<Option<Reply>, Garbled> {
             }
             let value = input[begin..begin + size].to_vec();
             input.drain(..needed);
-            return Ok(Some(Reply::Item { value, number, left_s: u64::try_from(left_s).ok() }));
+            return Ok(Some(CacheReply::Item { value, number, left_s: u64::try_from(left_s).ok() }));
         }
-        "NS" => Reply::There,
-        "EX" => Reply::Changed,
-        "NF" | "EN" => Reply::Absent,
-        "STAT" => Reply::Setting(words.next().unwrap_or("").to_owned(), words.collect::<Vec<_>>().join(" ")),
-        "ERROR" | "CLIENT_ERROR" | "SERVER_ERROR" => Reply::Refused(line.to_owned()),
-        "MN" | "VERSION" | "STORED" | "END" => Reply::Line(line.to_owned()),
+        "NS" => CacheReply::There,
+        "EX" => CacheReply::Changed,
+        "NF" | "EN" => CacheReply::Absent,
+        "STAT" => CacheReply::Setting(words.next().unwrap_or("").to_owned(), words.collect::<Vec<_>>().join(" ")),
+        "ERROR" | "CLIENT_ERROR" | "SERVER_ERROR" => CacheReply::Refused(line.to_owned()),
+        "MN" | "VERSION" | "STORED" | "END" => CacheReply::Line(line.to_owned()),
         _ => return Err(garbled(line)),
     };
     input.drain(..=end);
@@ -150,19 +150,19 @@ mod tests {
     fn replies_however_they_arrive() {
         let text = b"HD c17\r\nHD\r\nVA 4 c3 t30 W X\r\na\r\nb\r\nVA 0 c4 t-1\r\n\r\nNS c0\r\nEX\r\nNF\r\nEN\r\n\
             STAT evictions on\r\nEND\r\nSERVER_ERROR out of memory storing object\r\n";
-        let item = |value: &[u8], number, left_s| Reply::Item { value: value.to_vec(), number, left_s };
+        let item = |value: &[u8], number, left_s| CacheReply::Item { value: value.to_vec(), number, left_s };
         let expected = [
-            Reply::Done { number: Some(17) },
-            Reply::Done { number: None },
+            CacheReply::Done { number: Some(17) },
+            CacheReply::Done { number: None },
             item(b"a\r\nb", 3, Some(30)),
             item(b"", 4, None),
-            Reply::There,
-            Reply::Changed,
-            Reply::Absent,
-            Reply::Absent,
-            Reply::Setting("evictions".into(), "on".into()),
-            Reply::Line("END".into()),
-            Reply::Refused("SERVER_ERROR out of memory storing object".into()),
+            CacheReply::There,
+            CacheReply::Changed,
+            CacheReply::Absent,
+            CacheReply::Absent,
+            CacheReply::Setting("evictions".into(), "on".into()),
+            CacheReply::Line("END".into()),
+            CacheReply::Refused("SERVER_ERROR out of memory storing object".into()),
         ];
         for step in [1, 2, 7, text.len()] {
             let (mut input, mut found) = (Vec::new(), Vec::new());

@@ -14,7 +14,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 
 use super::database::{Database, Host};
-use super::encryption::{self, RefusedWay, Stream, Way};
+use super::encryption::{self, RefusedWay, Way};
 use super::failure::{self, Refusal};
 use super::statements::Statements;
 use crate::config::credentials::CredentialsSource;
@@ -22,7 +22,7 @@ use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::store::login::{self, Login};
 use crate::store::member::RunObserver;
-use crate::store::net;
+use crate::store::net::{self, Stream};
 use crate::store::tls_configs::TlsConfigs;
 use crate::sys::clock;
 use crate::sys::fork::{LeakAfterFork, ProcessStamp};

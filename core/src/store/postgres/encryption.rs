@@ -3,21 +3,18 @@
 use std::io;
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;
 
 use super::database::{Host, SslMode};
 use crate::error::ErrorKind;
 use crate::machine::Failure;
+use crate::store::net::Stream;
 use crate::store::tls::{self, TlsFiles};
 use crate::store::tls_configs::TlsConfigs;
 
 /// What a client sends before the startup packet where it wants TLS.
 const SSL_REQUEST: [u8; 8] = [0, 0, 0, 8, 4, 210, 22, 47];
-
-/// Any async byte stream.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Why a connection was not made, and whether another way with or without TLS may do.
 pub(super) struct RefusedWay {
