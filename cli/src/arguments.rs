@@ -76,7 +76,8 @@ pub(crate) struct Server {
 ///
 /// Signals are passed on to the command, which runs in a process group of its own. If the lock is lost (the server forgot
 /// it, somebody took it away, the network was away for too long), the command gets SIGTERM, and SIGKILL after --grace. If
-/// onelock itself is killed, so is the command, on Linux; elsewhere the lock ends with its --ttl.
+/// onelock itself is killed, so is the process group of the command, at once; what has left the group (setsid, set -m) is not,
+/// and the lock ends with its --ttl.
 #[derive(Debug, Parser)]
 #[command(after_help = RUN_HELP)]
 pub(crate) struct Run {
@@ -110,7 +111,9 @@ pub(crate) struct Run {
     /// not run the job a second time. onelock itself ends with the command.
     #[arg(long, value_name = "TIME", value_parser = span, default_value = "0")]
     pub(crate) min_hold: Duration,
-    /// End the command when it has run for so long: the lock is given up, as if it were lost
+    /// End the command when it has run for so long
+    ///
+    /// SIGTERM, and SIGKILL after --grace. The lock is kept until all of the command has ended. The status is 80.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) max_hold: Option<Duration>,
     /// After SIGTERM, how long until SIGKILL
@@ -122,7 +125,7 @@ pub(crate) struct Run {
     /// Let the command enter again: an `onelock run` of the same lock inside it does not wait for itself
     ///
     /// The one inside need not repeat --owner, nor --reentrant, --fair, --shared or --exclusive. It names the server by the same
-    /// address.
+    /// address. It looks every 2s whether the lock is still held, and ends its command when it is not.
     #[arg(long)]
     pub(crate) owner: bool,
     /// Take the lock as a reentrant one, which Redisson's RLock shares

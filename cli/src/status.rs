@@ -25,7 +25,7 @@ pub(crate) enum Status {
     NotPermitted,
     /// 79, or what `-E` says: held by another for as long as `--wait` lasted.
     Timeout,
-    /// 80: the lock was lost while the command ran, which was ended for that reason.
+    /// 80: the lock was lost while the command ran, or it ran for too long; it was ended for that reason.
     Lost,
     /// Anything that another program said.
     Other(u8),
@@ -44,7 +44,8 @@ Exit status:
   75              the lock is held by somebody else, and --wait is 0 (-E changes this)
   77              user or password are refused, or the user may not do it
   79              the lock was held by somebody else for as long as --wait lasted (-E changes this)
-  80              the lock was lost while the command ran; the command was ended
+  80              the lock was lost while the command ran, or it ran for longer than --max-hold;
+                  the command was ended
   126, 127        run: the command cannot be run; there is no such command";
 
 impl Status {

@@ -462,3 +462,117 @@ fn it_says_what_it_does_when_asked() {
     assert!(told.contains("x: acquired, fencing token ") && told.ends_with("x: released\n"), "{told}");
     assert!(output.stdout.is_empty());
 }
+
+#[test]
+fn killed_it_takes_with_it_what_the_command_has_started() {
+    let place = Place::new();
+    let exe = env!("CARGO_BIN_EXE_onelock");
+    // a process in the background, one in the foreground, and the shell that waits for both
+    let line = |file: &str| format!("sleep 1000 & echo $! $$ > {}; sleep 1000; true", place.path(file));
+    let (plain, nested) = (line("plain"), line("nested"));
+    let inner = format!("{exe} run y --ttl 700ms -c '{nested}'; true");
+    for (file, command) in [("plain", &plain), ("nested", &inner)] {
+        let mut running = place.start(&["run", "x", "--ttl", "700ms", "-c", command]);
+        let pids = place.wait_written(file);
+        running.child().kill().unwrap();
+        for pid in pids.split_whitespace() {
+            wait_until(SOON, "everything has ended", || !is_alive(pid.parse().unwrap()));
+        }
+        // nobody is left that holds the output open
+        assert_eq!(running.output().status.signal(), Some(9), "{file}");
+        place.wait_free("x");
+    }
+    place.wait_free("y");
+}
+
+#[test]
+fn what_the_command_leaves_in_the_background_goes_on_and_no_other_process_is_left() {
+    let place = Place::new();
+    let line = "sleep 1000 < /dev/null > /dev/null 2>&1 & echo $! $PPID";
+    let output = place.output(&["run", "x", "-c", line]);
+    let out = text(&output.stdout);
+    let pids: Vec<u32> = out.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    assert!(output.status.success() && is_alive(pids[0]), "{output:?}");
+    common::signal(pids[0], "KILL");
+    // the guard has the arguments of the process that made it
+    let mine = place.path("no such command");
+    assert_eq!(place.status(&["run", "x", "--", &mine]), 127);
+    let left = fs::read_dir("/proc")
+        .unwrap()
+        .flatten()
+        .find(|process| fs::read_to_string(process.path().join("cmdline")).is_ok_and(|line| line.contains(&mine)));
+    assert!(left.is_none(), "{left:?}");
+}
+
+#[test]
+fn who_runs_too_long_is_ended_and_keeps_the_lock_until_then() {
+    let place = Place::new();
+    // the limit and the ttl have passed long before it ends by itself
+    let line = format!("trap 'echo > {}; read go; exit 0' TERM; while :; do sleep 0.02; done", place.path("term"));
+    let mut running = place.start(&["run", "x", "--ttl", "300ms", "--max-hold", "400ms", "-c", &line]);
+    place.wait_written("term");
+    let token = place.server.text(&["GET", "x"]);
+    let first: i64 = place.server.int(&["PTTL", "x"]);
+    // renewed: what is left of it grows again, and it is the same hold
+    let mut before = first;
+    wait_until(SOON, "a renewal after the limit", || {
+        let now = place.server.int(&["PTTL", "x"]);
+        std::mem::replace(&mut before, now) < now
+    });
+    assert_eq!(place.server.text(&["GET", "x"]), token);
+    assert_eq!(place.status(&["run", "x", "-w0", "--", "true"]), 75);
+    running.child().stdin.take().unwrap().write_all(b"\n").unwrap();
+    let output = running.output();
+    assert_eq!(output.status.code(), Some(80), "{output:?}");
+    let told = text(&output.stderr);
+    assert!(told.contains("x: it ran for longer than --max-hold (400ms)") && !told.contains("lost"), "{told}");
+    assert!(!place.exists("x"));
+
+    // one that does not listen: free only when all of it is gone
+    let line = format!("trap '' TERM; sleep 1000 & echo $! $$ > {}; wait; sleep 1000", place.path("deaf"));
+    let begun = Instant::now();
+    let running = place.start(&["run", "x", "--max-hold", "200ms", "--grace", "200ms", "-c", &line]);
+    let pids = place.wait_written("deaf");
+    place.wait_free("x");
+    assert!(pids.split_whitespace().all(|pid| !is_alive(pid.parse().unwrap())) && begun.elapsed().as_millis() >= 400);
+    assert_eq!(running.code(), 80);
+    assert_eq!(place.status(&["run", "x", "--max-hold", "0", "--", "true"]), 64);
+}
+
+#[test]
+fn who_entered_ends_when_the_hold_around_it_has_ended() {
+    let place = Place::new();
+    let exe = env!("CARGO_BIN_EXE_onelock");
+    for how in ["lost", "ended", "killed"] {
+        let [ready, term] = ["ready", "term"].map(|file| format!("{file}-{how}"));
+        let line = format!(
+            "trap \"echo > {}; exit 0\" TERM; echo $$ > {}; while :; do sleep 0.02; done",
+            place.path(&term),
+            place.path(&ready)
+        );
+        // `setsid`: what ends the group of the outer one does not reach the inner one
+        let inner = format!("setsid {exe} run x --ttl 600ms -c '{line}' 2> {} & read go", place.path("told"));
+        let mut outer = place.start(&["run", "x", "--owner", "--ttl", "900ms", "-c", &inner]);
+        let pid: u32 = place.wait_written(&ready).trim().parse().unwrap();
+        match how {
+            "lost" => drop(place.server.cmd(&["SET", "x", "another", "PX", "1000"])),
+            "ended" => drop(outer.child().stdin.take()),
+            _ => outer.child().kill().unwrap(),
+        }
+        place.wait_written(&term);
+        wait_until(SOON, "it has ended", || !is_alive(pid));
+        let told = fs::read_to_string(place.file("told")).unwrap();
+        assert!(told.contains("x: the lock was lost: the hold that this one entered has ended"), "{how} {told}");
+        drop(outer);
+        place.wait_free("x");
+    }
+}
+
+#[test]
+fn a_token_of_another_lock_is_not_handed_down() {
+    let place = Place::new();
+    let exe = env!("CARGO_BIN_EXE_onelock");
+    let inner = ["--", exe, "run", "y", "--limit", "2", "-c", "echo $ONELOCK_NAME ${ONELOCK_FENCING_TOKEN-none}"];
+    let output = place.output(&[&["run", "x"][..], &inner].concat());
+    assert_eq!(text(&output.stdout), "y none\n", "{output:?}");
+}

@@ -2,23 +2,29 @@
 
 #![allow(unsafe_code, reason = "what a new process does before it becomes the command, `std` offers as unsafe only")]
 
-use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process_group, waitpid};
 use signal_hook::consts::{SIGCONT, SIGTTIN, SIGTTOU};
 
+use super::Environment;
 use super::events::{Event, Events};
+use super::guard::Guard;
 use super::terminal::Terminal;
 use crate::arguments::Run;
+use crate::say;
 use crate::status::{Failure, Status};
 
 /// How often it is looked whether a group that was ended is gone.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// How long it is waited for what was killed.
+const AFTER_KILL: Duration = Duration::from_secs(5);
 
 pub(super) struct Child {
     /// Its number, which is that of its group as well.
@@ -26,13 +32,16 @@ pub(super) struct Child {
     terminal: Option<Terminal>,
     /// When it is killed.
     until: Option<Instant>,
+    /// It does not run to its own end.
+    has_to_end: bool,
 }
 
 impl Child {
     pub(super) fn spawn(
         options: &Run,
-        environment: &[(&'static str, OsString)],
+        environment: &Environment,
         events: &Events,
+        guard: &Guard,
     ) -> Result<Child, Failure> {
         let mut words = options.command.iter();
         let mut command = match (&options.shell, words.next()) {
@@ -44,13 +53,20 @@ impl Child {
             (None, Some(program)) => Command::new(program),
             (None, None) => return Err(Failure::usage("there is no command")),
         };
-        command.args(words).process_group(0).envs(environment.iter().map(|(name, value)| (name, value)));
+        command.args(words).process_group(0);
+        for (name, value) in environment {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        guard.over(&mut command);
         end_with_us(&mut command);
         let terminal = Terminal::ours();
         // by this very thread, which lives as long as the process: on Linux the command ends with the thread that made it
         let spawned = command.spawn().map_err(|error| cannot_run(&command, &error))?;
         let id = Pid::from_child(&spawned);
-        let child = Child { id, terminal, until: None };
+        let child = Child { id, terminal, until: None, has_to_end: false };
         if child.terminal.is_some() && Terminal::is_for_the_command() {
             Terminal::give(id);
         }
@@ -59,9 +75,9 @@ impl Child {
         Ok(child)
     }
 
-    /// How long to wait for the next event, if not for ever.
-    pub(super) fn patience(&self) -> Option<Duration> {
-        self.until.map(|until| until.saturating_duration_since(Instant::now()))
+    /// When it is killed, if it has to end.
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.until
     }
 
     pub(super) fn pass_on(&self, signal: i32) {
@@ -89,7 +105,17 @@ impl Child {
         let _ = kill_process(rustix::process::getpid(), Signal::STOP);
     }
 
+    /// Whether it was ended by us.
+    pub(super) fn had_to_end(&self) -> bool {
+        self.has_to_end
+    }
+
+    /// It has to end. Who says so twice gives it no more time.
     pub(super) fn end_within(&mut self, grace: Duration) {
+        if self.has_to_end {
+            return;
+        }
+        self.has_to_end = true;
         self.until = Some(Instant::now() + grace);
         self.send(Signal::TERM);
         // one that was stopped ends, too
@@ -102,21 +128,29 @@ impl Child {
         self.send(Signal::KILL);
     }
 
-    /// It has ended. Of what it started, nothing goes on without the lock if that was lost.
-    pub(super) fn ended(&mut self, lost: bool) {
+    /// It has ended. If it had to, nothing that it started goes on without the lock.
+    pub(super) fn ended(&mut self) {
         if let Some(terminal) = &self.terminal {
             terminal.take_back();
         }
-        if lost {
-            let until = self.until.unwrap_or_else(Instant::now);
-            while test_kill_process_group(self.id).is_ok() {
-                if Instant::now() >= until {
-                    self.send(Signal::KILL);
-                    return;
-                }
-                std::thread::sleep(LOOK_EVERY);
+        if self.has_to_end && !self.is_gone_by(self.until.unwrap_or_else(Instant::now)) {
+            self.send(Signal::KILL);
+            // what the kernel does not end at once, it may not end for long
+            if !self.is_gone_by(Instant::now() + AFTER_KILL) {
+                say("some of what the command has started was killed and has not ended");
             }
         }
+    }
+
+    /// Waits for the end of everything that belongs to it.
+    fn is_gone_by(&self, until: Instant) -> bool {
+        while test_kill_process_group(self.id) != Err(Errno::SRCH) {
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        true
     }
 
     fn send(&self, signal: Signal) {
@@ -135,7 +169,7 @@ fn attend(id: Pid, events: Sender<Event>) {
                     (None, Some(code)) => Event::Ended(code as u8),
                     (None, None) => Event::Ended(128 + status.terminating_signal().unwrap_or_default() as u8),
                 },
-                Ok(None) | Err(rustix::io::Errno::INTR) => continue,
+                Ok(None) | Err(Errno::INTR) => continue,
                 // it is gone, and nobody knows how
                 Err(_) => Event::Ended(Status::Software.number()),
             };

@@ -1,13 +1,18 @@
 //! An `onelock run --owner` lets the `onelock run` of the same lock inside its command enter: which locks are held, and
 //! with which fencing tokens, is handed down in the environment. Whoever enters looks at the server whether it still is
-//! so.
+//! so, at the start and again and again.
 
 use std::env;
+use std::time::{Duration, Instant};
 
-use onelock::Kind;
+use onelock::blocking::Client;
+use onelock::{Inspection, Kind};
 
 /// Holds, separated by commas; each `<place>.<name in hex>.<kind>.<token>`.
 pub(super) const VARIABLE: &str = "ONELOCK_OWNER";
+
+/// For how long a hold is believed in that cannot be seen, where nothing tells when it ends.
+const UNSEEN: Duration = Duration::from_secs(30);
 
 /// Where a lock is: on which server, behind which prefix.
 pub(super) struct Place(u64);
@@ -58,6 +63,32 @@ pub(super) enum Inside {
     Hold(u64),
     /// A reader, while this would write: it would wait for itself.
     Reader,
+}
+
+/// Whether the hold with this token still stands there.
+pub(super) fn stands(found: Option<&Inspection>, token: u64) -> bool {
+    found.is_some_and(|found| found.fencing_token == Some(token))
+}
+
+/// Looks every so often, and returns when the hold with this token has ended, or may have ended because it cannot be seen any
+/// more: why.
+pub(super) fn wait_ended(client: &Client, name: &[u8], token: u64, every: Duration) -> String {
+    // when it ends if nobody renews it
+    let mut end = None;
+    loop {
+        std::thread::sleep(every);
+        let asked = Instant::now();
+        match client.inspect(name) {
+            Ok(found) if stands(found.as_ref(), token) => {
+                end = Some(asked + found.and_then(|found| found.ttl_left).unwrap_or(UNSEEN));
+            }
+            Ok(_) => return "the hold that this one entered has ended".to_owned(),
+            Err(error) if Instant::now() >= *end.get_or_insert(asked + UNSEEN) => {
+                return format!("the hold that this one entered cannot be seen: {error}");
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 /// The addresses without users and passwords, which say nothing about where a lock is.

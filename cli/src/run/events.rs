@@ -4,9 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::time::Duration;
+use std::time::Instant;
 
-use onelock::LossReason;
 use onelock::blocking::Interrupt;
 use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -24,8 +23,8 @@ const ENDING: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SI
 pub(super) enum Event {
     /// Somebody sent us this signal.
     Signal(i32),
-    /// The lock is not ours any more.
-    Lost(LossReason),
+    /// The lock is not ours any more, and why.
+    Lost(String),
     /// The command was stopped by this signal.
     Stopped(i32),
     /// The command has ended, with this status.
@@ -85,10 +84,10 @@ impl Events {
         }
     }
 
-    /// The next event; `None` when there was none for so long.
-    pub(super) fn next(&self, patience: Option<Duration>) -> Option<Event> {
-        let Some(patience) = patience else { return self.receiver.recv().ok() };
-        self.receiver.recv_timeout(patience).ok()
+    /// The next event; `None` when there was none until then.
+    pub(super) fn next(&self, until: Option<Instant>) -> Option<Event> {
+        let Some(until) = until else { return self.receiver.recv().ok() };
+        self.receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
     }
 }
 

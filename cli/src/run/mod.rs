@@ -3,6 +3,7 @@
 //! | file | is |
 //! |---|---|
 //! | `child` | the command as a process, and its group |
+//! | `guard` | the command's group is killed when `onelock` is |
 //! | `events` | what may happen meanwhile, in one line: signals, the loss of the lock, the end of the command |
 //! | `terminal` | who may read from the terminal |
 //! | `entering` | an `onelock run` inside another one of the same lock |
@@ -10,11 +11,12 @@
 mod child;
 mod entering;
 mod events;
+mod guard;
 mod terminal;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use onelock::blocking::{Client, Lease, Lock};
 use onelock::{ErrorKind, Kind, Release};
@@ -22,17 +24,27 @@ use onelock::{ErrorKind, Kind, Release};
 use self::child::Child;
 use self::entering::Inside;
 use self::events::{Event, Events};
+use self::guard::Guard;
 use crate::arguments::Run;
 use crate::server::{address, builder};
 use crate::span::{Wait, show};
 use crate::status::{Failure, Status};
 use crate::{say, show};
 
+/// What the command finds in its environment; `None` takes a variable out.
+type Environment = Vec<(&'static str, Option<OsString>)>;
+
+/// How often it is looked, at least, whether the hold that was entered is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
 /// The length of a lease, where neither `--ttl` nor `--min-hold` says so.
 const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
     let name = options.name.as_encoded_bytes();
+    if options.max_hold.is_some_and(|limit| limit.is_zero()) {
+        return Err(Failure::usage("--max-hold is 0; leave it out for no limit"));
+    }
     let events = Events::watch().map_err(|error| Failure::new(Status::Software, format!("signals: {error}")))?;
     let label = options.server.label.clone().unwrap_or_else(|| label(options));
     let client = builder(&options.server).label(label).inspectable(true).build_blocking(address(&options.server))?;
@@ -48,9 +60,10 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
             return Err(Failure::usage(text));
         }
         Inside::Hold(token) => {
-            if client.inspect(name)?.is_some_and(|found| found.fencing_token == Some(token)) {
+            if entering::stands(client.inspect(name)?.as_ref(), token) {
                 told(options, "entered again: it is held by the command that this one runs in");
-                return under(options, &events, None, &environment(options, None, Some(token)));
+                let environment = environment(options, None, Some(token));
+                return under(options, &events, &mut guard()?, &environment, Hold::Outer(client, token));
             }
             let text = format!("{}: the hold that this is to enter has ended", show::name(name));
             return Err(Failure::new(Status::Lost, text));
@@ -72,8 +85,15 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
         return Ok(Status::Other(128 + signal as u8));
     }
     let environment = environment(options, Some((&place, lock.kind())), lease.fencing_token());
-    let status = under(options, &events, Some(&lease), &environment);
+    // it is waited for when the lock is free again
+    let mut guard = guard();
+    let status = match &mut guard {
+        Ok(guard) => under(options, &events, guard, &environment, Hold::Own(&lease)),
+        Err(_) => Ok(Status::Software),
+    };
     let released = released(options, &client, &lease);
+    let guard = guard?;
+    drop(guard);
     let status = status?;
     if status == Status::Lost { Ok(status) } else { released.map(|()| status) }
 }
@@ -100,11 +120,8 @@ fn lock(options: &Run, client: &Client, events: &Events) -> Lock {
         None => client.lock(name),
     };
     let ttl = options.ttl.unwrap_or_else(|| TTL.max(options.min_hold));
-    let lock = lock.ttl(ttl).min_hold(options.min_hold).interrupt(events.cancel());
-    match options.max_hold {
-        Some(limit) => lock.max_hold(limit),
-        None => lock,
-    }
+    // not `max_hold`: the lock is renewed until the command has ended
+    lock.ttl(ttl).min_hold(options.min_hold).interrupt(events.cancel())
 }
 
 fn acquire(options: &Run, lock: &Lock) -> Result<Lease, Failure> {
@@ -135,53 +152,75 @@ fn is_of_a_kind(options: &Run) -> bool {
     options.limit.is_some() || options.fair || options.reentrant || options.shared || options.exclusive
 }
 
-/// What the command finds in its environment. `held`: what this very process holds; who enters again hands down what it was
-/// handed.
-fn environment(
-    options: &Run,
-    held: Option<(&entering::Place, Kind)>,
-    token: Option<u64>,
-) -> Vec<(&'static str, OsString)> {
-    let mut variables = vec![("ONELOCK_NAME", options.name.clone())];
-    if let Some(token) = token {
-        variables.push(("ONELOCK_FENCING_TOKEN", token.to_string().into()));
-        if let Some((place, kind)) = held.filter(|_| options.owner) {
-            variables.push((entering::VARIABLE, place.hand_down(options.name.as_encoded_bytes(), kind, token).into()));
-        }
+/// What the command finds in its environment, or does not: a token that is there is of another lock. `held`: what this very
+/// process holds; who enters again hands down what it was handed.
+fn environment(options: &Run, held: Option<(&entering::Place, Kind)>, token: Option<u64>) -> Environment {
+    let mut variables = vec![
+        ("ONELOCK_NAME", Some(options.name.clone())),
+        ("ONELOCK_FENCING_TOKEN", token.map(|token| token.to_string().into())),
+    ];
+    if let (Some(token), Some((place, kind))) = (token, held.filter(|_| options.owner)) {
+        let handed_down = place.hand_down(options.name.as_encoded_bytes(), kind, token);
+        variables.push((entering::VARIABLE, Some(handed_down.into())));
     }
     variables
+}
+
+fn guard() -> Result<Guard, Failure> {
+    Guard::start().map_err(|error| Failure::new(Status::Software, format!("no process can be made: {error}")))
+}
+
+/// What the command runs under.
+enum Hold<'a> {
+    /// A lock of our own.
+    Own(&'a Lease),
+    /// That of the `run` around us, with this fencing token.
+    Outer(Client, u64),
 }
 
 /// Runs the command until it ends, or until it has to.
 fn under(
     options: &Run,
     events: &Events,
-    lease: Option<&Lease>,
-    environment: &[(&'static str, OsString)],
+    guard: &mut Guard,
+    environment: &Environment,
+    hold: Hold<'_>,
 ) -> Result<Status, Failure> {
-    let mut child = Child::spawn(options, environment, events)?;
-    if let Some(lease) = lease {
-        let sender = events.sender();
-        lease.on_lost(move |reason| drop(sender.send(Event::Lost(reason))));
+    let mut child = Child::spawn(options, environment, events, guard)?;
+    let sender = events.sender();
+    match hold {
+        Hold::Own(lease) => lease.on_lost(move |reason| drop(sender.send(Event::Lost(reason.explain().to_owned())))),
+        Hold::Outer(client, token) => {
+            let every = options.ttl.map_or(LOOK_EVERY, |ttl| LOOK_EVERY.min(ttl / 3));
+            let name = options.name.as_encoded_bytes().to_vec();
+            std::thread::spawn(move || {
+                let why = entering::wait_ended(&client, &name, token, every);
+                drop(sender.send(Event::Lost(why)));
+            });
+        }
     }
-    let mut lost = false;
+    let mut limit = options.max_hold.map(|span| Instant::now() + span);
+    let end = |child: &mut Child, why: &str| {
+        let (name, grace) = (show::name(options.name.as_encoded_bytes()), show(options.grace));
+        say(&format!("{name}: {why}; the command is ended (SIGTERM, and SIGKILL after {grace})"));
+        child.end_within(options.grace);
+    };
     loop {
-        match events.next(child.patience()) {
+        match events.next([limit, child.until()].into_iter().flatten().min()) {
             Some(Event::Signal(signal)) => child.pass_on(signal),
             Some(Event::Stopped(signal)) => child.stopped(signal),
-            Some(Event::Lost(reason)) => {
-                lost = true;
-                let name = show::name(options.name.as_encoded_bytes());
-                say(&format!(
-                    "{name}: the lock was lost: {}; the command is ended (SIGTERM, and SIGKILL after {})",
-                    reason.explain(),
-                    show(options.grace)
-                ));
-                child.end_within(options.grace);
+            Some(Event::Lost(why)) => {
+                limit = None;
+                end(&mut child, &format!("the lock was lost: {why}"));
             }
             Some(Event::Ended(status)) => {
-                child.ended(lost);
-                return Ok(if lost { Status::Lost } else { Status::Other(status) });
+                child.ended();
+                guard.dismiss();
+                return Ok(if child.had_to_end() { Status::Lost } else { Status::Other(status) });
+            }
+            None if limit.is_some_and(|limit| limit <= Instant::now()) => {
+                let span = limit.take().and(options.max_hold).unwrap_or_default();
+                end(&mut child, &format!("it ran for longer than --max-hold ({})", show(span)));
             }
             None => child.kill(),
         }
