@@ -19,7 +19,7 @@ use super::sleep_until;
 use super::undo_guard::UndoGuard;
 use super::wait_queues::{PassedClaim, QueuePosition};
 use crate::Error;
-use crate::machine::{Acquire, AcquireLimits, Answer, Failure, Jitter, Kind, Op, Outcome, Step, Time, Verdict};
+use crate::machine::{Acquire, AcquireLimits, Answer, Failure, Jitter, Kind, Op, Outcome, Route, Step, Time, Verdict};
 use crate::machine::{Token, naming};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::sys::clock;
@@ -55,6 +55,8 @@ impl Acquiring {
             request_timeout: engine.options.request_timeout,
             unreachable_limit: engine.options.unreachable_limit,
             look_every: lock.look_every(),
+            // whoever hands it over does not wait for replicas
+            believes_messages: engine.options.min_replicas == 0,
         };
         let lock = lock.bounded();
         let mut machine = Acquire::new((*lock.terms).clone(), limits, now);
@@ -194,11 +196,14 @@ impl Acquiring {
         }
         if let Some(mut subscription) = position.subscription_state() {
             // the queue has been subscribed all along: the acquire may sleep after a refusal
-            let now = *subscription.borrow_and_update();
-            if now.subscribed {
+            let (subscribed, generation) = {
+                let now = subscription.borrow_and_update();
+                (now.subscribed, now.generation)
+            };
+            if subscribed {
                 self.machine.watch_confirmed();
             }
-            if heard.is_some_and(|heard| heard != now.generation) {
+            if heard.is_some_and(|heard| heard != generation) {
                 // a message came after the last attempt of the previous head
                 self.machine.hint(clock::now(), &mut self.jitter);
             }
@@ -263,6 +268,7 @@ impl Acquiring {
             claim
         };
         let subscribed = self.subscription.as_ref().is_some_and(|subscription| subscription.borrow().subscribed);
+        self.machine.set_route(self.route());
         let entry = self.machine.queue_entry(self.engine.tag, subscribed);
         if claim.kind == Kind::Semaphore {
             let (total, info) = (self.lock.permits, info_now(&self.engine));
@@ -277,6 +283,20 @@ impl Acquiring {
         }
         let fence_ttl_ms = self.lock.fencing.then(|| naming::fence_ttl_ms(ttl_ms));
         Ok(Op::Acquire { claim, ttl_ms, fence_ttl_ms, info: self.info.clone() })
+    }
+
+    /// How it hears of grants now.
+    fn route(&self) -> Route {
+        let subscription = self.subscription.as_ref().map_or(0, |subscription| subscription.borrow().connection);
+        Route { subscription, clock_jumps: self.engine.clock_jumps() }
+    }
+
+    /// Whether the last message told its grant, and is believed.
+    fn is_told(&mut self) -> bool {
+        let granted = self.subscription.as_ref().and_then(|subscription| subscription.borrow().granted.clone());
+        let (Some(notice), Some(undo_guard)) = (granted, &self.undo_guard) else { return false };
+        let route = self.route();
+        self.machine.told(clock::now(), &notice, &undo_guard.claim().token, route)
     }
 
     async fn attempt(&mut self, until: Time) -> Result<(), Error> {
@@ -357,9 +377,12 @@ impl Acquiring {
             }
         };
         tokio::select! {
-            () = heard => self.machine.hint(clock::now(), &mut self.jitter),
-            () = sleep_until(until) => {}
-            () = closing => {}
+            () = heard => {}
+            () = sleep_until(until) => return,
+            () = closing => return,
+        }
+        if !self.is_told() {
+            self.machine.hint(clock::now(), &mut self.jitter);
         }
     }
 
@@ -382,9 +405,9 @@ impl Acquiring {
             self.pass_on();
         }
         // dropping the guard queues the undo that is still due; a closed client grants nothing
-        let (deadline, fence, mut undo_guard) = match (verdict, self.undo_guard.take()) {
-            (Verdict::Granted { deadline, fence }, Some(undo_guard)) if !self.engine.is_closed() => {
-                (deadline, fence, undo_guard)
+        let (deadline, fence, told, mut undo_guard) = match (verdict, self.undo_guard.take()) {
+            (Verdict::Granted { deadline, fence, told }, Some(undo_guard)) if !self.engine.is_closed() => {
+                (deadline, fence, told, undo_guard)
             }
             (Verdict::Granted { .. }, _) => return Err(self.fail(&closed())),
             (Verdict::Failed(failure), _) => return Err(self.fail(&failure)),
@@ -403,7 +426,7 @@ impl Acquiring {
         ));
         hold.lease.grant(deadline);
         self.lock.listen(&hold);
-        self.engine.arm(&hold);
+        self.engine.arm_granted(&hold, told);
         if self.engine.is_closed() {
             // closed since the last check: `close` may have missed this hold
             release::release_in_background(&self.engine, &hold);

@@ -78,6 +78,7 @@ pub(crate) struct Engine {
     pub(crate) metrics: Metrics,
     callbacks: Arc<Callbacks>,
     clock_watch: Mutex<ClockWatch>,
+    clock_jumps: AtomicU64,
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
     closed: AtomicBool,
@@ -124,6 +125,7 @@ impl Engine {
             registry_changed: Notify::new(),
             metrics: Metrics::default(),
             callbacks: Arc::default(),
+            clock_jumps: AtomicU64::new(0),
             clock_watch: Mutex::new(ClockWatch::new(options.terms.drift_factor)),
             jitter: Mutex::new(Jitter::new(seeds(0) ^ seeds(8))),
             next_lease: AtomicU64::new(1),
@@ -201,6 +203,11 @@ impl Engine {
 
     /// Adds a granted hold to the renewal schedule.
     pub(crate) fn arm(&self, hold: &Arc<Hold>) {
+        self.arm_granted(hold, None);
+    }
+
+    /// The same; if a message told it, its deadline rests on a request that was sent at `told`.
+    pub(crate) fn arm_granted(&self, hold: &Arc<Hold>, told: Option<Time>) {
         let guarded = Guarded {
             claim: hold.claim.clone(),
             state: hold.lease.clone(),
@@ -208,7 +215,10 @@ impl Engine {
             ttl: hold.terms().ttl,
         };
         let mut watch = lock(&self.renewals);
-        let due = watch.watchdog.arm(hold.granted_at, hold.id, guarded);
+        let due = match told {
+            None => watch.watchdog.arm(hold.granted_at, hold.id, guarded),
+            Some(sent_at) => watch.watchdog.arm_told(hold.granted_at, hold.id, guarded, sent_at),
+        };
         watch.holds.insert(hold.id, hold.clone());
         drop(watch);
         self.renewal_waker.wake_for(due);
@@ -309,9 +319,17 @@ impl Engine {
         self.callbacks.run(&self.runtime, job);
     }
 
+    /// How often the server's clock was seen to jump.
+    pub(crate) fn clock_jumps(&self) -> u64 {
+        self.clock_jumps.load(Ordering::Acquire)
+    }
+
     /// Compares the server's clock with ours.
     pub(crate) fn observe_clock(self: &Arc<Self>, answer: &Answer) {
         let anomaly = lock(&self.clock_watch).observe(answer);
+        if anomaly.is_some() {
+            self.clock_jumps.fetch_add(1, Ordering::AcqRel);
+        }
         match anomaly {
             None => {}
             Some(Anomaly::Backward(by)) => {

@@ -76,6 +76,7 @@ impl Reentry {
             request_timeout: options.request_timeout,
             unreachable_limit: options.unreachable_limit,
             look_every: None,
+            believes_messages: false,
         };
         self.acquire = Acquire::new((**self.hold.terms()).clone(), patience, clock::now());
         self

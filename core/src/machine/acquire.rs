@@ -1,15 +1,15 @@
 //! The state machine of one acquire, from the call to the grant or the time limit, for every store and every kind.
 //!
 //! The driver calls [`Acquire::next`], does what it says, and reports the result. A wake-up is a reason to ask the server,
-//! never a grant.
+//! never a grant; but for the message that the place in a queue became a hold, where [`Place::told`] believes it.
 
 use std::time::Duration;
 
 use crate::error::ErrorKind;
 use crate::machine::last_answer::LastAnswer;
 use crate::machine::{
-    ATTEMPT_SPACING, AcquireLimits, Answer, ClientTag, Failure, HerdBackoff, Jitter, Outcome, Place, QueueEntry, Reply,
-    Spacing, Step, Terms, Time, Verdict, WakeRace, YIELD,
+    ATTEMPT_SPACING, AcquireLimits, Answer, ClientTag, Failure, GrantNotice, HerdBackoff, Jitter, Outcome, Place,
+    QueueEntry, Reply, Route, Spacing, Step, Terms, Time, Verdict, WakeRace, YIELD,
 };
 
 const SAFETY_POLL_MIN: Duration = Duration::from_secs(1);
@@ -56,6 +56,8 @@ pub struct Acquire {
     race: WakeRace,
     /// Its place in a queue on the server, of a kind that has one.
     place: Place,
+    /// As it was when the last request was made.
+    route: Route,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -88,6 +90,7 @@ impl Acquire {
             ties: 0,
             race: WakeRace::default(),
             place: Place::default(),
+            route: Route::default(),
         }
     }
 
@@ -126,9 +129,35 @@ impl Acquire {
         if self.is_try() { Place::no_entry(client) } else { self.place.entry(client, listens) }
     }
 
-    /// Goes on at the place of its predecessor in the wait queue, with the predecessor's token.
+    /// Goes on at the place of its predecessor in the wait queue, with the predecessor's token. What that was answered
+    /// counts no more: it asks itself at once.
     pub fn take_place(&mut self, place: Place) {
         self.place = place;
+        self.place.forget_answer();
+    }
+
+    /// How it hears of grants, as it is before the next request is sent.
+    pub fn set_route(&mut self, route: Route) {
+        self.route = route;
+    }
+
+    /// A message said that a place became a hold; `token` is its own, `route` how it hears now. `true` when it is believed:
+    /// the acquire is over. Else [`Acquire::hint`] follows. Not while a request is under way: its answer comes first.
+    pub fn told(&mut self, now: Time, notice: &GrantNotice, token: &str, route: Route) -> bool {
+        let waits = !matches!(self.state, AcquireState::Over(_)) && self.limits.believes_messages;
+        if !waits || *notice.token != *token {
+            return false;
+        }
+        let Some(grant) = self.place.told(now, notice, &self.terms, route) else { return false };
+        if !self.is_worth_handing_out(now, grant.deadline) {
+            return false;
+        }
+        self.place.forget_answer();
+        self.unreachable_since = None;
+        self.spacing.granted(now);
+        let fence = Some(notice.number);
+        self.over(Verdict::Granted { deadline: grant.deadline, fence, told: Some(grant.sent_at) });
+        true
     }
 
     /// The server has been unreachable for other waiters of this process since `since`.
@@ -228,14 +257,19 @@ impl Acquire {
         {
             self.spacing.refused(now, answering);
         }
+        if matches!(answer.outcome, Outcome::Applied(_)) {
+            // what came before it says nothing any more: it has no place, or this answer tells of it
+            self.place.forget_answer();
+        }
         match &answer.outcome {
             Outcome::Applied(Reply::Granted { fence, .. }) => self.granted(now, answer.sent_at, *fence, jitter),
             Outcome::Applied(Reply::Denied { ttl_left_ms, announces }) => {
                 self.denied(now, *ttl_left_ms, *announces, jitter);
                 Token::Keep
             }
-            Outcome::Applied(Reply::Queued { place, ahead, look_in_ms, unheard, .. }) => {
+            Outcome::Applied(Reply::Queued { place, ahead, look_in_ms, unheard, horizon }) => {
                 self.place.queued(*place, *ahead, *unheard);
+                self.place.kept(answer, *horizon, self.route);
                 self.queued(now, *look_in_ms, jitter);
                 Token::Keep
             }
@@ -281,7 +315,7 @@ impl Acquire {
         if self.is_worth_handing_out(now, deadline) {
             self.unreachable_since = None;
             self.spacing.granted(now);
-            self.over(Verdict::Granted { deadline, fence });
+            self.over(Verdict::Granted { deadline, fence, told: None });
             return Token::Keep;
         }
         // too late to be believed: not a grant

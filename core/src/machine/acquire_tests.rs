@@ -48,7 +48,8 @@ fn the_deadline_counts_from_the_send() {
     let mut jitter = Jitter::new(1);
     assert!(matches!(acquire.next(at(1000)), Step::Attempt { .. }));
     assert_eq!(acquire.answered(at(1400), &answer(1000, 1400, granted()), &mut jitter), Token::Keep);
-    assert_eq!(acquire.next(at(1400)), Step::Done(Verdict::Granted { deadline: at(1000 + 1000 - 12), fence: Some(5) }));
+    let verdict = Verdict::Granted { deadline: at(1000 + 1000 - 12), fence: Some(5), told: None };
+    assert_eq!(acquire.next(at(1400)), Step::Done(verdict));
 }
 
 #[test]
@@ -370,4 +371,73 @@ fn an_acquire_that_yields_makes_its_first_attempt_all_the_same() {
         assert!(matches!(acquire.next(at(1005)), Step::Attempt { .. }));
         assert!(!acquire.is_yielding());
     }
+}
+
+/// A message about this token.
+fn notice(token: &str, number: u64) -> GrantNotice {
+    GrantNotice { token: token.into(), number, server_us: 1_700_000_000_000_500 }
+}
+
+/// An acquire that sleeps at its place; asked at 1000, and its horizon is 50.
+fn at_its_place(limits: AcquireLimits) -> (Acquire, Jitter) {
+    let terms = Terms { ttl: ms(30_000), ..Terms::default() };
+    let (mut acquire, mut jitter) = (Acquire::new(terms, limits, at(1000)), Jitter::new(1));
+    acquire.watch_confirmed();
+    acquire.set_route(ROUTE);
+    acquire.next(at(1000));
+    let queued = Reply::Queued { place: 1, ahead: 0, look_in_ms: None, unheard: false, horizon: Some(50) };
+    let answer = Answer {
+        server_time_us: Some(1_700_000_000_000_000),
+        connection: 1,
+        ..answer(1000, 1001, Outcome::Applied(queued))
+    };
+    acquire.answered(at(1001), &answer, &mut jitter);
+    assert!(matches!(acquire.next(at(1001)), Step::Sleep { .. }));
+    (acquire, jitter)
+}
+
+const ROUTE: Route = Route { subscription: 1, clock_jumps: 0 };
+
+#[test]
+fn a_message_that_tells_its_grant_ends_an_acquire() {
+    let (mut acquire, _) = at_its_place(AcquireLimits::default());
+    assert!(acquire.told(at(1002), &notice("t", 51), "t", ROUTE));
+    let granted = Verdict::Granted { deadline: at(1592), fence: Some(51), told: Some(at(1000)) };
+    assert_eq!(acquire.next(at(1002)), Step::Done(granted));
+    assert!(!acquire.told(at(1003), &notice("t", 52), "t", ROUTE), "one grant is believed once");
+}
+
+#[test]
+fn any_other_message_is_a_reason_to_ask() {
+    let (acquire, jitter) = at_its_place(AcquireLimits::default());
+    let replicas = AcquireLimits { believes_messages: false, ..AcquireLimits::default() };
+    let another = Route { subscription: 2, ..ROUTE };
+    for (mut acquire, token, number, route) in [
+        (acquire.clone(), "another", 51, ROUTE),
+        (acquire.clone(), "t", 50, ROUTE),
+        (acquire.clone(), "t", 51, another),
+        (at_its_place(replicas).0, "t", 51, ROUTE),
+    ] {
+        assert!(!acquire.told(at(1002), &notice(token, number), "t", route));
+        acquire.hint(at(1002), &mut jitter.clone());
+        assert!(matches!(acquire.next(at(1002)), Step::Attempt { .. }), "{token} {number}");
+    }
+}
+
+#[test]
+fn what_was_answered_counts_for_nobody_who_goes_on_at_the_place_and_after_no_other_answer() {
+    let (acquire, mut jitter) = at_its_place(AcquireLimits::default());
+    let mut heir = machine(30_000, None);
+    heir.take_place(acquire.place());
+    assert!(!heir.told(at(1002), &notice("t", 51), "t", ROUTE));
+    let mut lost = acquire.clone();
+    lost.answered(at(1100), &answer(1050, 1100, lost_reply()), &mut jitter);
+    assert!(lost.told(at(1102), &notice("t", 51), "t", ROUTE), "no answer takes nothing back");
+    let mut late = acquire.clone();
+    assert_eq!(late.answered(at(99_000), &answer(1050, 99_000, granted()), &mut jitter), Token::Retire);
+    assert!(!late.told(at(99_000), &notice("t", 51), "t", ROUTE));
+    let mut refused = acquire;
+    let denied = Outcome::Applied(Reply::Denied { ttl_left_ms: Some(5), announces: true });
+    refused.answered(at(1100), &answer(1050, 1100, denied), &mut jitter);
+    assert!(!refused.told(at(1102), &notice("t", 51), "t", ROUTE));
 }

@@ -15,6 +15,8 @@ pub struct AcquireLimits {
     pub unreachable_limit: Duration,
     /// How often it asks without a message where the server has to know that it waits; `None`: as seldom as is safe.
     pub look_every: Option<Duration>,
+    /// Whether a message may tell it a grant. Not where more than one server has to confirm one.
+    pub believes_messages: bool,
 }
 
 impl Default for AcquireLimits {
@@ -25,6 +27,7 @@ impl Default for AcquireLimits {
             request_timeout: Duration::from_secs(1),
             unreachable_limit: Duration::from_secs(30),
             look_every: None,
+            believes_messages: true,
         }
     }
 }

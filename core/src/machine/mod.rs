@@ -16,7 +16,7 @@
 //! | `watchdog` | when to renew, retry, warn and give up |
 //! | `cleanup` | undoing what ended without a lease |
 //! | `wait_queue` | the local queue of waiters |
-//! | `place` | the place of a waiting acquire in a queue on the server |
+//! | `place`, `grant_notice` | the place of a waiting acquire in a queue on the server, and the message that it became a hold |
 //! | `spacing` | the distance between the attempts of waiters |
 //! | `contention` | backoff when many clients are woken by one release |
 //! | `multi` | several locks, all or none: their order, and when to begin anew |
@@ -39,6 +39,7 @@ mod contention;
 mod failure;
 mod fence;
 pub mod glob;
+mod grant_notice;
 mod kind;
 mod last_answer;
 mod lease;
@@ -72,12 +73,13 @@ pub use contention::{HerdBackoff, RETAKEN_MAX, YIELD};
 pub use failure::Failure;
 pub(crate) use fence::stored_token;
 pub use fence::{FENCE_GUARD_SCRIPT, FenceGate, Grade, Stale};
+pub use grant_notice::GrantNotice;
 pub use kind::{HoldLayout, Kind, KindRow, Reacquire, TokenForm};
 pub use lease::{BeginRelease, LeaseState, LossReason, Phase};
 pub use limits::AcquireLimits;
 pub use op::{Claim, InspectedKey, Key, Op, PermitCount, Proposal, QueueEntry, QueuePlace, QueueSight, Renewal, Reply};
 pub use outcome::{Answer, Outcome};
-pub use place::{FAR_FROM, PLACE_MAX, Place};
+pub use place::{FAR_FROM, PLACE_MAX, Place, Route, ToldGrant};
 pub use quorum::NodeSet;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};

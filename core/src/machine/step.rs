@@ -33,6 +33,9 @@ pub enum Verdict {
         deadline: Time,
         /// The fencing token, if fencing is on.
         fence: Option<u64>,
+        /// A message told it: when the request was sent on which the deadline rests. The server keeps the hold only a
+        /// little longer, so it is renewed soon.
+        told: Option<Time>,
     },
     /// Not held; the failure says why.
     Failed(Failure),

@@ -15,6 +15,8 @@ pub type LeaseId = u64;
 /// How many holds one renewal call carries at most.
 pub(super) const BATCH_MAX: usize = 128;
 const RETRY_MIN: Duration = Duration::from_millis(20);
+/// A lease of which a message told is renewed after this time: a shorter hold costs no renewal.
+const TOLD_AFTER: Duration = Duration::from_millis(20);
 /// A wake-up takes along what is due within this share of a period, so that renewals gather into batches.
 const GATHER_DIVISOR: u32 = 16;
 const GATHER_MAX: Duration = Duration::from_millis(250);
@@ -92,6 +94,8 @@ struct WatchedLease {
     /// Renew it in a call of its own: it was refused in a batch.
     alone: bool,
     failures: u32,
+    /// A message told it, and no renewal was confirmed yet: the server keeps it hardly longer than to the deadline.
+    told: bool,
     /// The request of the present deadline.
     confirmed: Confirmed,
     /// Its entry in `timers`.
@@ -167,8 +171,18 @@ impl Watchdog {
 
     /// Guards a lease that was granted at `now`. Returns when it has to be looked at first.
     pub fn arm(&mut self, now: Time, id: LeaseId, guarded: Guarded) -> Time {
-        let max_hold_at = guarded.terms.max_hold.map_or(Time::MAX, |hold| now + hold);
         let sent_at = guarded.terms.sent_at(guarded.state.deadline(), guarded.ttl);
+        self.insert(now, id, guarded, sent_at, false)
+    }
+
+    /// The same for a lease of which a message told; the request on which its deadline rests was sent at `sent_at`. It is
+    /// renewed soon, whatever its ttl.
+    pub fn arm_told(&mut self, now: Time, id: LeaseId, guarded: Guarded, sent_at: Time) -> Time {
+        self.insert(now, id, guarded, sent_at, true)
+    }
+
+    fn insert(&mut self, now: Time, id: LeaseId, guarded: Guarded, sent_at: Time, told: bool) -> Time {
+        let max_hold_at = guarded.terms.max_hold.map_or(Time::MAX, |hold| now + hold);
         let mut entry = WatchedLease {
             guarded,
             due: Time::MAX,
@@ -176,10 +190,12 @@ impl Watchdog {
             in_flight: false,
             alone: false,
             failures: 0,
+            told,
             confirmed: Confirmed { connection: 0, sent_at },
             timer: Time::ZERO,
         };
-        entry.due = entry.next_due(now, &mut self.jitter);
+        let due = entry.next_due(now, &mut self.jitter);
+        entry.due = if told { due.min(now + TOLD_AFTER) } else { due };
         entry.timer = entry.wake_at();
         let timer = entry.timer;
         self.timers.insert((timer, id));
@@ -205,6 +221,7 @@ impl Watchdog {
         if !entry.in_flight && ttl == entry.guarded.ttl {
             entry.due = entry.next_due(now, &mut self.jitter);
             entry.failures = 0;
+            entry.told = false;
         }
         self.reschedule(id);
     }
@@ -245,11 +262,13 @@ impl Watchdog {
                 self.disarm(id);
                 continue;
             }
-            let gather = (entry.period() / GATHER_DIVISOR).min(GATHER_MAX);
+            // a told one waits until it is due: most are released before
+            let gather =
+                if entry.told { Duration::ZERO } else { (entry.period() / GATHER_DIVISOR).min(GATHER_MAX) };
             if !entry.in_flight && entry.due <= now + gather {
                 entry.in_flight = true;
                 // those that are about to end leave the others their time
-                let ends_soon = entry.guarded.state.deadline().since(now) < entry.guarded.ttl / 6;
+                let ends_soon = entry.told || entry.guarded.state.deadline().since(now) < entry.guarded.ttl / 6;
                 match (entry.alone, ends_soon) {
                     (true, _) => alone.push(id),
                     (false, true) => ending.push(id),
@@ -281,7 +300,10 @@ impl Watchdog {
             round.ids.push(*id);
             round.holds.push((claim.clone(), terms.server_ttl_ms(asked)));
             round.ttls.push(asked);
-            round.limit = round.limit.min(*ttl / 6).min(entry.guarded.state.deadline().since(now));
+            let left = entry.guarded.state.deadline().since(now);
+            // so that one lost reply does not cost it
+            let left = if entry.told { left / 2 } else { left };
+            round.limit = round.limit.min(*ttl / 6).min(left);
         }
         round
     }
@@ -306,6 +328,7 @@ impl Watchdog {
                     }
                     entry.failures = 0;
                     entry.alone = false;
+                    entry.told = false;
                     // fixed rate: counted from when it was due, unless that is long past
                     let base = if entry.due + entry.period() > now { entry.due.min(now) } else { now };
                     entry.due = entry.next_due(base, &mut self.jitter);

@@ -293,3 +293,51 @@ fn a_renewal_is_over_with_the_lease_and_leaves_the_others_their_time() {
     let left = Time::from_nanos(at(3000 - 32).as_nanos() & !63).since(at(2900));
     assert_eq!(limits, [(1, true, Duration::from_millis(500)), (2, false, left)]);
 }
+
+/// A lease of 30 s of which a message told: 500 ms are left to its deadline.
+fn told(dog: &mut Watchdog, id: LeaseId, now: u64) -> (Arc<LeaseState>, Time) {
+    let lease = guarded(&id.to_string(), &terms(30_000), at(now));
+    let cell = Arc::new(LeaseState::new());
+    cell.grant(at(now + 500));
+    let wake = dog.arm_told(at(now), id, Guarded { state: cell.clone(), ..lease }, at(now - 92));
+    (cell, wake)
+}
+
+#[test]
+fn a_told_lease_is_renewed_soon_and_a_lost_reply_does_not_cost_it() {
+    let mut dog = dog();
+    let (cell, wake) = told(&mut dog, 1, 1000);
+    assert_eq!(wake, at(1020));
+    assert!(dog.poll(at(1019)).is_empty(), "not even when the schedule is looked at");
+    let round = only_round(dog.poll(wake));
+    assert_eq!((round.limit, round.ttls[0]), (Duration::from_millis(240), Duration::from_secs(30)));
+    assert_eq!(dog.renewed(at(1260), &round, &answer(1020, no_reply())), [Alarm::Jeopardy(1)]);
+    let next = dog.wake_at();
+    assert!(next <= at(1300), "{next:?}");
+    let round = only_round(dog.poll(next));
+    assert!(round.limit >= Duration::from_millis(100), "{:?}", round.limit);
+    assert!(dog.renewed(at(1310), &round, &answer(1300, renewed(1))).is_empty());
+    assert_eq!(cell.deadline(), at(1300 + 30_000 - 302));
+    let next = dog.wake_at();
+    assert!(next >= at(9_000), "from then on it is a lease like any other: {next:?}");
+}
+
+#[test]
+fn a_told_lease_that_is_not_renewed_ends_with_its_place() {
+    let mut dog = dog();
+    let (cell, wake) = told(&mut dog, 1, 1000);
+    let _lost = dog.poll(wake);
+    assert_eq!(dog.poll(at(1500)), [Alarm::Lost(1, LossReason::Expired)]);
+    assert_eq!(cell.loss(), Some(LossReason::Expired));
+}
+
+#[test]
+fn a_clock_jump_that_an_answer_shows_concerns_told_leases_too() {
+    let mut dog = dog();
+    let (cell, _) = told(&mut dog, 1, 1000);
+    // sent after the request of the place, and before the message came
+    let jump = Duration::from_millis(300);
+    let seen = Answer { sent_at: at(950), received_at: at(1005), ..answer(950, renewed(0)) };
+    assert!(dog.clock_jumped(at(1005), &seen, jump).is_empty());
+    assert_eq!(cell.deadline(), at(1200));
+}

@@ -24,8 +24,8 @@ use super::{
     foreign_cursor,
 };
 use crate::ErrorKind;
-use crate::machine::model::Model;
-use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time, glob};
+use crate::machine::model::{DirectGrant, Model};
+use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, GrantNotice, Key, Kind, Op, Outcome, Reply, Time, glob};
 use crate::sys::clock;
 
 /// What it can do: whatever a server can, but for replicas.
@@ -134,10 +134,12 @@ impl MemoryState {
             self.compact_at = COMPACT_FLOOR.max(self.model.len() * 2);
         }
         for grant in &reply.granted {
-            self.wake(&channel(grant.claim.kind, &grant.claim.key, grant.client));
+            let DirectGrant { client, claim, fence } = grant;
+            let notice = GrantNotice { token: claim.token.clone(), number: *fence, server_us: now_us };
+            self.wake(&channel(claim.kind, &claim.key, *client), Some(&Arc::new(notice)));
         }
         if let Some((kind, key)) = &reply.announced
-            && self.wake(&channel(*kind, key, ClientTag::default()))
+            && self.wake(&channel(*kind, key, ClientTag::default()), None)
             && matches!(op, Op::Release { .. })
         {
             return Outcome::Applied(Reply::ReleasedToWaiters);
@@ -148,10 +150,13 @@ impl MemoryState {
 
 impl MemoryState {
     /// Says whether somebody listens.
-    fn wake(&self, channel: &Channel) -> bool {
+    fn wake(&self, channel: &Channel, granted: Option<&Arc<GrantNotice>>) -> bool {
         let Some(subscribers) = self.subscribers.get(channel) else { return false };
         for subscriber in subscribers {
-            subscriber.state.send_modify(|state| state.generation += 1);
+            subscriber.state.send_modify(|state| {
+                state.granted = granted.or(state.granted.as_ref()).cloned();
+                state.generation += 1;
+            });
         }
         !subscribers.is_empty()
     }
@@ -256,7 +261,11 @@ impl Store for MemoryStore {
         // checked under the lock that `close` takes too: a subscription either is there for `close` to end, or starts
         // ended
         let subscribed = !self.is_closed();
-        let (sender, receiver) = watch::channel(SubscriptionState { subscribed, refused: false, generation: 1 });
+        let mut first = SubscriptionState { generation: 1, ..SubscriptionState::default() };
+        if subscribed {
+            first.confirm(number);
+        }
+        let (sender, receiver) = watch::channel(first);
         let sender = Arc::new(sender);
         if subscribed {
             let entry = MemorySubscriber { number, client: self.client, state: sender.clone() };
@@ -318,7 +327,7 @@ impl Store for MemoryStore {
         for subscribers in state.subscribers.values_mut() {
             for subscriber in subscribers.iter().filter(|subscriber| subscriber.client == self.client) {
                 subscriber.state.send_modify(|state| {
-                    state.subscribed = false;
+                    state.lose();
                     state.generation += 1;
                 });
             }

@@ -16,7 +16,7 @@ pub use crate::config::credentials::{Credentials, CredentialsProvider, Credentia
 use crate::config::warning;
 pub use crate::config::{Notify, Secret};
 use crate::error::ErrorKind;
-use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, Key, Kind, Op, Time};
+use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, GrantNotice, Key, Kind, Op, Time};
 
 pub(crate) mod address;
 mod capabilities;
@@ -53,7 +53,7 @@ mod tls_configs;
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// The state of the subscription to one channel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubscriptionState {
     /// Whether the subscription is confirmed right now.
     pub subscribed: bool,
@@ -61,6 +61,32 @@ pub struct SubscriptionState {
     pub refused: bool,
     /// Grows with every message, every new subscription and every loss of one. A change is a reason to retry.
     pub generation: u64,
+    /// The number of the connection of a confirmed subscription: another one after each loss. 0: not confirmed, or its
+    /// messages may come from another server than the answers.
+    pub connection: u64,
+    /// What the last message on this connection said that told a grant.
+    pub granted: Option<Arc<GrantNotice>>,
+}
+
+impl SubscriptionState {
+    /// A message came on this connection.
+    pub(crate) fn hear(&mut self, connection: u64, payload: &[u8]) {
+        if connection == self.connection
+            && let Some(notice) = GrantNotice::parse(payload)
+        {
+            self.granted = Some(Arc::new(notice));
+        }
+    }
+
+    /// It is confirmed on this connection.
+    pub(crate) fn confirm(&mut self, connection: u64) {
+        (self.subscribed, self.refused, self.connection) = (true, false, connection);
+    }
+
+    /// It is lost.
+    pub(crate) fn lose(&mut self) {
+        (self.subscribed, self.connection, self.granted) = (false, 0, None);
+    }
 }
 
 /// A live subscription. Dropping it unsubscribes; nothing is awaited.

@@ -9,6 +9,7 @@ use onelock::machine::{
     TokenForm, Verdict, naming,
 };
 
+use super::belief::WrongBelief;
 use super::bug::Bug;
 use super::places::Passing;
 use super::plan::{Fault, Wait};
@@ -41,8 +42,11 @@ impl World {
             request_timeout: self.plan.request_timeout,
             unreachable_limit: self.plan.unreachable_limit,
             look_every: None,
+            believes_messages: true,
         };
-        let mut machine = Acquire::new((*self.tasks[task].terms).clone(), patience, now);
+        let mut terms = (*self.tasks[task].terms).clone();
+        terms.auto_renew |= self.bug == Some(Bug::FixedLeaseBelieved);
+        let mut machine = Acquire::new(terms, patience, now);
         machine.set_herd_backoff(self.clients[client].rivalries[self.tasks[task].plan.name]);
         self.tasks[task].calls += 1;
         let number = self.tasks[task].calls;
@@ -58,6 +62,7 @@ impl World {
             first: false,
             refused_until: None,
             moved: false,
+            belief: WrongBelief::default(),
         }));
         note!(self, "task {task}: acquire {number} begins ({wait:?}, owner {owner:?})");
         if !self.calm && self.plan.faults.has(Fault::Cancel) && self.dice.chance(400) {
@@ -239,6 +244,10 @@ impl World {
                     if missed {
                         self.stats.add(Count::HintsInFlight);
                     }
+                    if missed && self.is_told(task) {
+                        return;
+                    }
+                    let Some(call) = &mut self.tasks[task].call else { return };
                     if missed && self.bug != Some(Bug::HintForgotten) {
                         storm::hint(self.bug, &mut call.machine, now, &mut self.clients[client].jitter);
                         if !matches!(call.machine.next(now), Step::Sleep { until: other } if other == until) {
@@ -254,10 +263,10 @@ impl World {
                     self.enter_stage(task, Stage::Sleeping, until);
                     return;
                 }
-                Step::Done(Verdict::Granted { deadline, fence }) => {
+                Step::Done(Verdict::Granted { deadline, fence, told }) => {
                     let hand_over_at = self.now + self.hand_over_delay(client);
                     let at = self.clients[client].plan.clock.local(hand_over_at);
-                    self.enter_stage(task, Stage::HandOver { deadline, fence }, at);
+                    self.enter_stage(task, Stage::HandOver { deadline, fence, told }, at);
                     return;
                 }
                 Step::Done(Verdict::Failed(failure)) => {
@@ -302,13 +311,18 @@ impl World {
     }
 
     fn attempt(&mut self, task: usize, until: Time) {
-        let client = self.tasks[task].plan.client;
+        let (client, name) = (self.tasks[task].plan.client, self.tasks[task].plan.name);
         let Some(deed) = self.tasks[task].call.as_ref().and_then(|call| call.deed) else { return };
         let terms = &self.deeds[deed].terms;
         let ttl_ms = terms.server_ttl_ms(terms.ttl);
         let (claim, fence_ttl_ms) = (self.deeds[deed].claim.clone(), naming::fence_ttl_ms(ttl_ms));
         let queues = claim.kind.row().queues;
         let op = if queues {
+            let route = self.route(client, name);
+            if let Some(call) = &mut self.tasks[task].call {
+                call.machine.set_route(route);
+                call.belief.sent(self.clients[client].plan.clock.local(self.now));
+            }
             let entry = self.queue_entry(task);
             Op::Enter { claim, ttl_ms, fence_ttl_ms, info: None, entry }
         } else {
@@ -354,6 +368,7 @@ impl World {
         }
         call.refused_until = denied;
         let resent = matches!(answer.outcome, Outcome::Indeterminate(_));
+        call.belief.answered(answer);
         let token = call.machine.answered(now, answer, &mut self.clients[client].jitter);
         self.clients[client].rivalries[name] = call.machine.herd_backoff();
         let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.unreachable_since() };
@@ -382,7 +397,7 @@ impl World {
     }
 
     /// The last look before the caller gets the lease.
-    pub(super) fn hand_over(&mut self, task: usize, deadline: Time, fence: Option<u64>) {
+    pub(super) fn hand_over(&mut self, task: usize, deadline: Time, fence: Option<u64>, told: Option<Time>) {
         let (client, name) = (self.tasks[task].plan.client, self.tasks[task].plan.name);
         let now = self.local(client);
         let Some(call) = &mut self.tasks[task].call else { return };
@@ -405,7 +420,13 @@ impl World {
             terms,
             ttl: self.deeds[deed].ttl,
         };
-        self.clients[client].watchdog.arm(now, deed as u64, guarded);
+        if told.is_some() && !self.deeds[deed].terms.auto_renew {
+            self.violate("P11 a told grant", format!("deed {deed} lasts for less than its ttl, and is not renewed"));
+        }
+        match told.filter(|_| self.bug != Some(Bug::ToldRenewedLate)) {
+            None => self.clients[client].watchdog.arm(now, deed as u64, guarded),
+            Some(sent_at) => self.clients[client].watchdog.arm_told(now, deed as u64, guarded, sent_at),
+        };
         let (key, owner) = (self.names[name].key.clone(), self.tasks[task].plan.owner);
         if let Some(owner) = owner {
             let process = &mut self.clients[client];

@@ -78,6 +78,22 @@ pub enum Bug {
     FarEndsLive,
     /// Who was passed over is not told.
     UnheardUntold,
+    /// A told grant is believed from when the message came.
+    ToldFromArrival,
+    /// Any number is believed of a told grant.
+    HorizonIgnored,
+    /// A told grant is believed from the last request, answered or not.
+    ToldFromSending,
+    /// The end of a told grant goes by the last answer, and the horizon by the first.
+    AnswersMixed,
+    /// A lease that is not renewed is believed from a message.
+    FixedLeaseBelieved,
+    /// The key of a grant ends before the place would have.
+    GrantKeyShort,
+    /// The horizon is the counter alone, which may be lost.
+    HorizonOfCounter,
+    /// A told lease is renewed when any other would be.
+    ToldRenewedLate,
     /// Several locks are taken in the order in which the caller names them.
     CallersOrder,
     /// An acquire of several locks that fails keeps what it has.
@@ -119,7 +135,7 @@ impl Bug {
     ];
 
     /// Those of locks with a queue on the server.
-    pub const OF_QUEUES: [Bug; 12] = [
+    pub const OF_QUEUES: [Bug; 20] = [
         Bug::PlaceNumberForgotten,
         Bug::ResentPlaceForgotten,
         Bug::PlaceNotPassedOn,
@@ -132,6 +148,14 @@ impl Bug {
         Bug::DeadGranted,
         Bug::FarEndsLive,
         Bug::UnheardUntold,
+        Bug::ToldFromArrival,
+        Bug::HorizonIgnored,
+        Bug::ToldFromSending,
+        Bug::AnswersMixed,
+        Bug::FixedLeaseBelieved,
+        Bug::GrantKeyShort,
+        Bug::HorizonOfCounter,
+        Bug::ToldRenewedLate,
     ];
 
     /// Those of every kind.

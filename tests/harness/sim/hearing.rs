@@ -17,6 +17,8 @@ pub(super) struct Heard {
     pub(super) subscribed: bool,
     /// Grows with every message, subscription and loss of one.
     pub(super) hints: u64,
+    /// The last message that told a grant, on the present connection.
+    pub(super) told: Option<u32>,
     /// Numbers the SUBSCRIBEs, so that a late confirmation is told from the present one.
     number: u16,
 }
@@ -149,7 +151,7 @@ impl World {
             return;
         }
         let heard = &mut self.clients[client].hearing[name];
-        heard.subscribed = true;
+        (heard.subscribed, heard.told) = (true, None);
         heard.hints += 1;
         note!(self, "client {client}: hears of name {name}");
         self.wake_head(client, name);
@@ -165,11 +167,11 @@ impl World {
             }
             let delay = self.delay();
             let _ = client;
-            self.push(self.now + delay, Event::Message(id, name as u8));
+            self.push(self.now + delay, Event::Message(id, name as u8, None));
         }
     }
 
-    pub(super) fn message(&mut self, id: u32, name: usize) {
+    pub(super) fn message(&mut self, id: u32, name: usize, told: Option<u32>) {
         let client = self.links[id as usize];
         if !self.is_current(client, id) || self.clients[client].link.is_some_and(|link| link.dead) {
             return;
@@ -177,7 +179,9 @@ impl World {
         if self.clients[client].hearing[name].shares == 0 {
             return;
         }
-        self.clients[client].hearing[name].hints += 1;
+        let heard = &mut self.clients[client].hearing[name];
+        heard.hints += 1;
+        heard.told = told.or(heard.told);
         self.wake_head(client, name);
     }
 
@@ -224,6 +228,11 @@ impl World {
                 let now = self.local(client);
                 if let Some(call) = &mut self.tasks[task].call {
                     call.heard = hints;
+                }
+                if self.is_told(task) {
+                    return;
+                }
+                if let Some(call) = &mut self.tasks[task].call {
                     storm::hint(self.bug, &mut call.machine, now, &mut self.clients[client].jitter);
                 }
                 self.step(task);

@@ -15,10 +15,12 @@
 //! | `checks` | the properties |
 //! | `groups`, `groups_at_once`, `group_losses`, `group_checks` | several locks at once, and their properties |
 //! | `places`, `server_queue` | locks with a queue on the server: their properties, and bugs planted in their scripts |
+//! | `belief` | messages that tell of grants, and how a client believes them, rightly and wrongly |
 //! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
 
 mod acquiring;
+mod belief;
 mod bug;
 mod checks;
 mod clock;

@@ -1,7 +1,8 @@
 //! Locks with a queue on the server: what a driver does about its place, and the properties of the queue.
 //!
-//! A grant that a client is told of is a reason to ask, and the answer is the grant: nobody believes a message. So what
-//! P3 checks of every lease is all that is left of P11 (a told grant is believed neither early nor late nor twice).
+//! A grant that a client is told of is believed by the library's rule (`belief.rs`), and what is not believed is a reason to
+//! ask. P11, a told grant is believed neither early nor late nor twice, is what P1, P3 and P5 check of every lease: who
+//! believes has the lock on the server, for as long as it believes.
 //!
 //! | property | is checked by |
 //! |---|---|
@@ -21,7 +22,7 @@ use onelock::machine::{Answer, ClientTag, Op, Outcome, QueueEntry, Reply, Time};
 use super::bug::Bug;
 use super::stats::Count;
 use super::task::Call;
-use super::world::{Event, World, nanos, note};
+use super::world::{World, nanos, note};
 
 /// How long a queue that nobody comes to stays on the server, and a margin.
 const QUEUE_IDLE: u64 = 11_000_000_000;
@@ -323,10 +324,8 @@ impl World {
         }
         self.check_publication(name);
         for (client, link, of) in self.server.subscribers.clone() {
-            if (of, Some(client)) == (name, self.client_of_tag(*tag)) && !self.strikes(super::plan::Fault::MessageLoss)
-            {
-                let delay = self.delay();
-                self.push(self.now + delay, Event::Message(link, name as u8));
+            if (of, Some(client)) == (name, self.client_of_tag(*tag)) {
+                self.tell(link, name, claim, *fence, us);
             }
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct Process {
     pub(super) hearing: Vec<Heard>,
     pub(super) link: Option<Link>,
     pub(super) clock_watch: ClockWatch,
+    /// How often that clock was seen to jump.
+    pub(super) clock_jumps: u64,
     /// By how much the server's clock had been set when it answered last.
     pub(super) stepped_seen: i64,
     pub(super) away_since: Option<Time>,
@@ -78,6 +80,7 @@ impl Process {
             hearing: plan.names.iter().map(|_| Heard::default()).collect(),
             link: None,
             clock_watch: ClockWatch::new(plan.drift_factor),
+            clock_jumps: 0,
             stepped_seen: 0,
             away_since: None,
             jitter: dice.jitter(),
@@ -227,6 +230,7 @@ impl World {
     pub(super) fn observe_clock(&mut self, client: usize, answer: &Answer) {
         let Some(anomaly) = self.clients[client].clock_watch.observe(answer) else { return };
         self.stats.add(Count::Anomalies);
+        self.clients[client].clock_jumps += 1;
         note!(self, "client {client}: {anomaly:?}");
         if !self.clock_was_set && !self.loose {
             self.violate("clock watch", format!("false alarm: {anomaly:?}"));

@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    fn set_ttl(&mut self, us: u64, claim: &Claim, ttl_ms: u64) {
+    pub(super) fn set_ttl(&mut self, us: u64, claim: &Claim, ttl_ms: u64) {
         let live = self.model.live(us).into_iter().find(|live| live.key == claim.key);
         if let Some(live) = live {
             self.model.set_foreign(us, &claim.key, live.value, Some(ttl_ms));

@@ -1,7 +1,7 @@
 //! Bugs planted in the scripts of locks with a queue on the server.
 
 use onelock::machine::model::{ModelReply, Value};
-use onelock::machine::naming::{queue_key, waiters_key};
+use onelock::machine::naming::{fence_key, queue_key, waiters_key};
 use onelock::machine::{Claim, Key, NodeSet, Op, Outcome, QueueEntry, Reply};
 
 use super::bug::Bug;
@@ -9,6 +9,8 @@ use super::server::{Executed, Server};
 
 /// How far ahead the end of a live place is at most.
 const LONGEST_MS: u64 = 3_000;
+/// How long a direct grant lasts at least.
+const SHORTEST_MS: u64 = 200;
 
 impl Server {
     /// `None` where the honest script is right.
@@ -25,6 +27,24 @@ impl Server {
             (Bug::FarEndsLive, _) => {
                 self.bring_ends_near(us, &key);
                 self.model.apply(us, op)
+            }
+            (Bug::GrantKeyShort, _) => {
+                let done = self.model.apply(us, op);
+                for grant in &done.granted {
+                    self.set_ttl(us, &grant.claim, SHORTEST_MS);
+                }
+                done
+            }
+            (Bug::HorizonOfCounter, _) => {
+                let mut done = self.model.apply(us, op);
+                if let Outcome::Applied(Reply::Queued { horizon, .. }) = &mut done.outcome {
+                    let counter = match self.value(us, &fence_key(&key)) {
+                        Some(Value::Text(text)) => str::from_utf8(&text).ok().and_then(|text| text.parse().ok()),
+                        _ => None,
+                    };
+                    *horizon = Some(counter.unwrap_or(0));
+                }
+                done
             }
             (Bug::UnheardUntold, _) => {
                 let mut done = self.model.apply(us, op);

@@ -82,6 +82,10 @@ pub enum Count {
     DirectGrants,
     /// Live places passed over, since no subscriber was counted.
     PassedOver,
+    /// Told grants that were believed.
+    ToldBelieved,
+    /// Told grants of a waiting token that were not.
+    ToldDoubted,
     /// Acquires of several locks begun.
     ManyAcquires,
     /// Several locks handed out as one.
@@ -187,6 +191,8 @@ impl Count {
         Count::PlacesPassedOn,
         Count::DirectGrants,
         Count::PassedOver,
+        Count::ToldBelieved,
+        Count::ToldDoubted,
         Count::ManyAcquires,
         Count::ManyLeases,
         Count::ManyRefused,

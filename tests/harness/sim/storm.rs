@@ -30,7 +30,7 @@ impl World {
         for (_, link, of) in self.server.subscribers.clone() {
             if of == name {
                 let delay = self.delay();
-                self.push(self.now + delay, Event::Message(link, name as u8));
+                self.push(self.now + delay, Event::Message(link, name as u8, None));
             }
         }
         if left > 0 && !self.calm {

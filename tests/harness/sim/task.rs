@@ -5,6 +5,7 @@ use std::sync::Arc;
 use onelock::ErrorKind;
 use onelock::machine::{Acquire, Terms, Time, WaiterId};
 
+use super::belief::WrongBelief;
 use super::plan::TaskPlan;
 use super::world::{Event, World};
 
@@ -24,7 +25,7 @@ pub(super) enum Stage {
     /// Waiting for a hint or a timer.
     Sleeping,
     /// Granted, and about to be handed out.
-    HandOver { deadline: Time, fence: Option<u64> },
+    HandOver { deadline: Time, fence: Option<u64>, told: Option<Time> },
     /// The caller has a lease and does its work.
     Holding,
     /// An extend, enter, leave or release is under way.
@@ -55,6 +56,8 @@ pub(super) struct Call {
     pub(super) refused_until: Option<Time>,
     /// It has waited: what a thread began goes on over the shared connection.
     pub(super) moved: bool,
+    /// What a planted bug believes a message by.
+    pub(super) belief: WrongBelief,
 }
 
 /// What a call without a wait is for.
@@ -151,7 +154,7 @@ impl World {
                 self.step(task);
             }
             Stage::Sleeping => self.step(task),
-            Stage::HandOver { deadline, fence } => self.hand_over(task, deadline, fence),
+            Stage::HandOver { deadline, fence, told } => self.hand_over(task, deadline, fence, told),
             Stage::Holding => self.act(task),
             Stage::Attempting | Stage::Calling | Stage::LeaveWait | Stage::Done | Stage::Dead => {}
         }

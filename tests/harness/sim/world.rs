@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;
 
-use onelock::machine::{Phase, Time};
+use onelock::machine::{GrantNotice, Phase, Time};
 
 use super::Scope;
 use super::bug::Bug;
@@ -71,8 +71,8 @@ pub(super) enum Event {
     Unsubscribe(u32, u8),
     /// The confirmation of a SUBSCRIBE reaches the client.
     Subscribed(u32, u8, u16),
-    /// A message reaches the client.
-    Message(u32, u8),
+    /// A message reaches the client: link, name, and what it says of a grant.
+    Message(u32, u8, Option<u32>),
     /// Somebody publishes on the channel of this name, for nothing, and so many times again.
     Storm(u8, u32),
     /// A fault begins.
@@ -152,6 +152,8 @@ pub(super) struct World {
     pub(super) requests: Vec<Request>,
     pub(super) replies: Vec<Option<ServerReply>>,
     pub(super) links: Vec<usize>,
+    /// What messages say of grants.
+    pub(super) notices: Vec<GrantNotice>,
     pub(super) calm: bool,
     pub(super) ending: bool,
     pub(super) over: bool,
@@ -203,6 +205,7 @@ impl World {
             requests: Vec::with_capacity(512),
             replies: Vec::with_capacity(512),
             links: Vec::new(),
+            notices: Vec::new(),
             calm: false,
             ending: false,
             over: false,
@@ -296,7 +299,7 @@ impl World {
             | Event::Janitor(client, _)
             | Event::LinkUp(client, _)
             | Event::LinkBroken(client, _) => Some(client as usize),
-            Event::Subscribed(link, ..) | Event::Message(link, _) => Some(self.links[link as usize]),
+            Event::Subscribed(link, ..) | Event::Message(link, ..) => Some(self.links[link as usize]),
             _ => None,
         }
     }
@@ -327,7 +330,7 @@ impl World {
             Event::Subscribe(link, name, number) => self.subscribe_at_server(link, name as usize, number),
             Event::Unsubscribe(link, name) => self.unsubscribe_at_server(link, name as usize),
             Event::Subscribed(link, name, number) => self.subscribed(link, name as usize, number),
-            Event::Message(link, name) => self.message(link, name as usize),
+            Event::Message(link, name, told) => self.message(link, name as usize, told),
             Event::Storm(name, left) => self.storm(name as usize, left),
             Event::Fault(fault) => self.fault(fault),
             Event::Resume(client) => self.resume(client as usize),

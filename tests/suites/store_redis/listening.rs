@@ -26,7 +26,7 @@ async fn until(
     wanted: impl Fn(&SubscriptionState) -> bool,
 ) -> SubscriptionState {
     let hearing = timeout(LONG, subscription.state.wait_for(wanted)).await;
-    *hearing.unwrap_or_else(|_| panic!("waited for {what}")).unwrap()
+    hearing.unwrap_or_else(|_| panic!("waited for {what}")).unwrap().clone()
 }
 
 async fn subscribed(subscription: &mut Subscription) -> SubscriptionState {

@@ -26,7 +26,11 @@ pub(crate) fn merge(parts: Vec<Subscription>) -> Subscription {
         let mut parts = parts;
         loop {
             let now = combined_state(&parts);
-            sender.send_if_modified(|known| std::mem::replace(known, now) != now);
+            sender.send_if_modified(|known| {
+                let changed = *known != now;
+                *known = now;
+                changed
+            });
             let mut changes: Vec<_> = parts.iter_mut().map(|part| Some(Box::pin(part.state.changed()))).collect();
             let alive = poll_fn(|context| {
                 let mut pending = false;
@@ -52,12 +56,13 @@ pub(crate) fn merge(parts: Vec<Subscription>) -> Subscription {
 }
 
 fn combined_state(parts: &[Subscription]) -> SubscriptionState {
-    let heard: Vec<SubscriptionState> = parts.iter().map(|part| *part.state.borrow()).collect();
+    let heard: Vec<SubscriptionState> = parts.iter().map(|part| part.state.borrow().clone()).collect();
     let majority = parts.len() / 2 + 1;
     SubscriptionState {
         subscribed: heard.iter().filter(|part| part.subscribed).count() >= majority,
         refused: heard.iter().filter(|part| part.refused).count() > parts.len() - majority,
         generation: heard.iter().map(|part| part.generation).sum(),
+        ..SubscriptionState::default()
     }
 }
 

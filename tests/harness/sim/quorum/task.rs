@@ -77,6 +77,7 @@ impl World {
             request_timeout: self.plan.node_timeout * 2,
             unreachable_limit: Duration::from_secs(3600),
             look_every: None,
+            believes_messages: false,
         };
         let deed = self.claim(client, Arc::new(terms.clone()));
         let task_now = &mut self.tasks[task];
@@ -107,7 +108,7 @@ impl World {
                     let at = self.world_time(client, until);
                     return self.stage(task, Stage::Sleeping, at);
                 }
-                Step::Done(Verdict::Granted { deadline, fence }) => {
+                Step::Done(Verdict::Granted { deadline, fence, .. }) => {
                     let at = self.now + self.dice.below(MS / 5);
                     return self.stage(task, Stage::HandOver(deadline, fence), at);
                 }

@@ -2,6 +2,7 @@
 //! channels, whose subscriptions a server ends by itself when their slot moves.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::Value;
@@ -24,8 +25,13 @@ struct ChannelChange {
     done: oneshot::Sender<Result<(), String>>,
 }
 
+/// Numbers the connections: odd, those that requests share are even.
+static NUMBERS: AtomicU64 = AtomicU64::new(1);
+
 /// Subscribes on one connection.
 pub(crate) struct DedicatedSubscriptions {
+    /// Tells its messages from those of other connections.
+    pub(crate) number: u64,
     changes: mpsc::Sender<ChannelChange>,
     background: AssistedTask,
 }
@@ -37,8 +43,9 @@ impl DedicatedSubscriptions {
         push_handler: Arc<dyn PushHandler>,
     ) -> DedicatedSubscriptions {
         let (changes, inbox) = mpsc::channel(1);
-        let task = SubscriptionTask { connection: RawConnection::new(connected), sharded, push_handler };
-        DedicatedSubscriptions { changes, background: AssistedTask::spawn(task.serve(inbox)) }
+        let number = NUMBERS.fetch_add(2, Ordering::Relaxed);
+        let task = SubscriptionTask { connection: RawConnection::new(connected), number, sharded, push_handler };
+        DedicatedSubscriptions { number, changes, background: AssistedTask::spawn(task.serve(inbox)) }
     }
 
     /// Changes are made one after the other. A change that is not confirmed in time ends the connection.
@@ -74,6 +81,7 @@ struct SubscriptionsLost;
 
 struct SubscriptionTask {
     connection: RawConnection,
+    number: u64,
     sharded: bool,
     push_handler: Arc<dyn PushHandler>,
 }
@@ -101,7 +109,7 @@ impl SubscriptionTask {
 
     fn on_push(&self, push: &Push) -> Result<(), SubscriptionsLost> {
         match push {
-            Push::Message { channel, .. } => self.push_handler.on_message(channel),
+            Push::Message { channel, payload } => self.push_handler.on_message(self.number, channel, payload),
             Push::Other => {}
             Push::Subscribed(_) | Push::Unsubscribed(_) => return Err(SubscriptionsLost),
         }

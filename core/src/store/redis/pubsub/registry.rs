@@ -99,8 +99,8 @@ impl SubscriptionRegistry {
 }
 
 impl PushHandler for SubscriptionRegistry {
-    fn on_message(&self, channel: &[u8]) {
-        self.update(channel, |_| {});
+    fn on_message(&self, connection: u64, channel: &[u8], payload: &[u8]) {
+        self.update(channel, |state| state.hear(connection, payload));
     }
 }
 
@@ -174,7 +174,7 @@ impl RegistryTask {
 
 fn mark_all_lost(table: &RegistryTable) {
     for entry in table.channels.values() {
-        entry.update(|state| state.subscribed = false);
+        entry.update(SubscriptionState::lose);
     }
 }
 
@@ -267,7 +267,7 @@ impl<'a> SubscriptionSession<'a> {
             match (table.channels.get(&channel), self.confirmed.contains(&channel)) {
                 // left and joined again before the comparison: it has been subscribed all the time, and the new
                 // listener is told now
-                (Some(entry), true) => entry.update(|state| state.subscribed = true),
+                (Some(entry), true) => entry.update(|state| state.confirm(self.subscriber.number())),
                 (Some(_), false) => to_subscribe.push(channel),
                 (None, true) => to_unsubscribe.push(channel),
                 (None, false) => {
@@ -327,10 +327,8 @@ impl<'a> SubscriptionSession<'a> {
 
     fn confirm(&mut self, channel: &[u8]) {
         self.confirmed.insert(channel.to_vec());
-        self.registry.update(channel, |state| {
-            state.subscribed = true;
-            state.refused = false;
-        });
+        let connection = self.subscriber.number();
+        self.registry.update(channel, |state| state.confirm(connection));
     }
 }
 
@@ -369,7 +367,7 @@ mod tests {
     async fn who_listens_hears_that_the_task_has_ended_with_its_runtime() {
         let (registry, node) = (Arc::new(SubscriptionRegistry::default()), node());
         let mut subscription = subscribe(&registry, &node.manager, b"c".to_vec());
-        registry.update(b"c", |state| state.subscribed = true);
+        registry.update(b"c", |state| state.confirm(1));
         subscription.state.borrow_and_update();
         let number = registry.table().task.unwrap();
         drop(RegistryTask { registry: registry.clone(), number });

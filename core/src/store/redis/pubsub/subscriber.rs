@@ -42,6 +42,14 @@ impl Subscriber {
         Subscriber { transport: Transport::Dedicated(dedicated), limit }
     }
 
+    /// The number of its connection, as its messages carry it.
+    pub(crate) fn number(&self) -> u64 {
+        match &self.transport {
+            Transport::Shared { connection, .. } => connection.messages_number(),
+            Transport::Dedicated(dedicated) => dedicated.number,
+        }
+    }
+
     /// Subscribes to all of `channels`. Refused means that the server refused the whole command.
     pub(crate) async fn subscribe(&mut self, channels: &[Vec<u8>]) -> Result<(), SubscribeError> {
         self.change(true, channels).await

@@ -32,8 +32,9 @@ const WRITE_QUEUE: usize = 1024;
 
 /// Receives the messages of subscriptions.
 pub(crate) trait PushHandler: Send + Sync + 'static {
-    /// A message was published on `channel`. Called on the connection's task: must not block.
-    fn on_message(&self, channel: &[u8]);
+    /// This was published on `channel`, and came on the connection of this number. Called on the connection's task: must
+    /// not block.
+    fn on_message(&self, connection: u64, channel: &[u8], payload: &[u8]);
 }
 
 /// What the connection's task and its callers share.
@@ -112,7 +113,7 @@ impl AsyncConnection {
         if resp3 {
             let health = health.clone();
             config = config.set_push_sender(move |push: PushInfo| {
-                dispatch_push(&push, &health, &*push_handler);
+                dispatch_push(&push, messages_number(number), &health, &*push_handler);
                 Ok::<(), ()>(())
             });
         }
@@ -214,6 +215,11 @@ impl AsyncConnection {
         (self.connection.clone(), self.health.clone())
     }
 
+    /// The number that its messages carry.
+    pub(crate) fn messages_number(&self) -> u64 {
+        messages_number(self.number)
+    }
+
     /// Ends the connection. What is in flight may or may not have happened.
     pub(crate) fn stop(&self) {
         self.task.stop();
@@ -250,12 +256,18 @@ pub(crate) fn connection_info(resp3: bool) -> RedisConnectionInfo {
     RedisConnectionInfo::default().set_protocol(protocol).set_skip_set_lib_name()
 }
 
-fn dispatch_push(push: &PushInfo, health: &ConnectionHealth, push_handler: &dyn PushHandler) {
+/// The number that messages of the connection with this one carry: even, those of dedicated connections are odd.
+const fn messages_number(number: u64) -> u64 {
+    number * 2
+}
+
+fn dispatch_push(push: &PushInfo, connection: u64, health: &ConnectionHealth, push_handler: &dyn PushHandler) {
     health.note_decoded();
     match push.kind {
         PushKind::Message => {
             if let Some(channel) = push.data.first().and_then(text) {
-                push_handler.on_message(channel);
+                let payload = push.data.get(1).and_then(text).unwrap_or_default();
+                push_handler.on_message(connection, channel, payload);
             }
         }
         PushKind::Subscribe

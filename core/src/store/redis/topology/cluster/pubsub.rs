@@ -98,13 +98,14 @@ impl NodeSubscriptions {
         let subscriptions = [&self.classic, &self.sharded].into_iter().flatten();
         let (mut some, mut all, mut refused, mut hints) = (false, true, true, 0);
         for subscription in subscriptions {
-            let heard = *subscription.state.borrow();
+            let heard = subscription.state.borrow();
             some |= heard.subscribed;
             all &= heard.subscribed || heard.refused;
             refused &= heard.refused;
             hints += heard.generation;
         }
-        SubscriptionState { subscribed: some && all, refused, generation: hints }
+        // a message may come from another node than the answers: no connection, so that none is believed
+        SubscriptionState { subscribed: some && all, refused, generation: hints, ..SubscriptionState::default() }
     }
 
     /// Publishes the combined state if it has changed. Returns whether it is subscribed.
