@@ -40,8 +40,20 @@ mod tests {
         assert_eq!(GrantNotice::parse(b"onelock1:ab 7 1700000000000001"), Some(notice));
         let long = "x".repeat(TOKEN_MAX + 1);
         for other in [
-            "", "1", "a 7", "a  7", "a 7 ", " 7 8", "a 7 8 9", "a +7 8", "a -7 8", "a 7 8.0", "a 7 8\n",
-            "a 99999999999999999999 8", "a 7 99999999999999999999", &format!("{long} 7 8"),
+            "",
+            "1",
+            "a 7",
+            "a  7",
+            "a 7 ",
+            " 7 8",
+            "a 7 8 9",
+            "a +7 8",
+            "a -7 8",
+            "a 7 8.0",
+            "a 7 8\n",
+            "a 99999999999999999999 8",
+            "a 7 99999999999999999999",
+            &format!("{long} 7 8"),
         ] {
             assert_eq!(GrantNotice::parse(other.as_bytes()), None, "{other:?}");
         }

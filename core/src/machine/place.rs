@@ -263,11 +263,9 @@ mod tests {
     #[test]
     fn what_may_come_from_another_server_or_time_is_not_believed() {
         let (place, terms) = (kept(1000, 50), Terms::default());
-        for route in [
-            Route { subscription: 8, ..ROUTE },
-            Route { subscription: 0, ..ROUTE },
-            Route { clock_jumps: 2, ..ROUTE },
-        ] {
+        for route in
+            [Route { subscription: 8, ..ROUTE }, Route { subscription: 0, ..ROUTE }, Route { clock_jumps: 2, ..ROUTE }]
+        {
             assert_eq!(place.told(at(1100), &notice(51, 1050), &terms, route), None, "{route:?}");
         }
         assert_eq!(told(&place, 1100, 51, 999), None, "the server's clock was set back");

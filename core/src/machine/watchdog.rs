@@ -263,8 +263,7 @@ impl Watchdog {
                 continue;
             }
             // a told one waits until it is due: most are released before
-            let gather =
-                if entry.told { Duration::ZERO } else { (entry.period() / GATHER_DIVISOR).min(GATHER_MAX) };
+            let gather = if entry.told { Duration::ZERO } else { (entry.period() / GATHER_DIVISOR).min(GATHER_MAX) };
             if !entry.in_flight && entry.due <= now + gather {
                 entry.in_flight = true;
                 // those that are about to end leave the others their time

@@ -25,7 +25,9 @@ use super::{
 };
 use crate::ErrorKind;
 use crate::machine::model::{DirectGrant, Model};
-use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, GrantNotice, Key, Kind, Op, Outcome, Reply, Time, glob};
+use crate::machine::{
+    Answer, Claim, ClientTag, Failure, Grade, GrantNotice, Key, Kind, Op, Outcome, Reply, Time, glob,
+};
 use crate::sys::clock;
 
 /// What it can do: whatever a server can, but for replicas.

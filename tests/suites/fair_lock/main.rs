@@ -9,6 +9,7 @@ mod order;
 mod passing;
 mod processes;
 mod storm;
+mod told;
 
 use onelock_tests::resp::text;
 use onelock_tests::servers::Server;

@@ -194,7 +194,8 @@ impl Store for FileStore {
 
     fn subscribe(&self, _kind: Kind, key: &Key, _client: ClientTag) -> Subscription {
         let subscribed = !self.shared.closed.load(Ordering::Acquire) && self.shared.directory.process.stamp.is_here();
-        let (sender, state) = watch::channel(SubscriptionState { subscribed, generation: 1, ..SubscriptionState::default() });
+        let (sender, state) =
+            watch::channel(SubscriptionState { subscribed, generation: 1, ..SubscriptionState::default() });
         let sender = Arc::new(sender);
         let Shared { directory, settings, .. } = &*self.shared;
         let listener = subscribed.then(|| {

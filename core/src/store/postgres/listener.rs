@@ -190,7 +190,8 @@ pub(super) fn subscribe(shared: &Arc<TableClient>, key: &Key) -> Subscription {
     let listener = &shared.listener;
     let key = key.to_vec();
     if shared.ready().is_err() || !listener.wanted {
-        let (sender, state) = watch::channel(SubscriptionState { refused: true, generation: 1, ..SubscriptionState::default() });
+        let (sender, state) =
+            watch::channel(SubscriptionState { refused: true, generation: 1, ..SubscriptionState::default() });
         return Subscription { state, guard: Box::new(sender) };
     }
     let mut table = lock(&listener.table);

@@ -1,0 +1,242 @@
+//! What a message that tells a grant is worth: a hand-over costs the waiter no request. And what it is not worth: one that is
+//! late, comes again, or was made up, and one after which the lease could not be kept.
+
+use std::time::{Duration, Instant};
+
+use onelock::{Kind, LossReason, Release};
+use onelock_tests::face::{Client, Face, on_both, side_by_side};
+use onelock_tests::proxy::{Cut, Match};
+use onelock_tests::scripts;
+use onelock_tests::stage::{SOON, Stage, ms, unhurried};
+use onelock_tests::wait::wait_until;
+
+use super::{holder, left, list, listening, queue};
+
+/// A place is kept every 160 ms at the earliest: what is done by then meets no keep.
+const BEFORE_THE_NEXT_KEEP: Duration = ms(100);
+const TRIES: usize = 20;
+
+fn client(stage: &Stage, face: Face, protocol: &str) -> Client {
+    Client::build(face, unhurried(), &stage.proxy.url_with("", protocol)).unwrap()
+}
+
+/// Requests that take the write side of a read/write lock, or take or keep a place.
+fn enter_to_write() -> Match {
+    Match::script(scripts::RW_LOCK).with_arg("enter")
+}
+
+/// Waits until a place has just been kept, and says how many requests there were.
+fn just_kept(stage: &Stage, enters: &Match) -> (usize, Instant) {
+    let before = stage.requests(enters).len();
+    let count = stage.proxy.wait_requests(enters, before + 1).len();
+    (count, Instant::now())
+}
+
+#[test]
+fn a_hand_over_that_nothing_disturbs_costs_the_waiter_no_request() {
+    let cases: Vec<_> = [(Kind::Fair, "/?protocol=resp3"), (Kind::Fair, "/?protocol=resp2"), (Kind::Write, "/")]
+        .into_iter()
+        .flat_map(|(kind, protocol)| {
+            Face::ALL.map(|face| (format!("{kind:?} {protocol} {face:?}"), (kind, protocol, face)))
+        })
+        .collect();
+    side_by_side(&cases, |(kind, protocol, face)| {
+        let stage = Stage::valkey();
+        let (client, rival) = (client(&stage, *face, protocol), stage.rival(*face));
+        let enters = if *kind == Kind::Fair { scripts::enter() } else { enter_to_write() };
+        for attempt in 0.. {
+            assert!(attempt < TRIES, "a keep came between each time, or each message was answered");
+            let theirs = rival.lock_of(*kind, "x").acquire().unwrap();
+            let asked_at_all = std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| client.lock_of(*kind, "x").acquire_within(SOON).unwrap());
+                wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+                let (asked, kept_at) = just_kept(&stage, &enters);
+                theirs.released();
+                let lease = waiter.join().unwrap();
+                let in_time = kept_at.elapsed() < BEFORE_THE_NEXT_KEEP;
+                assert!(lease.is_held() && lease.fence() > theirs.fence());
+                // the first renewal makes it a lease like any other
+                wait_until(SOON, "its renewal", || lease.remaining() > ms(20_000));
+                let asked_at_all = stage.requests(&enters).len() > asked;
+                assert_eq!(lease.released(), Release::Released);
+                (in_time, asked_at_all)
+            });
+            match asked_at_all {
+                (true, false) => break,
+                (true, true) => panic!("it asked though it was told"),
+                (false, _) => {}
+            }
+        }
+        wait_until(SOON, "nothing to be left", || left(&stage.server, "x").is_empty());
+    });
+}
+
+/// A lease that is never renewed, and keys that have to stay longer than a place.
+#[test]
+fn what_a_told_grant_cannot_promise_is_asked_for() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (client(&stage, face, "/"), stage.rival(face));
+        for described in 0..3 {
+            let lock = client.lock_of(Kind::Fair, "x").ttl(ms(60_000));
+            let lock = match described {
+                0 => lock.auto_renew(false),
+                1 => lock.min_hold(ms(1)),
+                _ => lock.lock_delay(ms(1)),
+            };
+            let theirs = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| lock.acquire_within(SOON).unwrap());
+                wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+                let (asked, _) = just_kept(&stage, &scripts::enter());
+                theirs.released();
+                let lease = waiter.join().unwrap();
+                assert!(stage.requests(&scripts::enter()).len() > asked);
+                assert!(lease.remaining() > ms(30_000), "{described}: {:?}", lease.remaining());
+                lease.released();
+            });
+        }
+    });
+}
+
+/// The waiter hears nothing until its hold has ended and somebody else has the lock.
+#[test]
+fn a_message_that_comes_after_the_end_is_not_believed() {
+    for protocol in ["/?protocol=resp3", "/?protocol=resp2"] {
+        on_both(|face| {
+            let stage = Stage::valkey();
+            let (client, rival) = (client(&stage, face, protocol), stage.rival(face));
+            let theirs = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap());
+                wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+                let token = queue(&stage.server, "x").remove(0);
+                just_kept(&stage, &scripts::enter());
+                stage.proxy.pause();
+                theirs.released();
+                wait_until(SOON, "the grant", || holder(&stage.server, "x").as_ref() == Some(&token));
+                wait_until(SOON, "its end", || left(&stage.server, "x").is_empty());
+                let next = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+                stage.proxy.resume();
+                let asked = stage.requests(&scripts::enter()).len();
+                stage.proxy.wait_requests(&scripts::enter(), asked + 3);
+                assert_eq!(holder(&stage.server, "x").as_deref(), Some(next.token()));
+                assert!(next.is_held() && !waiter.is_finished());
+                next.released();
+                let lease = waiter.join().unwrap();
+                assert!(lease.fence() > next.fence());
+                lease.released();
+            });
+        });
+    }
+}
+
+/// The channel on which the only client that waits is told.
+fn channel(stage: &Stage) -> String {
+    list(&stage.server.cmd(&["PUBSUB", "CHANNELS", "onelock_grant:*"])).remove(0)
+}
+
+fn server_us(stage: &Stage) -> u64 {
+    let [seconds, micros] = list(&stage.server.cmd(&["TIME"])).try_into().unwrap();
+    seconds.parse::<u64>().unwrap() * 1_000_000 + micros.parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_message_that_was_made_up_is_a_reason_to_ask_and_no_more() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (client(&stage, face, "/"), stage.rival(face));
+        let theirs = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap());
+            wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+            let token = queue(&stage.server, "x").remove(0);
+            let (channel, far) = (channel(&stage), 9_007_199_254_740_990_u64);
+            let other = "onelock1:00000000000000000000000000000000";
+            let us = server_us(&stage);
+            for payload in [
+                format!("{other} {far} {us}"),
+                // the right token, and not a grant; one of before its place; one of another time
+                format!("{token} 0 {us}"),
+                format!("{token} {} {us}", theirs.fence()),
+                format!("{token} {far} {}", us - 60_000_000),
+                format!("{token} {far} {}", us + 60_000_000),
+                format!("{token} {far}"),
+                "1".to_owned(),
+                "x".repeat(100_000),
+            ] {
+                let (asked, _) = just_kept(&stage, &scripts::enter());
+                stage.server.cmd(&["PUBLISH", &channel, &payload]);
+                // a message, and the keep after it
+                stage.proxy.wait_requests(&scripts::enter(), asked + 2);
+                assert!(theirs.is_held() && !waiter.is_finished(), "{payload:.80}");
+                assert_eq!(holder(&stage.server, "x").as_deref(), Some(theirs.token()));
+            }
+            theirs.released();
+            waiter.join().unwrap().released();
+        });
+    });
+}
+
+/// The same message again, while its hold goes on and the next one of the client waits.
+#[test]
+fn a_message_that_comes_again_grants_nothing() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (client(&stage, face, "/"), stage.rival(face));
+        let theirs = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+        std::thread::scope(|scope| {
+            let acquire = || client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap();
+            let first = scope.spawn(acquire);
+            wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+            let channel = channel(&stage);
+            let told_at = server_us(&stage);
+            theirs.released();
+            let lease = first.join().unwrap();
+            let message = format!("{} {} {told_at}", lease.token(), lease.fence());
+            let second = scope.spawn(acquire);
+            wait_until(SOON, "the second one's place", || listening(&stage.server, "x") == 1);
+            let (asked, _) = just_kept(&stage, &scripts::enter());
+            stage.server.cmd(&["PUBLISH", &channel, &message]);
+            stage.proxy.wait_requests(&scripts::enter(), asked + 2);
+            assert!(lease.is_held() && !second.is_finished());
+            assert_eq!(holder(&stage.server, "x").as_deref(), Some(lease.token()));
+            lease.released();
+            second.join().unwrap().released();
+        });
+    });
+}
+
+/// The message is lost with its connection, and the server is another one when there is a connection again.
+#[test]
+fn over_a_connection_that_was_cut_and_a_server_that_was_restarted_nothing_is_believed() {
+    for protocol in ["/?protocol=resp3", "/?protocol=resp2"] {
+        on_both(|face| {
+            let stage = Stage::valkey();
+            let (client, rival) = (client(&stage, face, protocol), stage.rival(face));
+            let theirs = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+            let cut = stage.proxy.on(Match::push("message")).once().cut_instead_of_reply(Cut::Reset);
+            let lease = std::thread::scope(|scope| {
+                let waiter =
+                    scope.spawn(|| client.lock_of(Kind::Fair, "x").ttl(ms(3000)).acquire_within(SOON).unwrap());
+                wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+                let (asked, _) = just_kept(&stage, &scripts::enter());
+                theirs.released();
+                let lease = waiter.join().unwrap();
+                assert_eq!(cut.hits(), 1);
+                assert!(stage.requests(&scripts::enter()).len() > asked, "it was not told");
+                lease
+            });
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| rival.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap());
+                wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+                // without its data: whoever waits begins anew, and nobody holds anything
+                stage.server.restart();
+                let next = waiter.join().unwrap();
+                assert_eq!(holder(&stage.server, "x").as_deref(), Some(next.token()));
+                assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
+                next.released();
+            });
+        });
+    }
+}
