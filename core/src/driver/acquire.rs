@@ -17,12 +17,14 @@ use super::metrics::count;
 use super::release;
 use super::sleep_until;
 use super::undo_guard::UndoGuard;
-use super::wait_queues::{PassedClaim, QueuePosition};
+use super::wait_queues::QueuePosition;
 use crate::Error;
-use crate::machine::{Acquire, AcquireLimits, Answer, Failure, Jitter, Kind, Op, Outcome, Route, Step, Time, Verdict};
+use crate::machine::{Acquire, AcquireLimits, Answer, Failure, Jitter, Kind, Op, Outcome, Step, Time, Verdict};
 use crate::machine::{Token, naming};
 use crate::store::{BlockingSubscription, Interrupt, Notification, SubscriptionState};
 use crate::sys::clock;
+
+mod place;
 
 /// A longer wait is logged.
 const LONG_WAIT: Duration = Duration::from_secs(10);
@@ -184,33 +186,6 @@ impl Acquiring {
         }
     }
 
-    fn become_head(&mut self) {
-        let Some(position) = &self.position else { return };
-        let (spacing, away_since, heard) = position.inheritance();
-        let spacing = if self.lock.kind.row().queues { spacing.for_a_place() } else { spacing };
-        self.machine.set_spacing(spacing);
-        self.machine.set_unreachable_since(away_since);
-        if let Some(claim) = position.take_claim() {
-            self.machine.take_place(claim.place);
-            self.undo_guard = claim.for_heir(self.lock.count, self.lock.terms.server_ttl_ms(self.lock.terms.ttl));
-        }
-        if let Some(mut subscription) = position.subscription_state() {
-            // the queue has been subscribed all along: the acquire may sleep after a refusal
-            let (subscribed, generation) = {
-                let now = subscription.borrow_and_update();
-                (now.subscribed, now.generation)
-            };
-            if subscribed {
-                self.machine.watch_confirmed();
-            }
-            if heard.is_some_and(|heard| heard != generation) {
-                // a message came after the last attempt of the previous head
-                self.machine.hint(clock::now(), &mut self.jitter);
-            }
-            self.subscription = Some(subscription);
-        }
-    }
-
     async fn wait_for_turn(&mut self) -> Option<Verdict> {
         loop {
             match &self.position {
@@ -283,20 +258,6 @@ impl Acquiring {
         }
         let fence_ttl_ms = self.lock.fencing.then(|| naming::fence_ttl_ms(ttl_ms));
         Ok(Op::Acquire { claim, ttl_ms, fence_ttl_ms, info: self.info.clone() })
-    }
-
-    /// How it hears of grants now.
-    fn route(&self) -> Route {
-        let subscription = self.subscription.as_ref().map_or(0, |subscription| subscription.borrow().connection);
-        Route { subscription, clock_jumps: self.engine.clock_jumps() }
-    }
-
-    /// Whether the last message told its grant, and is believed.
-    fn is_told(&mut self) -> bool {
-        let granted = self.subscription.as_ref().and_then(|subscription| subscription.borrow().granted.clone());
-        let (Some(notice), Some(undo_guard)) = (granted, &self.undo_guard) else { return false };
-        let route = self.route();
-        self.machine.told(clock::now(), &notice, &undo_guard.claim().token, route)
     }
 
     async fn attempt(&mut self, until: Time) -> Result<(), Error> {
@@ -426,7 +387,7 @@ impl Acquiring {
         ));
         hold.lease.grant(deadline);
         self.lock.listen(&hold);
-        self.engine.arm_granted(&hold, told);
+        self.engine.arm(&hold, told);
         if self.engine.is_closed() {
             // closed since the last check: `close` may have missed this hold
             release::release_in_background(&self.engine, &hold);
@@ -445,18 +406,6 @@ impl Acquiring {
         }
         tracing::debug!(lock = %self.lock.name.escape_ascii(), fence, "lock acquired");
         Ok(hold)
-    }
-
-    /// Leaves a place on the server to the next waiter of this client. With the last one it is given up.
-    fn pass_on(&mut self) {
-        if self.lock.kind.row().queues
-            && self.engine.is_here()
-            && let Some(position) = &self.position
-            && let Some(undo_guard) = self.undo_guard.take()
-            && !undo_guard.is_clean()
-        {
-            drop(position.pass_on(PassedClaim { undo_guard, place: self.machine.place() }));
-        }
     }
 
     fn fail(&self, failure: &Failure) -> Error {

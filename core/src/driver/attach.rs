@@ -93,7 +93,7 @@ fn make_hold(
     ));
     hold.lease.grant(deadline);
     spec.listen(&hold);
-    engine.arm(&hold);
+    engine.arm(&hold, None);
     if engine.is_closed() {
         // closed since the last check: `close` may have missed it
         release::release_in_background(engine, &hold);

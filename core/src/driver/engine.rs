@@ -78,7 +78,8 @@ pub(crate) struct Engine {
     pub(crate) metrics: Metrics,
     callbacks: Arc<Callbacks>,
     clock_watch: Mutex<ClockWatch>,
-    clock_jumps: AtomicU64,
+    /// How often the server's clock was seen to jump.
+    pub(crate) clock_jumps: AtomicU64,
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
     closed: AtomicBool,
@@ -201,13 +202,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Adds a granted hold to the renewal schedule.
-    pub(crate) fn arm(&self, hold: &Arc<Hold>) {
-        self.arm_granted(hold, None);
-    }
-
-    /// The same; if a message told it, its deadline rests on a request that was sent at `told`.
-    pub(crate) fn arm_granted(&self, hold: &Arc<Hold>, told: Option<Time>) {
+    /// Adds a granted hold to the renewal schedule; if a message told it, its deadline rests on a request sent at `told`.
+    pub(crate) fn arm(&self, hold: &Arc<Hold>, told: Option<Time>) {
         let guarded = Guarded {
             claim: hold.claim.clone(),
             state: hold.lease.clone(),
@@ -317,11 +313,6 @@ impl Engine {
 
     pub(crate) fn run_callback(&self, job: Box<dyn FnOnce() + Send>) {
         self.callbacks.run(&self.runtime, job);
-    }
-
-    /// How often the server's clock was seen to jump.
-    pub(crate) fn clock_jumps(&self) -> u64 {
-        self.clock_jumps.load(Ordering::Acquire)
     }
 
     /// Compares the server's clock with ours.

@@ -125,7 +125,7 @@ impl Together {
             let hold = Arc::new(Hold::new(id, claim, spec.terms.clone(), fence, now, uncertainty, None));
             hold.lease.grant(spec.terms.deadline(answer.sent_at, spec.terms.ttl));
             spec.listen(&hold);
-            self.engine.arm(&hold);
+            self.engine.arm(&hold, None);
             self.engine.metrics.wait.record(now.since(self.started));
             count(&self.engine.metrics.acquired);
             span.end(Ok(&hold));

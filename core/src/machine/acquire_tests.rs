@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used)]
 use super::*;
-use crate::machine::PROMPT_ANSWERS;
+use crate::machine::{GrantNotice, PROMPT_ANSWERS};
 
 fn at(ms: u64) -> Time {
     Time::from_millis(ms)

@@ -69,15 +69,6 @@ pub struct SubscriptionState {
 }
 
 impl SubscriptionState {
-    /// A message came on this connection.
-    pub(crate) fn hear(&mut self, connection: u64, payload: &[u8]) {
-        if connection == self.connection
-            && let Some(notice) = GrantNotice::parse(payload)
-        {
-            self.granted = Some(Arc::new(notice));
-        }
-    }
-
     /// It is confirmed on this connection.
     pub(crate) fn confirm(&mut self, connection: u64) {
         (self.subscribed, self.refused, self.connection) = (true, false, connection);

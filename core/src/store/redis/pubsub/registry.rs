@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::SubscribeError;
 use super::subscriber::Subscriber;
 use crate::error::ErrorKind;
-use crate::machine::Failure;
+use crate::machine::{Failure, GrantNotice};
 use crate::store::redis::command::server_error;
 use crate::store::redis::connection::multiplexed::connection::PushHandler;
 use crate::store::redis::connection::multiplexed::manager::ConnectionManager;
@@ -100,7 +100,14 @@ impl SubscriptionRegistry {
 
 impl PushHandler for SubscriptionRegistry {
     fn on_message(&self, connection: u64, channel: &[u8], payload: &[u8]) {
-        self.update(channel, |state| state.hear(connection, payload));
+        self.update(channel, |state| {
+            // what comes on an earlier connection may be of another server
+            if connection == state.connection
+                && let Some(notice) = GrantNotice::parse(payload)
+            {
+                state.granted = Some(Arc::new(notice));
+            }
+        });
     }
 }
 
