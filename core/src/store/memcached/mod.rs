@@ -157,7 +157,8 @@ impl Store for MemcachedStore {
 
     /// Nothing tells of a release: whoever waits looks again and again.
     fn subscribe(&self, _kind: Kind, _key: &Key, _client: ClientTag) -> Subscription {
-        let (sender, state) = watch::channel(SubscriptionState { subscribed: false, refused: true, generation: 1 });
+        let refused = SubscriptionState { refused: true, generation: 1, ..SubscriptionState::default() };
+        let (sender, state) = watch::channel(refused);
         Subscription { state, guard: Box::new(sender) }
     }
 
