@@ -17,7 +17,7 @@ pub(crate) fn doctor(mut options: Doctor) -> Result<Status, Failure> {
     let diagnosis = client.diagnose(options.name.as_encoded_bytes())?;
     client.close();
     let shown = if options.json {
-        format!("{}\n", json(&diagnosis))
+        show::json_line(&json(&diagnosis))
     } else {
         let sheet = sheet(&diagnosis, options.verbose);
         let conclusion = conclusion(&diagnosis);

@@ -14,7 +14,7 @@ pub(crate) fn inspect(options: &Inspect) -> Result<Status, Failure> {
         return Ok(Status::Nothing);
     };
     if options.json {
-        print(&format!("{}\n", show::json(name, &found)))?;
+        print(&show::json_line(&show::json(name, &found)))?;
     } else {
         print(&sheet(name, &found))?;
     }

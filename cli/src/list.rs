@@ -57,7 +57,7 @@ fn entries(options: &List, client: &Client) -> Result<Vec<LockEntry>, Failure> {
 }
 
 fn json(entries: &[LockEntry]) -> String {
-    let line = |entry: &LockEntry| format!("{}\n", show::json(&entry.name, &entry.inspection));
+    let line = |entry: &LockEntry| show::json_line(&show::json(&entry.name, &entry.inspection));
     entries.iter().map(line).collect()
 }
 

@@ -14,12 +14,24 @@ pub(crate) fn name(bytes: &[u8]) -> String {
 
 /// The same for a text that somebody else has written.
 pub(crate) fn text(text: &str) -> String {
-    let turning =
-        |letter| matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let shown = |letter: char| -> String {
-        if letter.is_control() || turning(letter) { letter.escape_default().collect() } else { letter.into() }
+        if commands_terminal(letter) { letter.escape_default().collect() } else { letter.into() }
     };
     text.chars().map(shown).collect()
+}
+
+/// Control characters, those from U+0080 to U+009F included, and what turns the direction of writing.
+fn commands_terminal(letter: char) -> bool {
+    letter.is_control() || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The line of a JSON object. What would command a terminal is spelt out there, too: JSON asks for less.
+pub(crate) fn json_line(value: &Value) -> String {
+    let shown = |letter: char| -> String {
+        if commands_terminal(letter) { format!("\\u{:04x}", u32::from(letter)) } else { letter.into() }
+    };
+    let text: String = value.to_string().chars().map(shown).collect();
+    format!("{text}\n")
 }
 
 /// A lock as a JSON object.
@@ -119,5 +131,14 @@ mod tests {
         assert_eq!(name(b"\xff\x00"), "\\xff\\x00");
         assert_eq!(name("grüße".as_bytes()), "grüße");
         assert_eq!(text("a\u{202e}b"), "a\\u{202e}b");
+        assert_eq!(text("a\u{9b}2J"), "a\\u{9b}2J");
+    }
+
+    #[test]
+    fn json_commands_no_terminal_either_and_says_the_same() {
+        let label = "a\u{9b}2J\u{7f}\u{202e}b\x1bü\n";
+        let line = json_line(&json!({"label": label}));
+        assert_eq!(line, "{\"label\":\"a\\u009b2J\\u007f\\u202eb\\u001bü\\n\"}\n");
+        assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), json!({"label": label}));
     }
 }
