@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use onelock::LossReason;
-use onelock_tests::face::{Client, Face, on_both};
+use onelock::machine::{Op, Outcome, Time};
+use onelock_tests::face::{Client, Face, block_on, on_both};
 use onelock_tests::postgres::Postgres;
 use onelock_tests::stage::{SOON, ms, quick, unhurried};
 use onelock_tests::wait::wait_until;
@@ -73,6 +74,31 @@ fn a_silent_connection_is_given_up_though_each_renewal_is_short() {
         lease.released();
         client.close();
     });
+}
+
+#[test]
+fn a_statement_that_was_given_up_and_answered_later_ends_no_connection() {
+    let table = Table::new();
+    let wire = Wire::to(server().port(), Rules::default());
+    let options = unhurried().request_timeout(ms(1000));
+    let store = options.open_store(&table.url_at(wire.port())).unwrap();
+    let now = || Time::from_nanos(onelock_tests::clock::boot_ns());
+    let look = |limit| {
+        let look = Op::Inspect { key: (*b"a").into() };
+        let answer = block_on(async { store.call(look, now() + limit).await });
+        (answer.connection, matches!(answer.outcome, Outcome::Applied(_)))
+    };
+    let (first, is_answered) = look(SOON);
+    assert!(is_answered);
+    // twice a statement has less time than its answer takes, and nothing is asked for longer than a request may take
+    for _ in 0..2 {
+        wire.set(Rules { delay: ms(300), ..Rules::default() });
+        assert_eq!(look(ms(60)), (first, false));
+        std::thread::sleep(ms(1100));
+    }
+    wire.set(Rules::default());
+    assert_eq!(look(SOON), (first, true), "a connection on which every statement was answered was given up");
+    store.close();
 }
 
 #[test]

@@ -16,6 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, NoTls};
 use super::database::{Database, Host};
 use super::encryption::{self, RefusedWay, Way};
 use super::failure::{self, Refusal};
+use super::heard::HeardStream;
 use super::statements::Statements;
 use crate::config::credentials::CredentialsSource;
 use crate::error::ErrorKind;
@@ -60,7 +61,9 @@ pub(super) struct Connection {
     pub(super) table: Option<i64>,
     inner: LeakAfterFork<Inner>,
     retired: AtomicBool,
-    /// When the oldest statement was sent since the last answer; 0 when there is none.
+    /// When the server has sent something last.
+    heard_at: Arc<AtomicU64>,
+    /// When the first statement was sent since then; not later where there is none.
     unanswered: AtomicU64,
 }
 
@@ -87,20 +90,19 @@ impl Connection {
 
     /// A statement goes out.
     pub(super) fn sent(&self, now: Time) {
-        let _ = self.unanswered.compare_exchange(0, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// The server has answered.
-    pub(super) fn answered(&self) {
-        self.unanswered.store(0, Ordering::Relaxed);
+        let first = self.unanswered.load(Ordering::Relaxed);
+        if first <= self.heard_at.load(Ordering::Relaxed) {
+            let _ = self.unanswered.compare_exchange(first, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// A statement was given up. The connection is, too, when nothing has been heard for as long as a request may take,
     /// however short each of them was.
     pub(super) fn given_up(&self, sent_at: Time, limit: Duration) {
         let now = clock::now();
-        let oldest = self.unanswered.load(Ordering::Relaxed);
-        let silent_for = if oldest == 0 { Duration::ZERO } else { now.since(Time::from_nanos(oldest)) };
+        let (first, heard) = (self.unanswered.load(Ordering::Relaxed), self.heard_at.load(Ordering::Relaxed));
+        // what it has sent since then may have been the answer to a statement that was given up before
+        let silent_for = if first <= heard { Duration::ZERO } else { now.since(Time::from_nanos(first)) };
         if now.since(sent_at).max(silent_for) >= limit {
             self.cut();
         }
@@ -251,6 +253,8 @@ impl DatabaseConnector {
                 *login = Some(self.login(*until, place).await.map_err(stays)?);
             }
             let Some(known) = &*login else { continue };
+            let heard_at = Arc::new(AtomicU64::new(0));
+            let stream = HeardStream { inner: stream, heard_at: heard_at.clone() };
             let (client, driven) = match self.config(known, plain).connect_raw(stream, NoTls).await {
                 Ok(made) => made,
                 Err(error) if !plain && failure::refuses_settings(&error) => {
@@ -271,7 +275,7 @@ impl DatabaseConnector {
             let (server, made_table) = self.greet(&inner.client, place).await.map_err(stays)?;
             let table = self.observe(&inner.client, place, made_table).await.map_err(stays)?;
             let (retired, unanswered) = (AtomicBool::new(false), AtomicU64::new(0));
-            return Ok(Connection { number: *number, server, table, inner, retired, unanswered });
+            return Ok(Connection { number: *number, server, table, inner, retired, heard_at, unanswered });
         }
     }
 

@@ -199,9 +199,6 @@ impl TableClient {
             };
             let limit = until.since(sent_at).min(self.connector.limits.request);
             let done = timeout(limit, statement.carry_out(op)).await;
-            if done.is_ok() {
-                connection.answered();
-            }
             let (outcome, time) = match done {
                 Ok(Ok((outcome, time))) => {
                     // there is another table: the next connection tells
@@ -271,9 +268,6 @@ impl TableClient {
         connection.sent(sent_at);
         let limit = until.since(sent_at).min(self.connector.limits.request);
         let done = timeout(limit, connection.client().query_typed(text, parameters)).await;
-        if done.is_ok() {
-            connection.answered();
-        }
         match done {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {

@@ -11,6 +11,7 @@
 //! | `connection`, `encryption` | connecting, TLS; the table |
 //! | `operations` | an operation as a statement, and its rows as a reply |
 //! | `failure` | what errors mean |
+//! | `heard` | when the server has sent something last |
 //! | `lane` | a connection that is made anew when it ended |
 //! | `listener` | wake-ups: `LISTEN`, and the marks of those who wait |
 //! | `member`, `vote` | a database as one of several independent stores |
@@ -39,6 +40,7 @@ mod database;
 mod diagnosis;
 mod encryption;
 mod failure;
+mod heard;
 mod lane;
 mod listener;
 mod member;
