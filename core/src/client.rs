@@ -246,7 +246,7 @@ impl Client {
     /// | `redlock://h1:6379,h2:6379,h3:6379[/db]` | Redlock: several independent servers, of which a majority holds the lock |
     /// | `file:///dir` | one machine without a server: a directory, in which each lock is a file that the kernel locks |
     /// | `postgres://user[:password]@host[:port][/database]` | PostgreSQL 12 or newer: each lock is a row of a table |
-    /// | `memcached://[user:password@]host[:port]` | memcached 1.6.12 or newer, best effort only: each lock is an item of a cache, which may remove it |
+    /// | `memcached://[user:password@]host[:port]` | memcached 1.6.12 or newer, best effort only: each lock is an item |
     /// | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
     /// | (empty) | the address in `$ONELOCK_URL` |
     ///
