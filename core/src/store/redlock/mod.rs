@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `address` | reads `redlock://h1,h2,h3` and lists of addresses |
 //! | `member`, `mixed_address` | one of several stores, and lists that name other stores than Redis servers |
+//! | `ask_all` | asks all servers before it looks at the first answer |
 //! | `blocking` | a round from one thread on Redis servers, which writes to all of them and then reads |
 //! | `late_replies` | what remains of a renewal after its caller got the result |
 //! | `connectors` | a few threads that make the connections of all blocking calls |
@@ -14,6 +15,7 @@
 //! | `scan` | listing the keys of all servers |
 
 mod address;
+mod ask_all;
 mod blocking;
 mod connectors;
 mod diagnosis;
@@ -32,6 +34,7 @@ use futures_util::stream::FuturesUnordered;
 
 pub use self::address::RedlockNodes;
 
+use self::ask_all::not_at_first;
 use self::connectors::Connector;
 use self::late_replies::{RoundInProgress, SentNodes};
 use self::member::QuorumMember;
@@ -279,7 +282,7 @@ impl RedlockState {
             for number in request.nodes.iter() {
                 round.sending(number, self.members[number].connection());
                 let (member, op, sent) = (self.members[number].clone(), request.op.clone(), sent.clone());
-                requests.push(async move {
+                requests.push(not_at_first(async move {
                     let begun = clock::now();
                     if let Err(failure) = member.prepare(&op, until).await {
                         return (number, not_sent(begun, failure).answer);
@@ -288,7 +291,7 @@ impl RedlockState {
                         return (number, not_sent(begun, no_connection_in_time(member.name())).answer);
                     }
                     (number, member.call(&op, until).await)
-                });
+                }));
             }
         };
         launch(round, &mut requests, request);
