@@ -3,7 +3,7 @@
 //! | room | is |
 //! |---|---|
 //! | `address/` | the address of one server, and addresses of several |
-//! | `resp/` | reading replies in the Redis protocol |
+//! | `resp/` | the protocol on one connection, without I/O |
 //! | `command/` | an operation as a command, its scripts, and its reply as an outcome |
 //! | `connection/` | connections for threads, for async tasks, and for the event loops of other languages |
 //! | `pubsub/` | subscriptions to the channels on which releases are announced |
@@ -11,8 +11,8 @@
 //! | `diagnosis/` | looking at servers step by step |
 //! | `topology/` | finding the server that serves a lock: Sentinel and cluster |
 //!
-//! Wire format and multiplexing are redis-rs'. Connections are made here, because the time limits, the order of addresses
-//! and what is known after a failure matter to a lock.
+//! The values, the packing of commands and the parser are redis-rs'. Connections are the store's own, because the time
+//! limits, the order of addresses and what is known after a failure matter to a lock.
 
 pub(crate) mod address;
 pub(crate) mod command;

@@ -8,7 +8,9 @@
 //! | `context` | what all connections of a node share: server, options, counters |
 //! | `deadline` | the deadline of a blocking call |
 //! | `handshake`, `login` | the first commands on a connection, and its credentials |
+//! | `pending_request` | one request on a connection that tasks share, from submission to completion |
 //! | `socket` | socket options, address attempts, and the failures of a connection |
+//! | `timer_tick` | a tick while requests are in flight, so that time limits wake nobody |
 //! | `tls` | the failures of TLS handshakes |
 
 pub(crate) mod blocking;
@@ -18,5 +20,7 @@ pub(crate) mod event_loop;
 pub(crate) mod handshake;
 pub(crate) mod login;
 pub(crate) mod multiplexed;
+pub(crate) mod pending_request;
 pub(crate) mod socket;
+pub(crate) mod timer_tick;
 pub(crate) mod tls;

@@ -4,11 +4,9 @@
 //! |---|---|
 //! | `registry` | which channels have listeners; keeps them subscribed over reconnects |
 //! | `subscriber` | subscribes and unsubscribes on one connection |
-//! | `dedicated` | the same on a connection of their own: RESP2, and a cluster's sharded channels |
 //! | `blocking` | a subscription that a waiting thread reads itself |
 
 pub(crate) mod blocking;
-pub(crate) mod dedicated;
 pub(crate) mod registry;
 pub(crate) mod subscriber;
 

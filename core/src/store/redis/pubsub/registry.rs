@@ -17,8 +17,8 @@ use super::subscriber::Subscriber;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, GrantNotice};
 use crate::store::redis::command::server_error;
-use crate::store::redis::connection::multiplexed::connection::PushHandler;
 use crate::store::redis::connection::multiplexed::manager::ConnectionManager;
+use crate::store::redis::connection::multiplexed::transport::PushHandler;
 use crate::store::{Subscription, SubscriptionState};
 
 /// How long the task stays when nobody listens, so that the next listener finds a connection.

@@ -1,53 +1,34 @@
-//! A subscriber: it uses the connection of the requests under RESP3, and a connection of its own under RESP2.
+//! A subscriber: it uses the connection of the requests under RESP3, and a connection of its own under RESP2 and for
+//! sharded channels.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError};
-use tokio::time::timeout;
+use redis::Value;
 
 use super::SubscribeError;
-use super::dedicated::DedicatedSubscriptions;
-use crate::store::redis::connection::multiplexed::connect::ConnectedStream;
-use crate::store::redis::connection::multiplexed::connection::{AsyncConnection, ConnectionHealth, PushHandler};
+use crate::machine::Outcome;
+use crate::store::redis::connection::multiplexed::connection::AsyncConnection;
+use crate::store::redis::resp::value::words;
+use crate::sys::clock;
 
 /// Subscribes on one connection. Changes are made one after the other.
 pub(crate) struct Subscriber {
-    transport: Transport,
+    connection: Arc<AsyncConnection>,
+    /// Whether to sharded channels of a cluster.
+    sharded: bool,
     limit: Duration,
 }
 
-enum Transport {
-    Shared { connection: Arc<AsyncConnection>, commands: MultiplexedConnection, health: Arc<ConnectionHealth> },
-    Dedicated(DedicatedSubscriptions),
-}
-
 impl Subscriber {
-    /// On the connection of the requests.
-    pub(crate) fn on_shared(connection: Arc<AsyncConnection>, limit: Duration) -> Subscriber {
-        let (commands, health) = connection.subscription_parts();
-        Subscriber { transport: Transport::Shared { connection, commands, health }, limit }
-    }
-
-    /// On a dedicated connection: under RESP2, or to sharded channels.
-    pub(crate) fn on_dedicated(
-        connected: ConnectedStream,
-        sharded: bool,
-        limit: Duration,
-        push_handler: Arc<dyn PushHandler>,
-    ) -> Subscriber {
-        let dedicated = DedicatedSubscriptions::start(connected, sharded, push_handler);
-        Subscriber { transport: Transport::Dedicated(dedicated), limit }
+    /// A change that is not confirmed within `limit` ends the connection.
+    pub(crate) fn new(connection: Arc<AsyncConnection>, sharded: bool, limit: Duration) -> Subscriber {
+        Subscriber { connection, sharded, limit }
     }
 
     /// The number of its connection, as its messages carry it.
     pub(crate) fn number(&self) -> u64 {
-        match &self.transport {
-            Transport::Shared { connection, .. } => connection.messages_number(),
-            Transport::Dedicated(dedicated) => dedicated.number,
-        }
+        self.connection.messages_number()
     }
 
     /// Subscribes to all of `channels`. Refused means that the server refused the whole command.
@@ -61,44 +42,34 @@ impl Subscriber {
     }
 
     async fn change(&mut self, begin: bool, channels: &[Vec<u8>]) -> Result<(), SubscribeError> {
-        let (connection, commands, health) = match &mut self.transport {
-            Transport::Shared { connection, commands, health } => (connection, commands, health),
-            Transport::Dedicated(dedicated) => return dedicated.change(begin, channels, self.limit).await,
+        let word = match (self.sharded, begin) {
+            (false, true) => "SUBSCRIBE",
+            (false, false) => "UNSUBSCRIBE",
+            (true, true) => "SSUBSCRIBE",
+            (true, false) => "SUNSUBSCRIBE",
         };
-        let count = channels.len() as u64;
-        health.awaited_confirmations.fetch_add(count, Ordering::AcqRel);
-        let changed = timeout(self.limit, async {
-            if begin { commands.subscribe(channels).await } else { commands.unsubscribe(channels).await }
-        });
-        let changed = changed.await;
-        if matches!(changed, Ok(Err(_))) {
-            // a refusal is one reply, in place of all the confirmations
-            health.awaited_confirmations.fetch_sub(count, Ordering::AcqRel);
-        }
-        match changed {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) if is_refusal(&error) => Err(SubscribeError::Refused(words(&error))),
-            _ => {
-                // the result is unknown, so the next connection starts without subscriptions
-                connection.stop();
-                Err(SubscribeError::Lost)
+        // channels of different slots cannot share a command
+        let size = if self.sharded { 1 } else { channels.len().max(1) };
+        let until = clock::now() + self.limit;
+        for together in channels.chunks(size) {
+            let left = until.since(clock::now());
+            match self.connection.change_subscriptions((word, begin), together, left).await {
+                // a sharded channel is not served here any more
+                Outcome::Applied(Value::ServerError(_)) if self.sharded && !begin => {}
+                Outcome::Applied(Value::ServerError(error)) => return Err(SubscribeError::Refused(words(&error))),
+                Outcome::Applied(_) => {}
+                Outcome::NotApplied(_) | Outcome::Indeterminate(_) => {
+                    // the result is unknown, so the next connection starts without subscriptions
+                    self.connection.stop();
+                    return Err(SubscribeError::Lost);
+                }
             }
         }
+        Ok(())
     }
 
     /// Waits until the connection is lost.
     pub(crate) async fn gone(&self) {
-        match &self.transport {
-            Transport::Shared { connection, .. } => connection.gone().await,
-            Transport::Dedicated(dedicated) => dedicated.gone().await,
-        }
+        self.connection.gone().await;
     }
-}
-
-fn is_refusal(error: &RedisError) -> bool {
-    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
-}
-
-fn words(error: &RedisError) -> String {
-    format!("{} {}", error.code().unwrap_or_default(), error.detail().unwrap_or_default())
 }

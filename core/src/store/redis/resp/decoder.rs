@@ -11,6 +11,9 @@ use super::script_reply;
 /// bound would also cost time.)
 pub(crate) const MAX_REPLY_BYTES: usize = 1 << 20;
 
+/// As many bytes as are read at a time: enough for the replies that usually arrive together.
+pub(crate) const MAX_READ_BYTES: usize = 4096;
+
 /// The bytes are no reply; the connection cannot be used any more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Malformed;
@@ -106,9 +109,6 @@ struct ReadBuffer {
 }
 
 impl ReadBuffer {
-    /// Enough for the replies that usually arrive together.
-    const CAPACITY: usize = 4096;
-
     fn bytes(&self) -> &[u8] {
         &self.storage[self.from..self.to]
     }
@@ -116,7 +116,7 @@ impl ReadBuffer {
     fn space(&mut self) -> &mut [u8] {
         debug_assert!(self.from == self.to, "bytes are left");
         if self.storage.is_empty() {
-            self.storage = vec![0; ReadBuffer::CAPACITY].into();
+            self.storage = vec![0; MAX_READ_BYTES].into();
         }
         (self.from, self.to) = (0, 0);
         &mut self.storage
@@ -238,7 +238,7 @@ mod tests {
     fn many_replies_at_once_are_as_many() {
         let many = "*2\r\n:7\r\n$2\r\n\r\n\r\n+x\r\n".repeat(2000);
         let both = [Value::Array(vec![Value::Int(7), text("\r\n")]), Value::SimpleString("x".into())];
-        assert_eq!(decode(many.as_bytes(), ReadBuffer::CAPACITY), (vec![both; 2000].concat(), Ok(())));
+        assert_eq!(decode(many.as_bytes(), MAX_READ_BYTES), (vec![both; 2000].concat(), Ok(())));
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         for start in [&b"+"[..], b"$", b"$9223372036854775807\r\n", b"*9223372036854775807\r\n", b"=-1\r\n", b"%-1\r\n"]
         {
             let endless = [start, &vec![b'a'; 2 * MAX_REPLY_BYTES]].concat();
-            let (replies, accepted) = decode(&endless, ReadBuffer::CAPACITY);
+            let (replies, accepted) = decode(&endless, MAX_READ_BYTES);
             assert_eq!(accepted, Err(Malformed), "{}: {replies:?}", start.escape_ascii());
         }
     }

@@ -105,6 +105,11 @@ impl<T> RequestQueue<T> {
         mem::swap(&mut self.bytes, empty);
     }
 
+    /// The last so many of the bytes that were taken were not written, and never will be: they have not left.
+    pub(crate) fn not_written(&mut self, count: usize) {
+        self.left -= count as u64;
+    }
+
     /// Removes the requests of which no byte has left and that `wanted` declines.
     pub(crate) fn retain_unsent(&mut self, mut wanted: impl FnMut(&T) -> bool) {
         let mut at = self.requests.len();
@@ -308,6 +313,18 @@ mod tests {
         queue.push(Some("b".to_owned()), Time::ZERO, Expected::Reply, |bytes| bytes.push(b'b'));
         assert_eq!((&batch[..], queue.unsent()), (&b"aa"[..], &b"b"[..]));
         assert_eq!(left(&mut queue), [("aa".to_owned(), true), ("b".to_owned(), false)]);
+    }
+
+    #[test]
+    fn bytes_that_the_writer_could_not_write_have_not_left() {
+        for (unwritten, bb_left) in [(0, true), (1, true), (2, false), (3, false)] {
+            let mut queue = queue(&["aa", "bb"]);
+            queue.take_unsent(&mut Vec::new());
+            queue.push(Some("c".to_owned()), Time::ZERO, Expected::Reply, |bytes| bytes.push(b'c'));
+            queue.not_written(unwritten);
+            let expected = [("aa", true), ("bb", bb_left), ("c", false)];
+            assert_eq!(left(&mut queue), expected.map(|(name, left)| (name.to_owned(), left)), "{unwritten}");
+        }
     }
 
     #[test]

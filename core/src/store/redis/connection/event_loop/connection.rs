@@ -8,15 +8,14 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::request::{AbandonOnDrop, Completion, PendingRequest};
 use crate::event_loop::{self, InFlightMark, LoopSocket};
 use crate::machine::{Failure, Outcome, Time};
 use crate::store::redis::connection::blocking::connected_socket::ConnectedSocket;
 use crate::store::redis::connection::blocking::connection::BlockingConnection;
 use crate::store::redis::connection::context::NodeContext;
-use crate::store::redis::connection::multiplexed::assisted_task::AssistedTask;
-use crate::store::redis::connection::multiplexed::timer_tick::TimerTick;
+use crate::store::redis::connection::pending_request::{AbandonOnDrop, Completion, PendingRequest, wake_all};
 use crate::store::redis::connection::socket::{NO_REPLY, broken};
+use crate::store::redis::connection::timer_tick::TimerTick;
 use crate::store::redis::resp::exchange::{Exchange, Received};
 use crate::store::redis::resp::request_queue::FailedRequest;
 use crate::sys::clock;
@@ -38,8 +37,7 @@ pub(crate) struct EventLoopConnection {
     /// The number of the event loop.
     loop_id: u64,
     state: Mutex<LoopConnectionState>,
-    tick: Arc<TimerTick>,
-    _ticker: AssistedTask,
+    tick: TimerTick,
 }
 
 struct LoopConnectionState {
@@ -117,12 +115,6 @@ impl LoopConnectionState {
     }
 }
 
-fn wake_all(wakers: Vec<Waker>) {
-    for waker in wakers {
-        waker.wake();
-    }
-}
-
 impl EventLoopConnection {
     /// For the event loop of this number.
     pub(crate) fn new(connection: BlockingConnection, event_loop: u64) -> std::io::Result<Arc<EventLoopConnection>> {
@@ -132,10 +124,7 @@ impl EventLoopConnection {
         let exchange = exchange.for_other_callers();
         let state = LoopConnectionState { socket, exchange, watched: false, closed: false, queued: 0 };
         let state = Mutex::new(state);
-        let tick = Arc::new(TimerTick::default());
-        let ticking = tick.clone();
-        let ticker = AssistedTask::spawn(async move { ticking.run().await });
-        Ok(Arc::new(EventLoopConnection { fd, epoch, number, loop_id: event_loop, state, tick, _ticker: ticker }))
+        Ok(Arc::new(EventLoopConnection { fd, epoch, number, loop_id: event_loop, state, tick: TimerTick::start() }))
     }
 
     fn state(&self) -> MutexGuard<'_, LoopConnectionState> {

@@ -4,8 +4,6 @@
 //! |---|---|
 //! | `connection` | one such connection: batches requests, matches replies |
 //! | `pool` | one connection for each event loop |
-//! | `request` | one request on it, from submission to completion |
 
 pub(crate) mod connection;
 pub(crate) mod pool;
-pub(crate) mod request;

@@ -8,7 +8,8 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::connect::connect;
-use super::connection::{AsyncConnection, PushHandler};
+use super::connection::AsyncConnection;
+use super::transport::PushHandler;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Jitter, Time};
 use crate::store::redis::connection::context::{Locator, NodeContext};
@@ -111,19 +112,15 @@ impl ConnectionManager {
 
     /// A subscriber on this connection, or on a second one where RESP2 keeps replies and messages apart.
     pub(crate) async fn subscriber(self: &Arc<Self>) -> Result<Subscriber, Failure> {
-        let limit = self.shared.options.request_timeout;
-        let connection = self.get(Time::MAX).await?;
-        if connection.resp3 {
-            return Ok(Subscriber::on_shared(connection, limit));
-        }
-        let connected = connect(&self.shared).await?;
-        Ok(Subscriber::on_dedicated(connected, false, limit, self.push_handler.clone()))
+        let shared = self.get(Time::MAX).await?;
+        let connection = if shared.resp3 { shared } else { Arc::new(self.connect_dedicated().await?) };
+        Ok(Subscriber::new(connection, false, self.shared.options.request_timeout))
     }
 
     /// A subscriber to sharded channels, on a connection of its own, since a server ends such subscriptions by itself.
     pub(crate) async fn sharded_subscriber(&self, push_handler: Arc<dyn PushHandler>) -> Result<Subscriber, Failure> {
-        let connected = connect(&self.shared).await?;
-        Ok(Subscriber::on_dedicated(connected, true, self.shared.options.request_timeout, push_handler))
+        let (connected, limit) = (connect(&self.shared).await?, self.shared.options.request_timeout);
+        Ok(Subscriber::new(Arc::new(AsyncConnection::start(connected, 0, limit, push_handler)), true, limit))
     }
 
     /// The master has moved: the next request goes to the new one, without a pause.
@@ -188,13 +185,9 @@ impl ConnectionManager {
     }
 
     async fn connect(&self, number: u64) -> Result<AsyncConnection, Failure> {
-        let options = &self.shared.options;
         let connected = connect(&self.shared).await?;
-        let start = AsyncConnection::start(connected, number, options.request_timeout, self.push_handler.clone());
-        match timeout(options.connect_timeout, start).await {
-            Ok(started) => started,
-            Err(_) => Err(no_connection_in_time(&self.shared.name)),
-        }
+        let limit = self.shared.options.request_timeout;
+        Ok(AsyncConnection::start(connected, number, limit, self.push_handler.clone()))
     }
 
     fn finish_attempt(

@@ -3,15 +3,13 @@
 //! | file | is |
 //! |---|---|
 //! | `connect` | resolves, connects, encrypts and shakes hands |
-//! | `connection` | one multiplexed connection, and whether its replies can be trusted |
+//! | `connection` | one multiplexed connection: requests and subscriptions, time limits, silence, its end |
+//! | `transport` | moves bytes between its socket and its exchange |
 //! | `manager` | makes the connection when it is needed and replaces it when it breaks |
 //! | `raw` | a connection that one task uses directly |
-//! | `assisted_task` | a background task of which a caller may do a step on its own thread |
-//! | `timer_tick` | a tick while requests are in flight, so that time limits wake nobody |
 
-pub(crate) mod assisted_task;
 pub(crate) mod connect;
 pub(crate) mod connection;
 pub(crate) mod manager;
 pub(crate) mod raw;
-pub(crate) mod timer_tick;
+pub(crate) mod transport;

@@ -1,4 +1,4 @@
-//! A request on a connection of an event loop, from its submission to its completion.
+//! A request on a connection that many tasks share, from its submission to its completion.
 
 use std::future::poll_fn;
 use std::mem;
@@ -22,6 +22,8 @@ pub(crate) enum Completion {
 pub(crate) struct PendingRequest {
     /// When it was submitted.
     pub(crate) submitted_at: Time,
+    /// Whether it is sent even if it was abandoned: what was queued before it is meant for it.
+    sent_anyway: bool,
     state: Mutex<RequestState>,
 }
 
@@ -42,14 +44,33 @@ impl Drop for AbandonOnDrop<'_> {
     }
 }
 
+/// Leaves the request to itself when dropped.
+pub(crate) struct LeaveOnDrop<'a>(pub(crate) &'a PendingRequest);
+
+impl Drop for LeaveOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
 impl PendingRequest {
     /// A queued request.
     pub(crate) fn new(since: Time) -> PendingRequest {
-        PendingRequest { submitted_at: since, state: Mutex::new(RequestState::Queued(None)) }
+        PendingRequest { submitted_at: since, sent_anyway: false, state: Mutex::new(RequestState::Queued(None)) }
+    }
+
+    /// A queued request that is sent even if it is abandoned, and counts as sent at once.
+    pub(crate) fn sent_anyway(since: Time) -> PendingRequest {
+        PendingRequest { submitted_at: since, sent_anyway: true, state: Mutex::new(RequestState::Sent(None)) }
     }
 
     fn state(&self) -> MutexGuard<'_, RequestState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is to be sent.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.sent_anyway || !matches!(*self.state(), RequestState::Abandoned)
     }
 
     /// Marks it as sent. False when it was abandoned.
@@ -57,7 +78,7 @@ impl PendingRequest {
         let mut state = self.state();
         match mem::replace(&mut *state, RequestState::Abandoned) {
             RequestState::Queued(waker) => *state = RequestState::Sent(waker),
-            RequestState::Abandoned => return false,
+            RequestState::Abandoned => return self.sent_anyway,
             other => *state = other,
         }
         true
@@ -93,7 +114,17 @@ impl PendingRequest {
         ended.await
     }
 
-    /// The caller stops waiting: its completion if it has ended, `NotSent` if it is still queued, `None` when it was
+    /// The caller stops waiting, and what is queued is sent all the same: one of several servers that a lock is asked
+    /// of still takes it when the others have settled the matter.
+    fn leave(&self) {
+        let mut state = self.state();
+        match &*state {
+            RequestState::Queued(_) | RequestState::Sent(_) => *state = RequestState::Sent(None),
+            RequestState::Completed(_) | RequestState::Abandoned => {}
+        }
+    }
+
+    /// The caller stops waiting, and what is queued is not sent: its completion if it has ended, `NotSent` if it is still queued, `None` when it was
     /// sent.
     pub(crate) fn abandon(&self) -> Option<Completion> {
         match mem::replace(&mut *self.state(), RequestState::Abandoned) {
@@ -101,5 +132,12 @@ impl PendingRequest {
             RequestState::Queued(_) => Some(Completion::NotSent),
             RequestState::Sent(_) | RequestState::Abandoned => None,
         }
+    }
+}
+
+/// Wakes the callers of completed requests. No lock of the connection may be held, since they may use it at once.
+pub(crate) fn wake_all(wakers: impl IntoIterator<Item = Waker>) {
+    for waker in wakers {
+        waker.wake();
     }
 }

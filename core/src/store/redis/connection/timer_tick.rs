@@ -3,10 +3,12 @@
 //! A time limit set from outside the runtime wakes it, if it ends before everything else that the runtime waits for.
 //! With this tick the runtime never waits for longer than a time limit.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
 /// Shorter than the default time limits of requests; rare enough not to be noticed as work.
@@ -19,23 +21,44 @@ const UNUSED: u8 = 1;
 /// There was a request since the last tick.
 const USED: u8 = 2;
 
-/// Ticks while there are requests.
-#[derive(Default)]
+/// Ticks on the runtime on which it was started while there are requests, until it is dropped.
 pub(crate) struct TimerTick {
+    timer: Arc<Timer>,
+    task: AbortHandle,
+}
+
+#[derive(Default)]
+struct Timer {
     state: AtomicU8,
     activity: Notify,
 }
 
 impl TimerTick {
-    /// There is a request. Wakes the runtime only if the timer was stopped.
-    pub(crate) fn note_activity(&self) {
-        if self.state.load(Ordering::Relaxed) != USED && self.state.swap(USED, Ordering::AcqRel) == IDLE {
-            self.activity.notify_one();
-        }
+    pub(crate) fn start() -> TimerTick {
+        let timer = Arc::new(Timer::default());
+        let running = timer.clone();
+        let task = tokio::spawn(async move { running.run().await }).abort_handle();
+        TimerTick { timer, task }
     }
 
-    /// Runs the timer for ever; it stops when there was no request between two ticks.
-    pub(crate) async fn run(&self) {
+    /// There is a request. Wakes the runtime only if the timer was stopped.
+    pub(crate) fn note_activity(&self) {
+        let Timer { state, activity } = &*self.timer;
+        if state.load(Ordering::Relaxed) != USED && state.swap(USED, Ordering::AcqRel) == IDLE {
+            activity.notify_one();
+        }
+    }
+}
+
+impl Drop for TimerTick {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Timer {
+    /// Runs for ever; the timer stops when there was no request between two ticks.
+    async fn run(&self) {
         loop {
             self.activity.notified().await;
             loop {
