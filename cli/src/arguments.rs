@@ -3,7 +3,6 @@
 #![allow(clippy::doc_markdown, reason = "what is written here is shown on terminals and in man pages")]
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -43,7 +42,7 @@ pub(crate) enum Subcommand {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
-    /// Address of the server: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, or file:///FOLDER
+    /// Address of the server: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, postgres://, or file:///FOLDER
     ///
     /// Without it, the environment variable ONELOCK_URL says. A password in the address is seen by whoever sees the
     /// command line: better give it by the variable.
@@ -79,7 +78,7 @@ pub(crate) struct Server {
 /// onelock itself is killed, so is the process group of the command, at once; what has left the group (setsid, set -m) is not,
 /// and the lock ends with its --ttl.
 #[derive(Debug, Parser)]
-#[command(after_help = RUN_HELP)]
+#[command(after_help = RUN_HELP, override_usage = RUN_USAGE)]
 pub(crate) struct Run {
     /// The name of the lock
     #[arg(value_name = "NAME")]
@@ -158,6 +157,10 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) server: Server,
 }
+
+const RUN_USAGE: &str = "\
+onelock run [OPTIONS] <NAME> -- <COMMAND> [ARGUMENT]...
+       onelock run [OPTIONS] <NAME> -c <LINE>";
 
 const RUN_HELP: &str = "\
 Examples:
@@ -369,8 +372,8 @@ pub(crate) struct Export {
     #[arg(value_name = "PATTERN", required = true)]
     pub(crate) patterns: Vec<OsString>,
     /// Answer GET /metrics on this address
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9469", conflicts_with = "file")]
-    pub(crate) listen: SocketAddr,
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9469", value_parser = host_and_port, conflicts_with = "file")]
+    pub(crate) listen: String,
     /// Write into this file instead; it is replaced whole, so that nobody reads a part of it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: Option<PathBuf>,
@@ -388,6 +391,15 @@ pub(crate) struct Export {
     pub(crate) limit: usize,
     #[command(flatten)]
     pub(crate) server: Server,
+}
+
+/// An address to listen on, as far as can be told without looking the host up.
+fn host_and_port(text: &str) -> Result<String, String> {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+    match port {
+        Some(Ok(_)) => Ok(text.to_owned()),
+        _ => Err(format!("`{text}` is no address to listen on; write HOST:PORT, as 127.0.0.1:9469")),
+    }
 }
 
 const EXPORT_HELP: &str = "\

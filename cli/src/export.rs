@@ -5,6 +5,8 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +21,12 @@ use crate::{say, server, show};
 /// A request is short, and comes soon.
 const REQUEST_MAX: usize = 8 * 1024;
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
+/// So many requests are read at the same time; further ones are closed.
+const READING_MAX: usize = 64;
 const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// When the metrics were told last, and what they were.
+type Last = Option<(Instant, String)>;
 
 pub(crate) fn export(options: &Export) -> Result<Status, Failure> {
     let client = server::client(&options.server)?;
@@ -58,35 +65,53 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 fn serve(options: &Export, client: &Client) -> Result<Status, Failure> {
     let cannot =
         |error: io::Error| Failure::new(Status::Software, format!("cannot listen on {}: {error}", options.listen));
-    let listener = TcpListener::bind(options.listen).map_err(cannot)?;
+    let listener = TcpListener::bind(&options.listen).map_err(cannot)?;
     say(&format!("http://{}/metrics", listener.local_addr().map_err(cannot)?));
-    let mut last: Option<(Instant, String)> = None;
-    for stream in listener.incoming() {
-        // one that ends early, or is slow, is none of the others' business
-        let Ok(mut stream) = stream else { continue };
-        let Ok(path) = requested(&mut stream) else { continue };
-        let answered = if path == "/metrics" {
-            let fresh = last.take().filter(|(told, _)| told.elapsed() < options.every);
-            let (told, text) = fresh.unwrap_or_else(|| {
-                let (text, failure) = metrics(options, client);
-                if let Some(text) = failure.and_then(|failure| failure.text) {
-                    say(&text);
-                }
-                (Instant::now(), text)
+    let (last, reading) = (Mutex::new(None), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for stream in listener.incoming() {
+            // one that ends early is none of the others' business
+            let Ok(stream) = stream else { continue };
+            if reading.fetch_add(1, Ordering::SeqCst) >= READING_MAX {
+                reading.fetch_sub(1, Ordering::SeqCst);
+                continue;
+            }
+            let (last, reading) = (&last, &reading);
+            // one that is slow keeps none of the others waiting
+            scope.spawn(move || {
+                let _ = respond(options, client, last, stream);
+                reading.fetch_sub(1, Ordering::SeqCst);
             });
-            let answered = answer(&mut stream, "200 OK", &text);
-            last = Some((told, text));
-            answered
-        } else {
-            answer(&mut stream, "404 Not Found", "the metrics are at /metrics\n")
-        };
-        drop(answered);
-    }
+        }
+    });
     Ok(Status::Done)
 }
 
-/// The path of a GET.
-fn requested(stream: &mut TcpStream) -> io::Result<String> {
+/// Reads one request and answers it.
+fn respond(options: &Export, client: &Client, last: &Mutex<Last>, mut stream: TcpStream) -> io::Result<()> {
+    let (with_body, path) = requested(&mut stream)?;
+    if path != "/metrics" {
+        return answer(&mut stream, "404 Not Found", "the metrics are at /metrics\n", with_body);
+    }
+    let text = {
+        // those who ask meanwhile are told the same
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = last.take().filter(|(told, _)| told.elapsed() < options.every);
+        let (told, text) = fresh.unwrap_or_else(|| {
+            let (text, failure) = metrics(options, client);
+            if let Some(text) = failure.and_then(|failure| failure.text) {
+                say(&text);
+            }
+            (Instant::now(), text)
+        });
+        *last = Some((told, text.clone()));
+        text
+    };
+    answer(&mut stream, "200 OK", &text, with_body)
+}
+
+/// The path of a GET or a HEAD, and whether it is to be told and not only its length.
+fn requested(stream: &mut TcpStream) -> io::Result<(bool, String)> {
     let begun = Instant::now();
     stream.set_write_timeout(Some(REQUEST_WITHIN))?;
     let mut request = Vec::new();
@@ -105,17 +130,18 @@ fn requested(stream: &mut TcpStream) -> io::Result<String> {
     let line = String::from_utf8_lossy(&request);
     let mut words = line.split([' ', '?']);
     match (words.next(), words.next()) {
-        (Some("GET"), Some(path)) => Ok(path.to_owned()),
-        _ => Ok(String::new()),
+        (Some("GET"), Some(path)) => Ok((true, path.to_owned())),
+        (Some("HEAD"), Some(path)) => Ok((false, path.to_owned())),
+        _ => Ok((true, String::new())),
     }
 }
 
-fn answer(stream: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
+fn answer(stream: &mut TcpStream, status: &str, text: &str, with_body: bool) -> io::Result<()> {
     let length = text.len();
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: {TYPE}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
     stream.write_all(head.as_bytes())?;
-    stream.write_all(text.as_bytes())
+    if with_body { stream.write_all(text.as_bytes()) } else { Ok(()) }
 }
 
 /// The metrics as they are now, and why the server could not be asked, if it could not.
@@ -183,9 +209,18 @@ fn each(text: &mut String, entries: &[LockEntry]) {
             // who holds it is told once: a new holder is no new series of the others
             let holder = if number == 0 { holder(entry) } else { String::new() };
             let (kind, client) = (entry.inspection.kind.as_str(), entry.inspection.origin.as_str());
-            let lock = escaped(&show::name(&entry.name));
+            let lock = escaped(&label(&entry.name));
             let _ = writeln!(text, "{name}{{name=\"{lock}\",kind=\"{kind}\",client=\"{client}\"{holder}}} {value}");
         }
+    }
+}
+
+/// A name as the value of a label, of which no other name has the same: what is no UTF-8 is spelt out behind a backslash, and
+/// a backslash of the name's own is two.
+fn label(name: &[u8]) -> String {
+    match str::from_utf8(name) {
+        Ok(name) => name.replace('\\', "\\\\"),
+        Err(_) => name.escape_ascii().to_string(),
     }
 }
 

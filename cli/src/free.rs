@@ -15,9 +15,17 @@ pub(crate) fn wait(options: &WaitFree) -> Result<Status, Failure> {
     let name = options.name.as_encoded_bytes();
     let client = server::client(&options.server)?;
     let begun = Instant::now();
+    let mut answered = false;
     loop {
-        let Some(found) = client.inspect(name)? else { return Ok(Status::Done) };
-        let mut pause = found.ttl_left.map_or(EVERY, |left| left.clamp(SOONEST, EVERY));
+        let found = match client.inspect(name) {
+            Ok(None) => return Ok(Status::Done),
+            Ok(found) => found,
+            // a server that has answered once is waited for
+            Err(error) if answered && error.is_retryable() => None,
+            Err(error) => return Err(error.into()),
+        };
+        answered = true;
+        let mut pause = found.and_then(|found| found.ttl_left).map_or(EVERY, |left| left.clamp(SOONEST, EVERY));
         if let Wait::For(limit) = options.timeout {
             let left = limit.saturating_sub(begun.elapsed());
             if left.is_zero() {

@@ -2,13 +2,14 @@
 
 use std::io::IsTerminal;
 
-use onelock::LockEntry;
 use onelock::blocking::Client;
+use onelock::{Error, LockEntry};
 
 use crate::arguments::List;
 use crate::span::span;
 use crate::status::{Failure, Status};
-use crate::{print, server, show};
+use crate::width::{filled, fit, terminal_size, width};
+use crate::{print, say, server, show};
 
 /// Moves to the upper left corner; clears from there on.
 const HOME: &str = "\x1b[H";
@@ -24,21 +25,42 @@ pub(crate) fn list(options: &List) -> Result<Status, Failure> {
     }
     let client = server::client(&options.server)?;
     let redraw = options.watch.is_some() && !options.json && std::io::stdout().is_terminal();
+    let mut answered = false;
     loop {
-        let entries = entries(options, &client)?;
-        let shown = if options.json { json(&entries) } else { table(&entries) };
-        if redraw {
-            let lines = shown.replace('\n', &format!("{CLEAR_LINE}\n"));
-            print(&format!("{HOME}{lines}{CLEAR}"))?;
-        } else {
-            print(&shown)?;
+        match entries(options, &client) {
+            Ok(entries) => {
+                let shown = if options.json { json(&entries) } else { table(&entries) };
+                if redraw {
+                    let clear = if answered { "" } else { CLEAR };
+                    print(&format!("{HOME}{clear}{}{CLEAR}", screen(&shown, terminal_size())))?;
+                } else if answered && !options.json {
+                    print(&format!("\n{shown}"))?;
+                } else {
+                    print(&shown)?;
+                }
+                answered = true;
+            }
+            // a server that has answered once is waited for
+            Err(error) if options.watch.is_some() && answered && error.is_retryable() => say(&error.to_string()),
+            Err(error) => return Err(error.into()),
         }
         let Some(every) = options.watch else { return Ok(Status::Done) };
         std::thread::sleep(every);
-        if !redraw && !options.json {
-            print("\n")?;
-        }
     }
+}
+
+/// As much of a table as a terminal of so many columns and rows shows without scrolling.
+fn screen(table: &str, (columns, rows): (usize, usize)) -> String {
+    let lines: Vec<&str> = table.lines().collect();
+    // the cursor stands below the last line
+    let room = rows.saturating_sub(1).max(1);
+    let mut shown: Vec<String> = lines.iter().take(room).map(|line| fit(line, columns)).collect();
+    if lines.len() > room {
+        let more = lines.len() + 1 - room;
+        shown[room - 1] = fit(&format!("... and {more} more"), columns);
+    }
+    let end = format!("{CLEAR_LINE}\n");
+    shown.join(&end) + &end
 }
 
 /// Whether somebody meant how often by it, and not which names.
@@ -47,7 +69,7 @@ fn is_a_time(pattern: &str) -> bool {
 }
 
 /// All of them, each once, in the order of their names.
-fn entries(options: &List, client: &Client) -> Result<Vec<LockEntry>, Failure> {
+fn entries(options: &List, client: &Client) -> Result<Vec<LockEntry>, Error> {
     let listing = client.listing(options.pattern.as_encoded_bytes());
     let wanted = |entry: &LockEntry| options.client.as_deref().is_none_or(|it| it == entry.inspection.origin.as_str());
     let mut entries = listing.filter(|entry| entry.as_ref().map_or(true, wanted)).collect::<Result<Vec<_>, _>>()?;
@@ -64,12 +86,10 @@ fn json(entries: &[LockEntry]) -> String {
 fn table(entries: &[LockEntry]) -> String {
     let mut rows = vec![TITLES.map(str::to_owned)];
     rows.extend(entries.iter().map(row));
-    let widths: Vec<usize> = (0..TITLES.len())
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default())
-        .collect();
+    let widths: Vec<usize> =
+        (0..TITLES.len()).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or_default()).collect();
     let line = |row: &[String; 8]| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}", width = *width)).collect();
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| filled(cell, *width)).collect();
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -88,4 +108,18 @@ fn row(entry: &LockEntry) -> [String; 8] {
         number(seen.fencing_token),
         show::waiting(seen),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_too_long_or_too_wide_for_the_terminal_is_cut() {
+        let table = "NAME  TTL\na     1s\nb     2s\n";
+        assert_eq!(screen(table, (80, 4)).replace(CLEAR_LINE, ""), table);
+        assert_eq!(screen(table, (80, 3)).replace(CLEAR_LINE, ""), "NAME  TTL\n... and 2 more\n");
+        assert_eq!(screen(table, (4, 4)).replace(CLEAR_LINE, ""), "NAM~\na  ~\nb  ~\n");
+        assert_eq!(screen(table, (80, 0)).replace(CLEAR_LINE, ""), "... and 3 more\n");
+    }
 }

@@ -32,6 +32,7 @@ mod show;
 mod span;
 mod status;
 mod top;
+mod width;
 
 use std::io::Write;
 use std::process::ExitCode;

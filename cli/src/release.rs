@@ -38,22 +38,47 @@ pub(crate) fn release(options: &Release) -> Result<Status, Failure> {
 pub(crate) fn force(options: &ForceRelease) -> Result<Status, Failure> {
     let name = options.name.as_encoded_bytes();
     let client = server::client(&options.server)?;
-    let Some(found) = client.inspect(name)? else {
-        say(&format!("{}: nobody holds it", shown::name(name)));
-        return Ok(Status::Nothing);
-    };
-    if !options.yes {
+    let mut shown_before = None;
+    loop {
+        let Some(found) = client.inspect(name)? else {
+            say(&format!("{}: nobody holds it", shown::name(name)));
+            return Ok(Status::Nothing);
+        };
+        if found.origin == Origin::Other && !options.foreign {
+            return Err(Failure::usage(format!(
+                "{}: another client's lock, or no lock at all but a cached value with a ttl; if you are sure, say --foreign",
+                shown::name(name)
+            )));
+        }
+        // the one that was agreed on, and no other that came meanwhile
+        if options.yes || shown_before.as_ref().is_some_and(|before| is_same_hold(before, &found)) {
+            break;
+        }
         if !(stdin().is_terminal() && stderr().is_terminal()) {
             return Err(Failure::usage("there is no terminal to ask on; say --yes if you are sure"));
+        }
+        if shown_before.is_some() {
+            say("it has another holder now");
         }
         if !agreed(name, &found)? {
             say("nothing was done");
             return Ok(Status::Nothing);
         }
+        shown_before = Some(found);
     }
     let done = if options.foreign { client.force_release_foreign(name)? } else { client.force_release(name)? };
     client.close();
     Ok(if done { Status::Done } else { Status::Nothing })
+}
+
+/// Whether both looks saw the same hold: a new one has a fencing token, an owner or a time of its own.
+fn is_same_hold(before: &Inspection, now: &Inspection) -> bool {
+    let of = |seen: &Inspection| {
+        let owner =
+            seen.owner.as_ref().map(|owner| (owner.label.clone(), owner.pid, owner.host.clone(), owner.since_ms));
+        (seen.kind, seen.fencing_token, owner, seen.foreign_holder.clone())
+    };
+    of(before) == of(now)
 }
 
 /// Shows who holds it and what follows, and asks.
@@ -75,9 +100,10 @@ fn consequence(found: &Inspection) -> String {
             "The holder goes on until its next renewal tells it, {left} (usually a third of its ttl). Until then two may be\n\
              at work; the next holder's fencing token is higher, so what checks tokens is safe."
         ),
-        _ => format!(
-            "The holder is another client's: it may never learn of it, and goes on {left} or longer. Two may be at work."
-        ),
+        Origin::Other => "It may be another client's lock, whose holder may never learn of it and go on for any time: two may be at\n\
+                          work. It may as well be no lock but a cached value: it is deleted."
+            .to_owned(),
+        _ => "The holder is another client's: it may never learn of it, and may go on for any time. Two may be at work.".to_owned(),
     }
 }
 

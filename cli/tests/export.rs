@@ -6,6 +6,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use common::{Place, SOON, text};
 use onelock_tests::wait::wait_until;
@@ -35,8 +36,12 @@ fn check_form(metrics: &str) {
 }
 
 fn get(port: u16, path: &str) -> (String, String) {
+    ask(port, "GET", path)
+}
+
+fn ask(port: u16, verb: &str, path: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    write!(stream, "{verb} {path} HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -76,10 +81,14 @@ fn a_scrape_tells_what_is_locked() {
         assert!(found >= 0.0, "{metric} {found}");
     }
     assert!(get(port, "/").0.starts_with("HTTP/1.1 404"));
-    // one that says nothing holds nobody up for long
-    let silent = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    // those that say nothing hold nobody up: together they would be listened to for 20 s
+    let silent: Vec<TcpStream> = (0..10).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let begun = Instant::now();
     assert!(get(port, "/metrics").0.contains("200 OK"));
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     drop(silent);
+    let (head, body) = ask(port, "HEAD", "/metrics");
+    assert!(head.contains("200 OK") && body.is_empty(), "{head} {body}");
 
     place.server.kill();
     let metrics = get(port, "/metrics").1;
@@ -122,4 +131,26 @@ fn a_file_is_replaced_whole() {
     assert_eq!(place.status(&["export", "*", "--file", "/nowhere/at/all", "--once"]), 70);
     assert_eq!(text(&place.output(&["export"]).stdout), "");
     assert_eq!(place.status(&["export"]), 64, "patterns are chosen");
+}
+
+#[test]
+fn no_two_names_are_one_series() {
+    let place = Place::new();
+    let names: [&[u8]; 5] = [b"\\xffq", b"\xffq", b"a\n", b"a\\n", b"a\"b"];
+    for name in names {
+        place.server.cmd(&[b"SET".as_slice(), name, b"v", b"PX", b"60000"]);
+    }
+    let file = place.path("locks.prom");
+    assert_eq!(place.status(&["export", "*", "--file", &file, "--once", "--others"]), 0);
+    let metrics = std::fs::read_to_string(&file).unwrap();
+    check_form(&metrics);
+    let held: Vec<&str> = metrics.lines().filter(|line| line.starts_with("onelock_lock_held{")).collect();
+    let series: std::collections::HashSet<&str> = held.iter().copied().collect();
+    assert_eq!((held.len(), series.len()), (5, 5), "{metrics}");
+    // as it is read back, a backslash of a name's own is two, and one is what a byte is spelt with
+    for label in [r"\\\\xffq", r"\\xffq", r"a\n", r"a\\\\n", "a\\\"b"] {
+        assert!(metrics.contains(&format!("{{name=\"{label}\",")), "{label} {metrics}");
+    }
+    let output = place.output(&["export", "*", "--listen", "nowhere"]);
+    assert!(output.status.code() == Some(64) && text(&output.stderr).contains("write HOST:PORT"), "{output:?}");
 }

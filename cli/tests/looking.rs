@@ -245,9 +245,15 @@ fn force_release_without_a_terminal_has_to_be_sure() {
     assert!(!place.exists("x"));
     drop(holder.child().stdin.take());
     assert_eq!(holder.code(), 80);
-    place.server.cmd(&["SET", "for ever", "a"]);
-    assert_eq!(place.status(&["force-release", "for ever", "--yes"]), 70);
-    assert_eq!(place.status(&["force-release", "for ever", "--yes", "--foreign"]), 0);
+    // what may be a cached value wants to be called by its name, whether it has a ttl or not
+    for more in [vec![], vec!["PX", "60000"]] {
+        place.server.cmd(&[vec!["SET", "cached", "a"], more].concat());
+        let output = place.output(&["force-release", "cached", "--yes"]);
+        assert!(output.status.code() == Some(64) && text(&output.stderr).contains("--foreign"), "{output:?}");
+        assert!(place.exists("cached"));
+        assert_eq!(place.status(&["force-release", "cached", "--yes", "--foreign"]), 0);
+        assert!(!place.exists("cached"));
+    }
 }
 
 #[test]
@@ -262,7 +268,9 @@ fn completion_and_man_pages_know_every_option() {
     assert!(std::process::Command::new("bash").args(["-n", "-c", &script]).status().unwrap().success());
     assert_eq!(place.status(&["man", &place.path("man1")]), 0);
     let page = std::fs::read_to_string(place.file("man1/onelock-run.1")).unwrap();
-    for part in ["min\\-hold", "Examples:", "grace"] {
+    for part in
+        ["min\\-hold", "\n.SH \"EXAMPLES\"\n.nf\n", "<NAME> \\-\\- <COMMAND>", "grace", "ONELOCK_FENCING_TOKEN   set"]
+    {
         assert!(page.contains(part), "{part}");
     }
     for name in
@@ -270,4 +278,19 @@ fn completion_and_man_pages_know_every_option() {
     {
         assert!(place.file(&format!("man1/{name}.1")).exists(), "{name}");
     }
+}
+
+#[test]
+fn a_server_that_is_away_for_a_while_is_waited_for() {
+    let place = Place::new();
+    place.server.cmd(&["SET", "x", "v", "PX", "600000"]);
+    let mut waiting = place.start(&["wait", "x", "--timeout", "60s"]);
+    let mut watching = place.start(&["list", "--watch=50ms", "--json"]);
+    let mut told = BufReader::new(watching.child().stdout.take().unwrap()).lines();
+    assert!(told.next().unwrap().unwrap().contains("\"x\""));
+    wait_until(SOON, "it asks", || place.server.text(&["CLIENT", "LIST"]).matches("lib-name=onelock").count() >= 2);
+    place.server.restart();
+    place.server.cmd(&["SET", "y", "v", "PX", "60000"]);
+    assert!(told.any(|line| line.unwrap().contains("\"y\"")));
+    assert_eq!(waiting.child().wait().unwrap().code(), Some(0), "it is free, since nothing was kept");
 }

@@ -101,3 +101,24 @@ fn force_release_shows_the_holder_and_asks() {
     drop(holder.child().stdin.take());
     assert_eq!(holder.code(), 80);
 }
+
+#[test]
+fn force_release_takes_nobody_but_the_one_it_has_shown() {
+    let place = Place::new();
+    let mut first = place.start(&["run", "x", "--label", "the first", "--", "cat"]);
+    place.wait_held("x");
+    let mut screen = Screen::start(&place, &["force-release", "x"], true);
+    screen.wait_shown("[y/N]");
+    drop(first.child().stdin.take());
+    assert_eq!(first.code(), 0);
+    let mut second = place.start(&["run", "x", "--label", "the second", "--", "cat"]);
+    place.wait_held("x");
+    screen.press(b"y\n");
+    screen.wait_shown("the second");
+    assert!(place.exists("x"));
+    screen.press(b"n\n");
+    assert_eq!(screen.code(), Some(1));
+    assert!(place.exists("x"));
+    drop(second.child().stdin.take());
+    assert_eq!(second.code(), 0);
+}

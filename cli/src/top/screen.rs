@@ -7,14 +7,14 @@ use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::width::terminal_size;
+
 /// The second screen, no cursor; and back.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
-/// Where a terminal does not tell its size.
-const SIZE: (usize, usize) = (80, 24);
 
 /// How the terminal was set before, while it is ours.
 static BEFORE: Mutex<Option<libc::termios>> = Mutex::new(None);
@@ -60,13 +60,7 @@ impl Screen {
 
     /// Columns and rows.
     pub(super) fn size(&self) -> (usize, usize) {
-        let mut size = MaybeUninit::<libc::winsize>::zeroed();
-        // SAFETY: a descriptor and a place for its size, which is valid as zeros, too.
-        let size = unsafe {
-            libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr());
-            size.assume_init()
-        };
-        if size.ws_col == 0 || size.ws_row == 0 { SIZE } else { (size.ws_col.into(), size.ws_row.into()) }
+        terminal_size()
     }
 
     pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {

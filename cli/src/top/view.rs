@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use onelock::{Error, LockEntry};
 
 use crate::show;
+use crate::width::{fit, padded};
 
 const BOLD: &str = "\x1b[1m";
 const INVERSE: &str = "\x1b[7m";
@@ -152,21 +153,6 @@ impl View {
     }
 }
 
-/// As much of a text as there is room for.
-fn fit(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
-    short.push('~');
-    short
-}
-
-/// The same, as wide as the room is.
-fn padded(text: &str, columns: usize) -> String {
-    format!("{:columns$}", fit(text, columns))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,11 +175,5 @@ mod tests {
         let line = |colours| View::new("valkey".to_owned(), colours).lines((80, 24)).concat();
         assert!(line(true).contains(BOLD) && line(true).contains(INVERSE));
         assert!(!line(false).contains('\x1b'));
-    }
-
-    #[test]
-    fn what_does_not_fit_is_marked() {
-        assert_eq!((fit("abc", 3).as_str(), fit("abcd", 3).as_str()), ("abc", "ab~"));
-        assert_eq!(padded("grüße", 7), "grüße  ");
     }
 }

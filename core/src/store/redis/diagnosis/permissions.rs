@@ -264,12 +264,17 @@ impl Permission {
 
 /// Asks the server whether this user may use a command, for those without a form that changes nothing: those of other kinds.
 async fn ask_server(probe: &mut Probe, name: &str, key: &[u8], found: &mut FindingList) -> Result<(), Failure> {
-    // the key is no key of the script: a node of a cluster may not serve its slot
-    const SCRIPT: &[u8] = b"return redis.acl_check_cmd(ARGV[1], ARGV[2]) and 1 or 0";
+    // the key is no key of the script: a node of a cluster may not serve its slot. Where no command may have the key, that
+    // says nothing about this one; its own line tells it.
+    const SCRIPT: &[u8] = b"if redis.acl_check_cmd(ARGV[1], ARGV[2]) then return 1 end \
+        return redis.acl_check_cmd('SET', ARGV[2], '') and 0 or 2";
     let permission = Permission { word: format!("+{name}"), request: Vec::new(), need: Need::OtherKinds };
     match probe.ask(&[b"EVAL", SCRIPT, b"0", name.as_bytes(), key]).await? {
         redis::Value::Int(1) => found.passed("permission", permission.word),
-        redis::Value::Int(_) => permission.missing(found),
+        redis::Value::Int(0) => permission.missing(found),
+        redis::Value::Int(_) => {
+            found.skipped("permission", format!("{}: the names are out of reach", permission.word));
+        }
         _ => found.skipped("permission", format!("{}: this server does not tell", permission.word)),
     }
     Ok(())
