@@ -292,7 +292,7 @@ pub(crate) struct ForceRelease {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// Take a string without a time to live for a lock, too: that of a client that does SET NX alone
+    /// Take away what may be no lock, too: a string that is not of onelock, with or without a time to live
     #[arg(long)]
     pub(crate) foreign: bool,
     #[command(flatten)]
