@@ -8,7 +8,8 @@ use onelock::{Error, LockEntry};
 use crate::arguments::List;
 use crate::span::span;
 use crate::status::{Failure, Status};
-use crate::width::{filled, fit, terminal_size, width};
+use crate::top::terminal_size;
+use crate::width::{filled, fit, width};
 use crate::{print, say, server, show};
 
 /// Moves to the upper left corner; clears from there on.

@@ -1,11 +1,6 @@
 //! Texts on a terminal: as wide as they are drawn there, where a letter may take two columns or none.
 
-use std::mem::MaybeUninit;
-
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
-
-/// Where a terminal does not tell its size.
-const SIZE: (usize, usize) = (80, 24);
 
 /// How many columns a text takes.
 pub(crate) fn width(text: &str) -> usize {
@@ -40,18 +35,6 @@ pub(crate) fn filled(text: &str, columns: usize) -> String {
 /// A text as wide as the room is.
 pub(crate) fn padded(text: &str, columns: usize) -> String {
     filled(&fit(text, columns), columns)
-}
-
-/// Columns and rows of the terminal behind standard output.
-#[allow(unsafe_code, reason = "a call of the system for which the safe wrapper would be one more dependency")]
-pub(crate) fn terminal_size() -> (usize, usize) {
-    let mut size = MaybeUninit::<libc::winsize>::zeroed();
-    // SAFETY: a descriptor and a place for its size, which is valid as zeros, too.
-    let size = unsafe {
-        libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr());
-        size.assume_init()
-    };
-    if size.ws_col == 0 || size.ws_row == 0 { SIZE } else { (size.ws_col.into(), size.ws_row.into()) }
 }
 
 #[cfg(test)]

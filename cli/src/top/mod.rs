@@ -17,6 +17,7 @@ use onelock::blocking::Client;
 use onelock::{LockEntry, Origin};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
+pub(crate) use self::screen::terminal_size;
 use self::screen::{Key, Screen};
 use self::view::View;
 use crate::arguments::Top;

@@ -7,14 +7,15 @@ use std::mem::MaybeUninit;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::width::terminal_size;
-
 /// The second screen, no cursor; and back.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
+
+/// Where a terminal does not tell its size.
+const SIZE: (usize, usize) = (80, 24);
 
 /// How the terminal was set before, while it is ours.
 static BEFORE: Mutex<Option<libc::termios>> = Mutex::new(None);
@@ -25,6 +26,17 @@ pub(super) enum Key {
     End,
     Refresh,
     Other,
+}
+
+/// Columns and rows of the terminal behind standard output.
+pub(crate) fn terminal_size() -> (usize, usize) {
+    let mut size = MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: a descriptor and a place for its size, which is valid as zeros, too.
+    let size = unsafe {
+        libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr());
+        size.assume_init()
+    };
+    if size.ws_col == 0 || size.ws_row == 0 { SIZE } else { (size.ws_col.into(), size.ws_row.into()) }
 }
 
 /// The terminal while it is ours.
