@@ -73,7 +73,7 @@ pub(crate) struct Server {
 /// Waits until the lock NAME is free, takes it, runs the command, and releases the lock when the command has ended. The
 /// lock is renewed as long as the command runs. The command finds ONELOCK_NAME and ONELOCK_FENCING_TOKEN (but for --limit) in its environment.
 ///
-/// Signals are passed on to the command, which runs in a process group of its own. If the lock is lost (the server forgot
+/// Signals are passed on to the command, which runs in a process group of its own and has the terminal. If the lock is lost (the server forgot
 /// it, somebody took it away, the network was away for too long), the command gets SIGTERM, and SIGKILL after --grace. If
 /// onelock itself is killed, so is the process group of the command, at once; what has left the group (setsid, set -m) is not,
 /// and the lock ends with its --ttl.

@@ -12,7 +12,10 @@ pub(crate) enum Wait {
 /// Nobody reads faster, and the server has others to serve.
 pub(crate) const EVERY_MIN: Duration = Duration::from_millis(10);
 
-/// Reads a duration.
+/// What the library accepts; with more, a moment could not be told any more.
+const MAX: Duration = Duration::from_secs(365 * 86400);
+
+/// Reads a duration: at most a year.
 pub(crate) fn span(text: &str) -> Result<Duration, String> {
     let bad = || format!("`{text}` is no duration; write 500ms, 30s, 5m, 2h or 1d");
     let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
@@ -26,7 +29,10 @@ pub(crate) fn span(text: &str) -> Result<Duration, String> {
         _ => return Err(bad()),
     };
     let number: f64 = number.parse().map_err(|_| bad())?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|_| bad())
+    match Duration::try_from_secs_f64(number * seconds) {
+        Ok(span) if span <= MAX => Ok(span),
+        _ => Err(format!("`{text}` is too long; a year (365d) is the most")),
+    }
 }
 
 /// Reads how often something is done: a duration that leaves the server some time for others.
@@ -74,8 +80,12 @@ mod tests {
         ] {
             assert_eq!(span(text).unwrap().as_millis(), ms, "{text}");
         }
-        for bad in ["", "s", "-1", "1x", "1 s", "forever", "1e3", "..", "99999999999999999999d"] {
+        for bad in ["", "s", "-1", "1x", "1 s", "forever", "1e3", ".."] {
             assert!(span(bad).unwrap_err().contains("30s"), "{bad}");
+        }
+        assert_eq!(span("365d"), Ok(MAX));
+        for long in ["366d", "10000000000000000000", "99999999999999999999999999999999999999999d"] {
+            assert!(span(long).unwrap_err().contains("a year (365d)"), "{long}");
         }
         assert!(every("0").unwrap_err().contains("10ms") && every("9ms").is_err() && every("x").is_err());
         assert_eq!(every("10ms"), Ok(Duration::from_millis(10)));

@@ -29,12 +29,15 @@ pub(crate) enum Status {
     Lost,
     /// Anything that another program said.
     Other(u8),
+    /// 128 and the number of the signal that ended it.
+    Signal(u8),
 }
 
 /// What they mean, for help and man pages.
 pub(crate) const STATUSES: &str = "\
 Exit status:
   of the command  run: what the command ended with; 128 and the number of the signal that ended it
+                  (after Ctrl-C and Ctrl-\\, onelock itself ends by that signal)
   0               done
   1               inspect, release, force-release: there was no such lock, or it was over;
                   doctor: locks work, but something endangers them
@@ -61,6 +64,7 @@ impl Status {
             Status::Timeout => 79,
             Status::Lost => 80,
             Status::Other(number) => number,
+            Status::Signal(number) => 128 + number,
         }
     }
 }

@@ -186,6 +186,8 @@ fn what_goes_wrong_before_has_a_status_of_its_own() {
         &["run", "x", "--permits", "3", "--", "true"],
         &["run", "", "--", "true"],
         &["run", "x", "--ttl", "1ms", "--", "true"],
+        &["run", "x", "--grace", "10000000000000000000", "--", "true"],
+        &["run", "x", "--url", "memory://", "--", "true"],
         &["run", "x", "--min-hold", "60s", "--ttl", "30s", "--", "true"],
         &["frobnicate"],
         &[],
@@ -240,7 +242,9 @@ fn a_signal_while_it_waits_ends_it_and_leaves_nothing() {
         wait_until(SOON, "it waits", || place.waiting("x") == 1);
         waiting.signal(signal);
         let output = waiting.output();
-        assert_eq!((output.status.code(), output.stderr.len()), (Some(128 + number), 0), "{output:?}");
+        // on a terminal, where these tests may run, it ends by the signal
+        let code = output.status.code().or(output.status.signal().map(|signal| 128 + signal));
+        assert_eq!((code, output.stderr.len()), (Some(128 + number), 0), "{output:?}");
         wait_until(SOON, "nobody waits", || place.waiting("x") == 0);
     }
     drop(first.child().stdin.take());
@@ -379,7 +383,7 @@ fn who_enters_again_need_not_repeat_the_kind() {
 #[test]
 fn what_was_ignored_stays_ignored() {
     let place = Place::new();
-    for signal in ["HUP", "INT"] {
+    for signal in ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "TSTP"] {
         let line = format!("echo > {}; read go; echo still here", place.path(signal));
         let exe = env!("CARGO_BIN_EXE_onelock");
         // as `nohup` does it, and a shell without job control for what it starts in the background
@@ -575,4 +579,47 @@ fn a_token_of_another_lock_is_not_handed_down() {
     let inner = ["--", exe, "run", "y", "--limit", "2", "-c", "echo $ONELOCK_NAME ${ONELOCK_FENCING_TOKEN-none}"];
     let output = place.output(&[&["run", "x"][..], &inner].concat());
     assert_eq!(text(&output.stdout), "y none\n", "{output:?}");
+}
+
+#[test]
+fn what_excludes_nobody_is_refused() {
+    let place = Place::new();
+    let mut by_environment = onelock(&["run", "x", "--", "true"]);
+    by_environment.env("ONELOCK_URL", "memory://");
+    for mut command in [place.onelock(&["run", "x", "--url", "Memory://", "--", "true"]), by_environment] {
+        let output = command.output().unwrap();
+        let told = text(&output.stderr);
+        assert!(output.status.code() == Some(64) && told.contains("file:///FOLDER"), "{output:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+#[allow(clippy::print_stderr, reason = "who runs the tests is to know that this one was not tried")]
+fn as_the_first_process_of_a_container_it_runs_and_waits_for_orphans() {
+    let place = Place::new();
+    // a new PID namespace, as a user of its own where one has to be root for that; its group is of outside, and has no number there
+    let mut container = std::process::Command::new("unshare");
+    // the orphan is waited for by us as soon as it ends: no entry of it is left in the table of processes
+    let line = "(sleep 0 & echo $! > $FILE); while [ -e /proc/$(cat $FILE) ]; do :; done; echo $PPID gone";
+    container.args([
+        "--map-root-user",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        env!("CARGO_BIN_EXE_onelock"),
+        "run",
+        "x",
+        "-c",
+        line,
+    ]);
+    container.env("ONELOCK_URL", place.server.url()).env("FILE", place.path("orphan")).env_remove("ONELOCK_OWNER");
+    let mut running = common::Running::of(container);
+    wait_until(SOON, "an end", || running.child().try_wait().unwrap().is_some());
+    let output = running.output();
+    if text(&output.stderr).starts_with("unshare: ") {
+        eprintln!("not tried: this machine makes no PID namespaces: {output:?}");
+        return;
+    }
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "1 gone\n"), "{output:?}");
 }

@@ -4,11 +4,15 @@
 
 mod common;
 
+use std::os::unix::process::ExitStatusExt;
+
 use common::screen::Screen;
-use common::{Place, signal};
+use common::{Place, Running, SOON, signal};
+use onelock_tests::wait::wait_until;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 const CTRL_C: &[u8] = b"\x03";
+const CTRL_BACKSLASH: &[u8] = b"\x1c";
 const CTRL_Z: &[u8] = b"\x1a";
 
 #[test]
@@ -56,11 +60,104 @@ fn interrupting_reaches_the_command_and_the_lock_is_released() {
         assert_eq!(screen.code(), Some(3), "{output_too}");
         assert!(!place.exists("x"));
     }
-    let mut screen = Screen::start(&place, &["run", "x", "-c", "echo ready; exec sleep 1000"], true);
-    screen.wait_shown("ready");
+}
+
+#[test]
+fn a_key_that_ends_the_command_ends_it_too_and_the_script_around_it() {
+    let place = Place::new();
+    // as if there were nothing in between
+    for (key, number) in [(CTRL_C, 2), (CTRL_BACKSLASH, 3)] {
+        for output_too in [true, false] {
+            let line = "echo ready >&2; exec sleep 1000";
+            let mut screen = Screen::start(&place, &["run", "x", "-c", line], output_too);
+            screen.wait_shown("ready");
+            screen.press(key);
+            let status = screen.status();
+            assert_eq!((status.signal(), status.core_dumped()), (Some(number), false), "{output_too}");
+            assert!(!place.exists("x"));
+        }
+    }
+    for shell in ["sh", "bash"] {
+        for run in ["$onelock run x", "$onelock run y --owner -- $onelock run x", "echo | $onelock run x"] {
+            let line = format!("for i in 1 2; do {run} -c 'echo ready; exec sleep 1000'; done; echo after");
+            let mut screen = Screen::shell(&place, &[shell, "-c", &line]);
+            screen.wait_shown("ready");
+            screen.press(CTRL_C);
+            wait_until(SOON, "the script has ended", || screen.child.try_wait().unwrap().is_some());
+            assert!(!screen.shown().contains("after") && screen.shown().matches("ready").count() == 1, "{shell} {run}");
+            assert_eq!(screen.status().signal(), Some(2), "{shell} {run}");
+            place.wait_free("x");
+        }
+    }
+    // and while it waits
+    let holder = place.start(&["run", "x", "--", "cat"]);
+    place.wait_held("x");
+    let mut screen = Screen::start(&place, &["run", "x", "--", "true"], true);
+    wait_until(SOON, "it waits", || place.waiting("x") == 1);
     screen.press(CTRL_C);
-    assert_eq!(screen.code(), Some(128 + 2));
-    assert!(!place.exists("x"));
+    assert_eq!(screen.status().signal(), Some(2));
+    drop(holder);
+}
+
+#[test]
+fn a_command_gets_the_terminal_wherever_its_input_comes_from() {
+    let place = Place::new();
+    let reads = "echo ready >&2; read word < /dev/tty; echo read:$word";
+    for line in [
+        format!("echo | $onelock run x -c '{reads}'"),
+        format!("$onelock run x -c '{reads}' < /dev/null | cat"),
+        format!("$onelock run y -- $onelock run x -c '{reads}' < /dev/null"),
+    ] {
+        let mut screen = Screen::shell(&place, &["sh", "-c", &line]);
+        screen.wait_shown("ready");
+        screen.press(b"hello\n");
+        screen.wait_shown("read:hello");
+        assert_eq!(screen.code(), Some(0), "{line}");
+    }
+    // who may not even write
+    let screen = Screen::shell(&place, &["sh", "-c", "stty tostop; echo | $onelock run x -c 'echo shown'; echo then"]);
+    screen.wait_shown("shown");
+    screen.wait_shown("then");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn a_job_in_the_background_that_reads_stops_until_it_is_brought_back() {
+    let place = Place::new();
+    let mut screen = Screen::shell(&place, &["sh", "-i"]);
+    screen.press(b"$onelock run x -c 'echo rea''dy; read word; echo read:$word' &\n");
+    screen.wait_shown("ready");
+    wait_until(SOON, "the shell sees that it is stopped", || {
+        screen.press(b"jobs\n");
+        screen.shown().contains("Stopped")
+    });
+    screen.press(b"fg\n");
+    // the shell has the terminal no more
+    wait_until(SOON, "it goes on", || place.exists("x") && !screen.has_shell_in_front());
+    screen.press(b"hello\n");
+    screen.wait_shown("read:hello");
+    screen.press(b"echo st''ill; exit 7\n");
+    screen.wait_shown("still");
+    assert_eq!(screen.code(), Some(7));
+}
+
+#[test]
+fn one_that_is_stopped_can_be_ended() {
+    let place = Place::new();
+    let line = format!("echo $$ > {}; kill -STOP $$; sleep 1000", place.path("pid"));
+    // without a terminal, on which we would be stopped as well
+    let mut command = std::process::Command::new("setsid");
+    command.args([env!("CARGO_BIN_EXE_onelock"), "run", "x", "-c", &line]).env("ONELOCK_URL", place.server.url());
+    let mut running = Running::of(command);
+    let pid: u32 = place.wait_written("pid").trim().parse().unwrap();
+    let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    wait_until(SOON, "it is stopped", || stat().contains(") T "));
+    // again, because it may not know yet
+    wait_until(SOON, "it ends", || {
+        running.signal("TERM");
+        running.child().try_wait().unwrap().is_some()
+    });
+    assert_eq!(running.code(), 128 + 15);
 }
 
 #[test]

@@ -11,11 +11,10 @@ use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SI
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
+use crate::status::Status;
+
 /// What is passed on.
 const PASSED_ON: [i32; 10] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2, SIGWINCH, SIGTSTP, SIGCONT];
-/// What whoever starts us may have told us to ignore: `nohup` the first, a shell without job control the others of what it
-/// starts in the background.
-const MAY_BE_IGNORED: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 /// What ends the waiting for the lock.
 const ENDING: [i32; 7] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGALRM, SIGUSR1, SIGUSR2];
 
@@ -28,7 +27,7 @@ pub(super) enum Event {
     /// The command was stopped by this signal.
     Stopped(i32),
     /// The command has ended, with this status.
-    Ended(u8),
+    Ended(Status),
 }
 
 /// The line of events.
@@ -91,14 +90,15 @@ impl Events {
     }
 }
 
-/// Whether a signal was ignored before we were started: it stays so, for us and for the command.
+/// Whether a signal was ignored before we were started (by `nohup`, or a shell without job control for what it starts in the
+/// background): it stays so, for us and for the command.
 #[allow(unsafe_code, reason = "the call of the system for which the safe wrappers would be one more dependency")]
 fn is_ignored(signal: i32) -> bool {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: asks, and sets nothing; a place for the answer, which is numbers.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) };
     // SAFETY: it was written if the call says so, and zero is one of its values.
-    MAY_BE_IGNORED.contains(&signal) && asked == 0 && unsafe { now.assume_init() }.sa_sigaction == libc::SIG_IGN
+    asked == 0 && unsafe { now.assume_init() }.sa_sigaction == libc::SIG_IGN
 }
 
 impl Stage {

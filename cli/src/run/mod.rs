@@ -25,6 +25,7 @@ use self::child::Child;
 use self::entering::Inside;
 use self::events::{Event, Events};
 use self::guard::Guard;
+use self::terminal::{Keys, Terminal, end_by_key};
 use crate::arguments::Run;
 use crate::server::{address, builder};
 use crate::span::{Wait, show};
@@ -41,9 +42,37 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
+    let end = held(options)?;
+    if let Status::Signal(signal) = end.status {
+        end_by_key(signal.into(), end.keys);
+    }
+    Ok(end.status)
+}
+
+/// How it ended, and whom the keys of the terminal reached then.
+struct End {
+    status: Status,
+    keys: Keys,
+}
+
+impl End {
+    /// By a signal, before there was a command.
+    fn early(signal: i32) -> End {
+        let keys = Terminal::open().map_or(Keys::Others, |terminal| terminal.keys(None));
+        End { status: Status::Signal(signal as u8), keys }
+    }
+}
+
+fn held(options: &Run) -> Result<End, Failure> {
     let name = options.name.as_encoded_bytes();
     if options.max_hold.is_some_and(|limit| limit.is_zero()) {
         return Err(Failure::usage("--max-hold is 0; leave it out for no limit"));
+    }
+    if is_memory(address(&options.server)) {
+        return Err(Failure::usage(
+            "memory:// is within this process alone: nobody would be excluded. For the processes of one machine use \
+             file:///FOLDER, for several machines the address of a server",
+        ));
     }
     let events = Events::watch().map_err(|error| Failure::new(Status::Software, format!("signals: {error}")))?;
     let label = options.server.label.clone().unwrap_or_else(|| label(options));
@@ -74,7 +103,7 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
         Ok(lease) => lease,
         Err(failure) => {
             client.close();
-            return events.ended_by().map_or(Err(failure), |signal| Ok(Status::Other(128 + signal as u8)));
+            return events.ended_by().map_or(Err(failure), |signal| Ok(End::early(signal)));
         }
     };
     let token = lease.fencing_token().map_or_else(String::new, |token| format!(", fencing token {token}"));
@@ -82,20 +111,27 @@ pub(crate) fn run(options: &Run) -> Result<Status, Failure> {
     if let Some(signal) = events.ended_by() {
         // between the grant and the command: there is nobody to pass it on to
         released(options, &client, &lease)?;
-        return Ok(Status::Other(128 + signal as u8));
+        return Ok(End::early(signal));
     }
     let environment = environment(options, Some((&place, lock.kind())), lease.fencing_token());
     // it is waited for when the lock is free again
     let mut guard = guard();
-    let status = match &mut guard {
+    let end = match &mut guard {
         Ok(guard) => under(options, &events, guard, &environment, Hold::Own(&lease)),
-        Err(_) => Ok(Status::Software),
+        Err(_) => Ok(End { status: Status::Software, keys: Keys::Others }),
     };
     let released = released(options, &client, &lease);
     let guard = guard?;
     drop(guard);
-    let status = status?;
-    if status == Status::Lost { Ok(status) } else { released.map(|()| status) }
+    let end = end?;
+    if end.status == Status::Lost { Ok(end) } else { released.map(|()| end) }
+}
+
+/// Whether the address, or `$ONELOCK_URL` where there is none, is one of locks that no other process sees.
+fn is_memory(address: &str) -> bool {
+    let of_environment = || std::env::var(onelock::URL_VARIABLE).unwrap_or_default();
+    let address = if address.is_empty() { of_environment() } else { address.to_owned() };
+    address.trim_start().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("memory:"))
 }
 
 /// What names the holder when `--label` does not: the file of the command, or of the first one of a line, without its folder.
@@ -185,7 +221,7 @@ fn under(
     guard: &mut Guard,
     environment: &Environment,
     hold: Hold<'_>,
-) -> Result<Status, Failure> {
+) -> Result<End, Failure> {
     let mut child = Child::spawn(options, environment, events, guard)?;
     let sender = events.sender();
     match hold {
@@ -214,9 +250,9 @@ fn under(
                 end(&mut child, &format!("the lock was lost: {why}"));
             }
             Some(Event::Ended(status)) => {
-                child.ended();
+                let keys = child.ended();
                 guard.dismiss();
-                return Ok(if child.had_to_end() { Status::Lost } else { Status::Other(status) });
+                return Ok(End { status: if child.had_to_end() { Status::Lost } else { status }, keys });
             }
             None if limit.is_some_and(|limit| limit <= Instant::now()) => {
                 let span = limit.take().and(options.max_hold).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 
 use onelock_tests::wait::wait_until;
@@ -108,8 +108,27 @@ impl Screen {
         now.c_lflag & (libc::ICANON | libc::ECHO | libc::ISIG) == (libc::ICANON | libc::ECHO | libc::ISIG)
     }
 
-    pub fn code(mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+    /// Whether the terminal belongs to the process that was started on it, and to no job of its.
+    pub fn has_shell_in_front(&self) -> bool {
+        // SAFETY: asks about a descriptor.
+        unsafe { libc::tcgetpgrp(self.keys.as_raw_fd()) == self.child.id().cast_signed() }
+    }
+
+    pub fn code(self) -> Option<i32> {
+        self.status().code()
+    }
+
+    pub fn status(mut self) -> ExitStatus {
+        wait_until(SOON, "it ends", || self.child.try_wait().unwrap().is_some());
+        self.child.wait().unwrap()
+    }
+
+    /// A line for a shell on this terminal, which finds the command as `$onelock`.
+    pub fn shell(place: &Place, shell: &[&str]) -> Screen {
+        let mut command = Command::new(shell[0]);
+        command.args(&shell[1..]).env("ONELOCK_URL", place.server.url()).env_remove("ONELOCK_OWNER");
+        command.env("onelock", env!("CARGO_BIN_EXE_onelock")).env("PS1", "> ").env_remove("ENV");
+        Screen::run(place, command, true)
     }
 }
 
