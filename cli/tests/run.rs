@@ -511,9 +511,8 @@ fn what_the_command_leaves_in_the_background_goes_on_and_no_other_process_is_lef
 #[test]
 fn who_runs_too_long_is_ended_and_keeps_the_lock_until_then() {
     let place = Place::new();
-    // the limit and the ttl have passed long before it ends by itself
     let line = format!("trap 'echo > {}; read go; exit 0' TERM; while :; do sleep 0.02; done", place.path("term"));
-    let mut running = place.start(&["run", "x", "--ttl", "300ms", "--max-hold", "400ms", "-c", &line]);
+    let mut running = place.start(&["run", "x", "--ttl", "1500ms", "--max-hold", "400ms", "-c", &line]);
     place.wait_written("term");
     let token = place.server.text(&["GET", "x"]);
     let first: i64 = place.server.int(&["PTTL", "x"]);
@@ -556,7 +555,7 @@ fn who_entered_ends_when_the_hold_around_it_has_ended() {
         );
         // `setsid`: what ends the group of the outer one does not reach the inner one
         let inner = format!("setsid {exe} run x --ttl 600ms -c '{line}' 2> {} & read go", place.path("told"));
-        let mut outer = place.start(&["run", "x", "--owner", "--ttl", "900ms", "-c", &inner]);
+        let mut outer = place.start(&["run", "x", "--owner", "--ttl", "1500ms", "-c", &inner]);
         let pid: u32 = place.wait_written(&ready).trim().parse().unwrap();
         match how {
             "lost" => drop(place.server.cmd(&["SET", "x", "another", "PX", "1000"])),
@@ -606,6 +605,7 @@ fn as_the_first_process_of_a_container_it_runs_and_waits_for_orphans() {
         "--map-root-user",
         "--pid",
         "--fork",
+        "--kill-child",
         "--mount-proc",
         env!("CARGO_BIN_EXE_onelock"),
         "run",
