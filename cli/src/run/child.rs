@@ -68,6 +68,8 @@ impl Child {
         guard.over(&mut command);
         end_with_us(&mut command);
         let terminal = Terminal::open();
+        // before there is one: what comes in between waits in line, and none is lost
+        events.begin_passing_on();
         // by this very thread, which lives as long as the process: on Linux the command ends with the thread that made it
         let spawned = command.spawn().map_err(|error| cannot_run(&command, &error))?;
         let id = Pid::from_child(&spawned);
@@ -76,7 +78,6 @@ impl Child {
             child.give_terminal();
         }
         attend(id, events.sender());
-        events.begin_passing_on();
         Ok(child)
     }
 
