@@ -92,7 +92,7 @@ impl ClientState {
                 return Err(Error::new(ErrorKind::Closed, "use the client", "this client was closed"));
             }
             let store = self.address.open(&self.options);
-            let fresh = Engine::start(self.options.clone(), store, self.runtime()?)?;
+            let fresh = Engine::start(self.options.clone(), store, self.runtime()?, self.background)?;
             exit::watch(&fresh, self.background);
             if let Some(group) = &self.group {
                 group.add(&fresh);

@@ -58,7 +58,9 @@ impl EngineSet {
             let engines = self.engines.lock().unwrap_or_else(PoisonError::into_inner);
             engines.iter().filter_map(Weak::upgrade).collect()
         };
-        engines.into_iter().filter(|engine| engine.stats().is_busy()).collect()
+        // a request in flight may be the one that keeps a detached hold
+        let in_flight = |engine: &Engine| engine.claims_in_progress.load(Ordering::SeqCst) > 0;
+        engines.into_iter().filter(|engine| engine.stats().is_busy() || in_flight(engine)).collect()
     }
 }
 

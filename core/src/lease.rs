@@ -394,7 +394,9 @@ impl Lease {
     }
 
     /// Hands the lease to another process: the returned text is the proof of the hold for
-    /// [`Lock::attach`](crate::Lock::attach), and this handle holds nothing from now on. No I/O.
+    /// [`Lock::attach`](crate::Lock::attach), and this handle holds nothing from now on. It
+    /// waits for nothing; a hold of a fair or write lock that was granted less than about 20 ms ago is renewed in the
+    /// background once, which [`Client::close`](crate::Client::close) waits for.
     ///
     /// Attach within what is left of the ttl; nobody renews meanwhile. Whoever attaches first with the text has the lock, and
     /// anybody after that gets `Lost`: keep it secret. A release of this handle sends nothing and says

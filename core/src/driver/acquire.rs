@@ -57,8 +57,8 @@ impl Acquiring {
             request_timeout: engine.options.request_timeout,
             unreachable_limit: engine.options.unreachable_limit,
             look_every: lock.look_every(),
-            // whoever hands it over does not wait for replicas
-            believes_messages: engine.options.min_replicas == 0,
+            // whoever hands it over does not wait for replicas, and what it tells of has to be renewed at once
+            believes_messages: engine.options.min_replicas == 0 && engine.renews_beside_callers,
         };
         let lock = lock.bounded();
         let mut machine = Acquire::new((*lock.terms).clone(), limits, now);

@@ -70,8 +70,8 @@ pub(crate) struct Engine {
     pub(crate) cleanup_waker: Arc<DeadlineWaker>,
     /// Notified whenever everything was undone, as far as the server can tell.
     pub(crate) cleanup_done: Notify,
-    /// Requests in flight whose answer may leave something to undo.
-    claims_in_progress: AtomicU64,
+    /// Requests in flight whose answer may leave something to undo, and those that keep a detached hold.
+    pub(crate) claims_in_progress: AtomicU64,
     pub(crate) wait_queues: LeakAfterFork<WaitQueues>,
     pub(crate) registry: Mutex<Registry<Arc<Hold>>>,
     pub(crate) registry_changed: Notify,
@@ -83,6 +83,8 @@ pub(crate) struct Engine {
     jitter: Mutex<Jitter>,
     next_lease: AtomicU64,
     closed: AtomicBool,
+    /// Renewals go on while a caller computes: the runtime is the library's own, or has more than one thread.
+    pub(crate) renews_beside_callers: bool,
     /// The runtime has ended, and with it all background work.
     runtime_ended: AtomicBool,
     /// How strong fencing tokens are, once the server was checked; 0 before.
@@ -92,8 +94,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine, with its background tasks on `runtime`. Opens no socket.
-    pub(crate) fn start(options: Arc<Options>, store: SharedStore, runtime: Handle) -> Result<Arc<Engine>, Error> {
+    /// Starts an engine, with its background tasks `on` a runtime, the library's `own` or the caller's. Opens no socket.
+    pub(crate) fn start(options: Arc<Options>, store: SharedStore, on: Handle, own: bool) -> Result<Arc<Self>, Error> {
         let seed = random()?;
         let seeds = |from: usize| {
             let mut bytes = [0; 8];
@@ -108,8 +110,9 @@ impl Engine {
             tag: ClientTag::of(&uuid),
             uuid,
             host: host(),
+            renews_beside_callers: own || on.metrics().num_workers() > 1,
             store: LeakAfterFork::new(store, stamp),
-            runtime: LeakAfterFork::new(runtime, stamp),
+            runtime: LeakAfterFork::new(on, stamp),
             renewals: Mutex::new(RenewalSchedule { watchdog, holds: HashMap::new() }),
             renewal_waker: Arc::new(DeadlineWaker::new()),
             cleanup: Mutex::new(CleanupState {
@@ -220,16 +223,17 @@ impl Engine {
         self.renewal_waker.wake_for(due);
     }
 
-    /// Removes a hold from the schedule, before its release is sent.
-    pub(crate) fn disarm(&self, hold: &Hold) {
+    /// Removes a hold from the schedule, before its release is sent. For the result see [`Watchdog::disarm`].
+    pub(crate) fn disarm(&self, hold: &Hold) -> bool {
         let mut watch = lock(&self.renewals);
-        watch.watchdog.disarm(hold.id);
+        let is_short = watch.watchdog.disarm(hold.id);
         let gone = watch.holds.remove(&hold.id);
         drop(watch);
         self.store.over(&hold.claim);
         if gone.is_some() {
             self.record_hold(hold);
         }
+        is_short
     }
 
     /// A lease was extended.

@@ -13,6 +13,7 @@
 //! | `release` | what a holder does to be rid of a lease: release, detach |
 //! | `release_many` | the release of several holds at once |
 //! | `release_retry` | whether a release is repeated, and what both answers mean |
+//! | `detached` | a hold that is detached before its first renewal |
 //! | `extend` | a renewal that the holder waits for |
 //! | `downgrade` | a writer's lease becomes a reader's |
 //! | `failures` | what an operation that failed tells its caller |
@@ -34,6 +35,7 @@ pub(crate) mod callbacks;
 pub(crate) mod claim;
 pub(crate) mod close;
 pub(crate) mod count_sync;
+mod detached;
 pub(crate) mod downgrade;
 pub(crate) mod engine;
 pub(crate) mod enter;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::count_sync::sync_count;
+use super::detached;
 use super::engine::Engine;
 use super::failures::not_held;
 use super::hold::Hold;
@@ -334,7 +335,9 @@ pub(crate) fn detach(engine: &Arc<Engine>, hold: &Arc<Hold>, name: &[u8]) -> Res
     if !hold.lease.detach(clock::now()) {
         return Err(not_held(hold, name));
     }
-    engine.disarm(hold);
+    if engine.disarm(hold) {
+        detached::keep_for_its_ttl(engine, hold);
+    }
     hold.span.end("detached", None);
     if let Some(owner) = &hold.owner {
         lock(&engine.registry).leave_silently(hold.key(), owner, hold.id);

@@ -169,7 +169,7 @@ impl Storm {
 async fn nothing_is_left_after_a_storm() {
     let clients = [1, 2].map(|seed| {
         let store = Slow(Arc::new(MemoryStore::named("storm")), Mutex::new(Jitter::new(seed)));
-        Engine::start(Arc::new(Options::default()), Arc::new(store), Handle::current()).unwrap()
+        Engine::start(Arc::new(Options::default()), Arc::new(store), Handle::current(), false).unwrap()
     });
     let owner = Owner::new();
     let storm = Arc::new(Storm { clients, owner, inside: Default::default(), held: AtomicU64::new(0) });

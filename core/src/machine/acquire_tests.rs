@@ -434,8 +434,9 @@ fn what_was_answered_counts_for_nobody_who_goes_on_at_the_place_and_after_no_oth
     lost.answered(at(1100), &answer(1050, 1100, lost_reply()), &mut jitter);
     assert!(lost.told(at(1102), &notice("t", 51), "t", ROUTE), "no answer takes nothing back");
     let mut late = acquire.clone();
-    assert_eq!(late.answered(at(99_000), &answer(1050, 99_000, granted()), &mut jitter), Token::Retire);
-    assert!(!late.told(at(99_000), &notice("t", 51), "t", ROUTE));
+    let unconfirmed = Outcome::Applied(Reply::Unconfirmed(lost_reply().failure().unwrap().clone()));
+    assert_eq!(late.answered(at(1100), &answer(1050, 1100, unconfirmed), &mut jitter), Token::Retire);
+    assert!(!late.told(at(1102), &notice("t", 51), "t", ROUTE));
     let mut refused = acquire;
     let denied = Outcome::Applied(Reply::Denied { ttl_left_ms: Some(5), announces: true });
     refused.answered(at(1100), &answer(1050, 1100, denied), &mut jitter);

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 /// No token is longer.
 const TOKEN_MAX: usize = 128;
+/// No fencing token is as high: the scripts count them in numbers that are exact up to here.
+const NUMBER_END: u64 = 1 << 53;
 
 /// What such a message says. Anybody may publish anything: by itself it proves nothing, see [`Place`](super::Place).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +28,8 @@ impl GrantNotice {
         if words.next().is_some() || !(1..=TOKEN_MAX).contains(&token.len()) || !plain(number) || !plain(server_us) {
             return None;
         }
-        Some(GrantNotice { token: token.into(), number: number.parse().ok()?, server_us: server_us.parse().ok()? })
+        let (number, server_us) = (number.parse().ok()?, server_us.parse().ok()?);
+        (number < NUMBER_END).then(|| GrantNotice { token: token.into(), number, server_us })
     }
 }
 
@@ -38,6 +41,7 @@ mod tests {
     fn only_the_text_of_the_scripts_is_read() {
         let notice = GrantNotice { token: "onelock1:ab".into(), number: 7, server_us: 1_700_000_000_000_001 };
         assert_eq!(GrantNotice::parse(b"onelock1:ab 7 1700000000000001"), Some(notice));
+        assert!(GrantNotice::parse(b"a 9007199254740991 8").is_some());
         let long = "x".repeat(TOKEN_MAX + 1);
         for other in [
             "",
@@ -52,6 +56,8 @@ mod tests {
             "a 7 8.0",
             "a 7 8\n",
             "a 99999999999999999999 8",
+            "a 9007199254740993 8",
+            "a 9007199254740992 8",
             "a 7 99999999999999999999",
             &format!("{long} 7 8"),
         ] {

@@ -15,7 +15,8 @@ pub struct AcquireLimits {
     pub unreachable_limit: Duration,
     /// How often it asks without a message where the server has to know that it waits; `None`: as seldom as is safe.
     pub look_every: Option<Duration>,
-    /// Whether a message may tell it a grant. Not where more than one server has to confirm one.
+    /// Whether a message may tell it a grant. Not where more than one server has to confirm one,
+    /// nor where it may not be renewed at once.
     pub believes_messages: bool,
 }
 

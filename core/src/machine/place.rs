@@ -16,6 +16,9 @@ pub const PLACE_MAX: Duration = Duration::from_secs(3);
 const WINDOW: Duration = Duration::from_millis(600);
 const KEEP_EVERY: Duration = Duration::from_millis(200);
 const KEEP_EVERY_FAR: Duration = Duration::from_secs(1);
+/// By how much a fencing token may be above the last answer's where it is also above the server's clock in microseconds, from
+/// which a new counter begins: far more than are granted meanwhile, and no number that shuts out the holders after it.
+const AHEAD_MAX: u64 = 1_000_000;
 /// With less than this left a told grant is asked for first: a packet that is lost and sent again would cost the lease.
 const LEFT_MIN: Duration = Duration::from_millis(250);
 
@@ -23,7 +26,7 @@ const LEFT_MIN: Duration = Duration::from_millis(250);
 /// the answer, or of other times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Route {
-    /// The number of the subscription, another one after each loss; 0: none, or not one to rely on.
+    /// The number of the connection on which its messages come; 0: none, or one that carries no requests.
     pub subscription: u64,
     /// How often this client has seen the server's clock jump.
     pub clock_jumps: u64,
@@ -73,10 +76,12 @@ impl Place {
     }
 
     /// The same answer tells since when and how long the server keeps the place, and which grants came before. A request
-    /// whose connection promises no order, or that asked for a grant without a number, says nothing of the kind.
+    /// on another connection than that of the messages, or for a grant without a number, says nothing of the kind.
     pub fn kept(&mut self, answer: &Answer, horizon: Option<u64>, route: Route) {
         let window = if self.lasts { PLACE_MAX } else { WINDOW };
-        let known = horizon.zip(answer.server_time_us).filter(|_| answer.connection != 0);
+        // only on one connection it is certain that answer and message come from one server, in this order
+        let same_server = route.subscription != 0 && route.subscription == answer.connection;
+        let known = horizon.zip(answer.server_time_us).filter(|_| same_server);
         self.answered = known.map(|(horizon, server_us)| AnsweredKeep {
             sent_at: answer.sent_at,
             window,
@@ -98,24 +103,27 @@ impl Place {
     ///    the grant came after it, and the server keeps the hold for as long as it would have kept the place;
     /// 2. the deadline counts from when that request was sent. How long the message took does not matter, nor do the two
     ///    clocks but for how fast they run;
-    /// 3. nothing hints at another server or a clock that was set since then, and enough is left to renew the hold.
+    /// 3. the message came on the connection of that answer, no clock was seen to be set since then, and enough is left to
+    ///    renew the hold;
+    /// 4. its number is one that the server can have given: a forged one would shut out all later holders.
     ///
     /// The caller has compared the token.
     pub fn told(&self, now: Time, notice: &GrantNotice, terms: &Terms, route: Route) -> Option<ToldGrant> {
         let kept = self.answered?;
         let place_ends = terms.deadline(kept.sent_at, kept.window);
         let deadline = place_ends.min(terms.deadline(now, terms.ttl));
-        let same_server = route.subscription != 0 && route == kept.route;
         let passed = now.since(kept.sent_at);
         let at_most = passed + passed.mul_f64(terms.drift_factor) + DRIFT_FLOOR;
         let there = notice.server_us.checked_sub(kept.server_us).map(Duration::from_micros);
         let is_new = notice.number > kept.horizon;
+        let is_possible = notice.number <= notice.server_us.max(kept.horizon.saturating_add(AHEAD_MAX));
         let steady = there.is_some_and(|there| there <= at_most);
         let needed = LEFT_MIN.max(kept.round_trip * 3).max(terms.min_validity);
         let enough = now < place_ends && place_ends.since(now) >= needed;
         // until the first renewal the key lives no longer than the place would have, whatever was agreed
         let suits = terms.auto_renew && terms.lock_delay.is_zero() && terms.min_hold.is_zero();
-        (same_server && is_new && steady && enough && suits).then_some(ToldGrant { sent_at: kept.sent_at, deadline })
+        (route == kept.route && is_new && is_possible && steady && enough && suits)
+            .then_some(ToldGrant { sent_at: kept.sent_at, deadline })
     }
 
     /// How many are before it, as far as is known.
@@ -200,7 +208,7 @@ mod tests {
         assert!(!place.entry(ClientTag(7), true).listens);
     }
 
-    const ROUTE: Route = Route { subscription: 7, clock_jumps: 1 };
+    const ROUTE: Route = Route { subscription: 3, clock_jumps: 1 };
     const NOW_US: u64 = 1_700_000_000_000_000;
 
     fn at(ms: u64) -> Time {
@@ -253,7 +261,8 @@ mod tests {
         place.queued(41, 0, false);
         assert_eq!(told(&place, 1100, 51, 1050), None, "all of it is of one answer");
         place.kept(&answer(1200), Some(60), ROUTE);
-        assert_eq!(told(&place, 1300, 55, 1050), None, "its time is of the last answer, and so is its horizon");
+        assert_eq!(told(&place, 1300, 55, 1250), None, "its time is of the last answer, and so is its horizon");
+        assert_eq!(told(&place, 1300, 61, 1050), None, "it is of before that answer");
         assert_eq!(told(&place, 1300, 61, 1250).unwrap().deadline, at(1792));
         place.forget_answer();
         assert_eq!(told(&place, 1300, 61, 1250), None);
@@ -278,12 +287,25 @@ mod tests {
         assert_eq!(place.told(at(1100), &notice(51, 1050), &terms, unsubscribed), None);
         for (answer, horizon) in [
             (Answer { connection: 0, ..answer(1000) }, Some(50)),
+            (Answer { connection: 4, ..answer(1000) }, Some(50)),
             (Answer { server_time_us: None, ..answer(1000) }, Some(50)),
             (answer(1000), None),
         ] {
             place.kept(&answer, horizon, ROUTE);
             assert_eq!(told(&place, 1100, 51, 1050), None, "{answer:?}");
         }
+    }
+
+    #[test]
+    fn a_number_that_no_server_can_have_given_is_not_believed() {
+        let place = kept(1000, 50);
+        let us = NOW_US + 1_050_000;
+        assert!(told(&place, 1100, us, 1050).is_some(), "a counter that was lost begins at the clock");
+        assert_eq!(told(&place, 1100, us + 1, 1050), None);
+        assert_eq!(told(&place, 1100, (1 << 53) - 1, 1050), None);
+        let ahead = kept(1000, NOW_US * 2);
+        assert!(told(&ahead, 1100, NOW_US * 2 + AHEAD_MAX, 1050).is_some(), "or its clock was set back");
+        assert_eq!(told(&ahead, 1100, NOW_US * 2 + AHEAD_MAX + 1, 1050), None);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(super) const BATCH_MAX: usize = 128;
 const RETRY_MIN: Duration = Duration::from_millis(20);
 /// A lease of which a message told is renewed after this time: a shorter hold costs no renewal.
 const TOLD_AFTER: Duration = Duration::from_millis(20);
+/// Its first renewal is waited for this long at least, unless it ends before.
+const TOLD_LIMIT_MIN: Duration = Duration::from_millis(200);
 /// A wake-up takes along what is due within this share of a period, so that renewals gather into batches.
 const GATHER_DIVISOR: u32 = 16;
 const GATHER_MAX: Duration = Duration::from_millis(250);
@@ -203,11 +205,12 @@ impl Watchdog {
         timer
     }
 
-    /// Removes a lease: released, detached or dropped. Before the release is sent.
-    pub fn disarm(&mut self, id: LeaseId) {
-        if let Some(entry) = self.entries.remove(&id) {
-            self.timers.remove(&(entry.timer, id));
-        }
+    /// Removes a lease: released, detached or dropped. Before the release is sent. Whether a message told it and no renewal
+    /// was confirmed yet, so that the server keeps it for less than its ttl.
+    pub fn disarm(&mut self, id: LeaseId) -> bool {
+        let Some(entry) = self.entries.remove(&id) else { return false };
+        self.timers.remove(&(entry.timer, id));
+        entry.told
     }
 
     /// A lease was extended: it is renewed with the longer ttl from now on.
@@ -301,7 +304,7 @@ impl Watchdog {
             round.ttls.push(asked);
             let left = entry.guarded.state.deadline().since(now);
             // so that one lost reply does not cost it
-            let left = if entry.told { left / 2 } else { left };
+            let left = if entry.told { (left / 2).max(TOLD_LIMIT_MIN).min(left) } else { left };
             round.limit = round.limit.min(*ttl / 6).min(left);
         }
         round

@@ -335,9 +335,27 @@ fn a_told_lease_that_is_not_renewed_ends_with_its_place() {
 fn a_clock_jump_that_an_answer_shows_concerns_told_leases_too() {
     let mut dog = dog();
     let (cell, _) = told(&mut dog, 1, 1000);
-    // sent after the request of the place, and before the message came
     let jump = Duration::from_millis(300);
-    let seen = Answer { sent_at: at(950), received_at: at(1005), ..answer(950, renewed(0)) };
+    // the request of the place was sent when this had been received
+    let before = Answer { sent_at: at(850), received_at: at(900), ..answer(850, renewed(0)) };
+    assert!(dog.clock_jumped(at(1005), &before, jump).is_empty());
+    assert_eq!(cell.deadline(), at(1500));
+    // sent after the request of the place, and before the message came
+    let seen = Answer { sent_at: at(950), received_at: at(990), ..answer(950, renewed(0)) };
     assert!(dog.clock_jumped(at(1005), &seen, jump).is_empty());
     assert_eq!(cell.deadline(), at(1200));
+}
+
+#[test]
+fn a_told_lease_that_leaves_the_schedule_before_its_first_renewal_is_known() {
+    let mut dog = dog();
+    let (_cell, wake) = told(&mut dog, 1, 1000);
+    let round = only_round(dog.poll(wake));
+    assert!(dog.disarm(1), "its renewal is under way, and not confirmed");
+    assert!(!dog.disarm(1), "it has left");
+    let (_cell, _) = told(&mut dog, 2, 1000);
+    let again = only_round(dog.poll(at(1020)));
+    assert_eq!((round.ids, &again.ids), (vec![1], &vec![2]));
+    dog.renewed(at(1030), &again, &answer(1020, renewed(1)));
+    assert!(!dog.disarm(2), "it is a lease like any other");
 }

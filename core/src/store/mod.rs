@@ -61,8 +61,8 @@ pub struct SubscriptionState {
     pub refused: bool,
     /// Grows with every message, every new subscription and every loss of one. A change is a reason to retry.
     pub generation: u64,
-    /// The number of the connection of a confirmed subscription: another one after each loss. 0: not confirmed, or its
-    /// messages may come from another server than the answers.
+    /// The number of the connection of a confirmed subscription, as [`Answer::connection`] has it: another one after each
+    /// loss. 0: not confirmed, or its messages may come from another server than the answers.
     pub connection: u64,
     /// What the last message on this connection said that told a grant.
     pub granted: Option<Arc<GrantNotice>>,
@@ -71,6 +71,9 @@ pub struct SubscriptionState {
 impl SubscriptionState {
     /// It is confirmed on this connection.
     pub(crate) fn confirm(&mut self, connection: u64) {
+        if connection != self.connection {
+            self.granted = None;
+        }
         (self.subscribed, self.refused, self.connection) = (true, false, connection);
     }
 

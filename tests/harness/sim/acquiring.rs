@@ -321,7 +321,7 @@ impl World {
             let route = self.route(client, name);
             if let Some(call) = &mut self.tasks[task].call {
                 call.machine.set_route(route);
-                call.belief.sent(self.clients[client].plan.clock.local(self.now));
+                call.belief.sent(self.clients[client].plan.clock.local(self.now), route);
             }
             let entry = self.queue_entry(task);
             Op::Enter { claim, ttl_ms, fence_ttl_ms, info: None, entry }
@@ -369,7 +369,10 @@ impl World {
         call.refused_until = denied;
         let resent = matches!(answer.outcome, Outcome::Indeterminate(_));
         call.belief.answered(answer);
-        let token = call.machine.answered(now, answer, &mut self.clients[client].jitter);
+        // here messages have a connection of their own: less is ordered than on the one that the library asks for
+        let connection = if answer.connection == 0 { 0 } else { call.belief.heard_on };
+        let as_of_one = Answer { connection, ..answer.clone() };
+        let token = call.machine.answered(now, &as_of_one, &mut self.clients[client].jitter);
         self.clients[client].rivalries[name] = call.machine.herd_backoff();
         let away = if matches!(answer.outcome, Outcome::Applied(_)) { None } else { call.machine.unreachable_since() };
         self.clients[client].away_since = away;

@@ -15,7 +15,7 @@ const WINDOW: Duration = Duration::from_millis(600);
 /// So late a message is at most.
 const LATE: u64 = 4_000_000_000;
 
-/// What the planted bugs remember of an acquire. They know the rule, but for one thing; and they look at no clock of the
+/// What is remembered of an acquire, for the planted bugs but for the last. They know the rule, but for one thing; and they look at no clock of the
 /// server, which tells most old messages from new ones all by itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct WrongBelief {
@@ -23,12 +23,15 @@ pub(super) struct WrongBelief {
     answered_at: Option<Time>,
     first_horizon: Option<u64>,
     last_horizon: Option<u64>,
+    /// The number of the subscription when the last request was sent.
+    pub(super) heard_on: u64,
 }
 
 impl WrongBelief {
     /// A request is about to be sent.
-    pub(super) fn sent(&mut self, now: Time) {
+    pub(super) fn sent(&mut self, now: Time, route: Route) {
         self.asked_at = Some(now);
+        self.heard_on = route.subscription;
     }
 
     /// An answer came.

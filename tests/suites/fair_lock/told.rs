@@ -32,17 +32,17 @@ fn just_kept(stage: &Stage, enters: &Match) -> (usize, Instant) {
     (count, Instant::now())
 }
 
+/// What a message tells of, on both faces.
+fn each_kind() -> Vec<(String, (Kind, Face))> {
+    let named = |kind: Kind, face: Face| (format!("{kind:?} {face:?}"), (kind, face));
+    [Kind::Fair, Kind::Write].into_iter().flat_map(|kind| Face::ALL.map(|face| named(kind, face))).collect()
+}
+
 #[test]
 fn a_hand_over_that_nothing_disturbs_costs_the_waiter_no_request() {
-    let cases: Vec<_> = [(Kind::Fair, "/?protocol=resp3"), (Kind::Fair, "/?protocol=resp2"), (Kind::Write, "/")]
-        .into_iter()
-        .flat_map(|(kind, protocol)| {
-            Face::ALL.map(|face| (format!("{kind:?} {protocol} {face:?}"), (kind, protocol, face)))
-        })
-        .collect();
-    side_by_side(&cases, |(kind, protocol, face)| {
+    side_by_side(&each_kind(), |(kind, face)| {
         let stage = Stage::valkey();
-        let (client, rival) = (client(&stage, *face, protocol), stage.rival(*face));
+        let (client, rival) = (client(&stage, *face, "/?protocol=resp3"), stage.rival(*face));
         let enters = if *kind == Kind::Fair { scripts::enter() } else { enter_to_write() };
         for attempt in 0.. {
             assert!(attempt < TRIES, "a keep came between each time, or each message was answered");
@@ -68,6 +68,88 @@ fn a_hand_over_that_nothing_disturbs_costs_the_waiter_no_request() {
             }
         }
         wait_until(SOON, "nothing to be left", || left(&stage.server, "x").is_empty());
+    });
+}
+
+/// A lease of which a message told: the key is short until its first renewal.
+#[test]
+fn a_told_hold_that_is_detached_at_once_stays_for_its_ttl() {
+    side_by_side(&each_kind(), |(kind, face)| {
+        let stage = Stage::valkey();
+        let rival = stage.rival(*face);
+        for attempt in 0.. {
+            assert!(attempt < TRIES, "it was renewed before it could be detached, each time");
+            let client = client(&stage, *face, "/?protocol=resp3");
+            let theirs = rival.lock_of(*kind, "x").acquire().unwrap();
+            let (proof, left) = std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let lease = client.lock_of(*kind, "x").acquire_within(SOON).unwrap();
+                    let left = lease.remaining();
+                    (lease.detach().unwrap(), left)
+                });
+                wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+                theirs.released();
+                waiter.join().unwrap()
+            });
+            // the end of the client waits for it
+            client.close();
+            assert!(stage.pttl("x") > 20_000, "{}", stage.pttl("x"));
+            let attached = rival.lock_of(*kind, "x").attach(&proof).unwrap();
+            assert!(attached.fence() > theirs.fence());
+            attached.released();
+            if left < ms(1000) {
+                break;
+            }
+        }
+    });
+}
+
+/// There the messages come on another connection than the answers, and after a switch from another server.
+#[test]
+fn over_resp2_a_waiter_asks_whatever_it_was_told() {
+    on_both(|face| {
+        let stage = Stage::valkey();
+        let (client, rival) = (client(&stage, face, "/?protocol=resp2"), stage.rival(face));
+        for _ in 0..3 {
+            let theirs = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let lease = client.lock_of(Kind::Fair, "x").acquire_within(SOON).unwrap();
+                    (lease.remaining(), lease)
+                });
+                wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+                just_kept(&stage, &scripts::enter());
+                theirs.released();
+                let (left, lease) = waiter.join().unwrap();
+                assert!(left > ms(20_000), "{left:?}");
+                lease.released();
+            });
+        }
+    });
+}
+
+/// The holder computes on the only thread of its runtime: nothing is renewed meanwhile.
+#[test]
+fn a_holder_that_computes_on_its_only_thread_keeps_what_it_was_granted() {
+    let stage = Stage::valkey();
+    let (rival, url) = (stage.rival(Face::Blocking), stage.proxy.url_with("", "/?protocol=resp3"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let theirs = rival.lock_of(Kind::Fair, "x").acquire().unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            runtime.block_on(async {
+                let client = onelock::Client::connect(&url).await.unwrap();
+                let lease = client.fair_lock("x").acquire().await.unwrap();
+                std::thread::sleep(ms(700));
+                let held = lease.is_held();
+                lease.release().await.unwrap();
+                held
+            })
+        });
+        wait_until(SOON, "its place", || listening(&stage.server, "x") == 1);
+        just_kept(&stage, &scripts::enter());
+        theirs.released();
+        assert!(waiter.join().unwrap());
     });
 }
 
@@ -152,27 +234,48 @@ fn a_message_that_was_made_up_is_a_reason_to_ask_and_no_more() {
             let token = queue(&stage.server, "x").remove(0);
             let (channel, far) = (channel(&stage), 9_007_199_254_740_990_u64);
             let other = "onelock1:00000000000000000000000000000000";
-            let us = server_us(&stage);
-            for payload in [
-                format!("{other} {far} {us}"),
+            // a grant is numbered by the server's clock
+            let before = theirs.fence();
+            let payloads: [&dyn Fn(u64) -> String; 9] = [
+                &|us| format!("{other} {us} {us}"),
                 // the right token, and not a grant; one of before its place; one of another time
-                format!("{token} 0 {us}"),
-                format!("{token} {} {us}", theirs.fence()),
-                format!("{token} {far} {}", us - 60_000_000),
-                format!("{token} {far} {}", us + 60_000_000),
-                format!("{token} {far}"),
-                "1".to_owned(),
-                "x".repeat(100_000),
-            ] {
+                &|us| format!("{token} 0 {us}"),
+                &|us| format!("{token} {before} {us}"),
+                &|us| format!("{token} {us} {}", us - 60_000_000),
+                &|us| format!("{token} {us} {}", us + 60_000_000),
+                // a number that would shut out all later holders
+                &|us| format!("{token} {far} {us}"),
+                &|us| format!("{token} {us}"),
+                &|_| "1".to_owned(),
+                &|_| "x".repeat(100_000),
+            ];
+            for payload in payloads {
                 let (asked, _) = just_kept(&stage, &scripts::enter());
+                let payload = payload(server_us(&stage));
                 stage.server.cmd(&["PUBLISH", &channel, &payload]);
                 // a message, and the keep after it
                 stage.proxy.wait_requests(&scripts::enter(), asked + 2);
                 assert!(theirs.is_held() && !waiter.is_finished(), "{payload:.80}");
                 assert_eq!(holder(&stage.server, "x").as_deref(), Some(theirs.token()));
             }
+            // all of them could have been believed: one that says what the server would say is
+            for attempt in 0.. {
+                assert!(attempt < TRIES && theirs.is_held());
+                just_kept(&stage, &scripts::enter());
+                let us = server_us(&stage);
+                stage.server.cmd(&["PUBLISH", &channel, &format!("{token} {us} {us}")]);
+                let told_at = Instant::now();
+                while !waiter.is_finished() && told_at.elapsed() < BEFORE_THE_NEXT_KEEP {
+                    std::thread::yield_now();
+                }
+                if waiter.is_finished() {
+                    break;
+                }
+            }
+            let lease = waiter.join().unwrap();
+            assert!(lease.fence() > before);
+            assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
             theirs.released();
-            waiter.join().unwrap().released();
         });
     });
 }

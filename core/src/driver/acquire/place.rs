@@ -57,9 +57,14 @@ impl Acquiring {
 
     /// Whether the last message told its grant, and is believed.
     pub(super) fn is_told(&mut self) -> bool {
-        let granted = self.subscription.as_ref().and_then(|subscription| subscription.borrow().granted.clone());
+        let heard = self.subscription.as_ref().map(|subscription| subscription.borrow().clone());
+        let (granted, generation) = heard.map_or((None, None), |heard| (heard.granted, Some(heard.generation)));
         let (Some(notice), Some(undo_guard)) = (granted, &self.undo_guard) else { return false };
         let route = self.route();
-        self.machine.told(clock::now(), &notice, &undo_guard.claim().token, route)
+        let told = self.machine.told(clock::now(), &notice, &undo_guard.claim().token, route);
+        if told && let Some(position) = &mut self.position {
+            position.set_handover(self.machine.spacing(), None, generation);
+        }
+        told
     }
 }

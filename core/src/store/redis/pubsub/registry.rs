@@ -101,8 +101,9 @@ impl SubscriptionRegistry {
 impl PushHandler for SubscriptionRegistry {
     fn on_message(&self, connection: u64, channel: &[u8], payload: &[u8]) {
         self.update(channel, |state| {
-            // what comes on an earlier connection may be of another server
-            if connection == state.connection
+            // what comes on another connection than the answers may be of another server
+            if connection != 0
+                && connection == state.connection
                 && let Some(notice) = GrantNotice::parse(payload)
             {
                 state.granted = Some(Arc::new(notice));

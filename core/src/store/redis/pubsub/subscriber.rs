@@ -26,9 +26,9 @@ impl Subscriber {
         Subscriber { connection, sharded, limit }
     }
 
-    /// The number of its connection, as its messages carry it.
+    /// The number of its connection, as messages and answers carry it; 0 for one that carries no other requests.
     pub(crate) fn number(&self) -> u64 {
-        self.connection.messages_number()
+        self.connection.number
     }
 
     /// Subscribes to all of `channels`. Refused means that the server refused the whole command.

@@ -28,7 +28,8 @@ pub(crate) struct AsyncConnection {
     request_timeout: Duration,
     /// Whether it accepts no new requests, though replies may still arrive.
     retired: AtomicBool,
-    /// Numbers the connections of a store, from 1.
+    /// Numbers the connections of a store, from 1; 0 for one that carries no requests of a store. Answers and messages
+    /// have it.
     pub(crate) number: u64,
     /// Whether subscriptions can share this connection.
     pub(crate) resp3: bool,
@@ -43,7 +44,7 @@ impl AsyncConnection {
         push_handler: Arc<dyn PushHandler>,
     ) -> AsyncConnection {
         let (resp3, endpoint) = (connected.result.resp3, connected.endpoint.clone());
-        let transport = Transport::start(connected, push_handler);
+        let transport = Transport::start(connected, number, push_handler);
         let (tick, retired) = (TimerTick::start(), AtomicBool::new(false));
         AsyncConnection { transport, tick, endpoint, request_timeout, retired, number, resp3 }
     }
@@ -145,11 +146,6 @@ impl AsyncConnection {
         }
         let failure = broken(&*self.endpoint, NO_REPLY);
         if left { Outcome::Indeterminate(failure) } else { Outcome::NotApplied(failure) }
-    }
-
-    /// The number that its messages carry.
-    pub(crate) fn messages_number(&self) -> u64 {
-        self.transport.number
     }
 
     /// Ends the connection. What is in flight may or may not have happened.

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
@@ -25,13 +25,10 @@ use crate::sys::clock;
 /// With more bytes than this to send, callers wait before they queue theirs.
 pub(crate) const MAX_UNSENT_BYTES: usize = 256 << 10;
 
-/// How many were started in this process.
-static STARTED: AtomicU64 = AtomicU64::new(0);
-
 /// Receives the messages of subscriptions.
 pub(crate) trait PushHandler: Send + Sync + 'static {
-    /// This was published on `channel`, and came on the connection of this number. Called on the connection's task, or by
-    /// a caller that reads for it: must not block.
+    /// This was published on `channel`, and came on the connection of this number, 0 for one without. Called on the
+    /// connection's task, or by a caller that reads for it: must not block.
     fn on_message(&self, connection: u64, channel: &[u8], payload: &[u8]);
 }
 
@@ -47,8 +44,8 @@ pub(crate) enum Submitted {
 
 /// The socket and the exchange of one connection. Where both locks are needed, that of the socket is taken first.
 pub(crate) struct Transport {
-    /// Unique in the process: tells its messages from those of other connections.
-    pub(crate) number: u64,
+    /// That of its connection, for who gets its messages.
+    number: u64,
     queue: Mutex<QueueState>,
     socket: Mutex<SocketState>,
     /// Wakes the task; empty before its first poll.
@@ -90,7 +87,7 @@ impl Drop for TransportTask {
 
 impl Transport {
     /// The transport of a connected stream, and its task.
-    pub(crate) fn start(connected: ConnectedStream, push_handler: Arc<dyn PushHandler>) -> Arc<Transport> {
+    pub(crate) fn start(connected: ConnectedStream, number: u64, push_handler: Arc<dyn PushHandler>) -> Arc<Transport> {
         let ConnectedStream { endpoint, stream, exchange, .. } = connected;
         let socket = SocketState {
             stream: Some(stream),
@@ -101,7 +98,7 @@ impl Transport {
         };
         let exchange = exchange.for_other_callers();
         let transport = Arc::new(Transport {
-            number: STARTED.fetch_add(1, Ordering::Relaxed) + 1,
+            number,
             queue: Mutex::new(QueueState { exchange, ended: false, unanswered_since: None }),
             socket: Mutex::new(socket),
             task: OnceLock::new(),
