@@ -10,8 +10,9 @@ use onelock_tests::face::{Client, Face, block_on, on_both};
 use onelock_tests::memcached::Memcached;
 use onelock_tests::servers::spawn;
 use onelock_tests::stage::{SOON, fails, quick, unhurried};
+use onelock_tests::wire::Wire;
 
-use crate::place::{at, client, is_free, server};
+use crate::place::{at, client, client_at, is_free, item, server};
 
 #[test]
 fn over_tls_the_certificate_counts() {
@@ -64,9 +65,11 @@ fn a_user_and_a_password_that_are_wrong_or_missing_are_refused() {
 #[test]
 fn what_is_no_memcached_or_an_old_one_is_told() {
     for (told, kind) in [
-        ("ERROR\r\n", ErrorKind::Unsupported),
-        ("HTTP/1.1 400 Bad Request\r\n", ErrorKind::Unavailable),
-        ("MN\r\nVERSION 1.5.22\r\nERROR\r\n", ErrorKind::Unsupported),
+        (&["ERROR"][..], ErrorKind::Unsupported),
+        (&["HTTP/1.1 400 Bad Request"], ErrorKind::Unavailable),
+        (&["MN", "VERSION 1.5.22", "ERROR"], ErrorKind::Unsupported),
+        // one that numbers no items, and does not say so
+        (&["MN", "VERSION 1.6.38", "STAT evictions on\r\nEND", "VA 1 c0 t30\r\nx"], ErrorKind::Unsupported),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -74,18 +77,54 @@ fn what_is_no_memcached_or_an_old_one_is_told() {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap());
             let mut line = String::new();
-            let mut parts = told.split_inclusive('\n');
-            lines.read_line(&mut line).unwrap();
-            stream.write_all(parts.next().unwrap().as_bytes()).unwrap();
-            lines.read_line(&mut line).unwrap();
-            let _ = stream.write_all(parts.collect::<String>().as_bytes());
+            let mut told = told.iter();
             // until the client hangs up
-            while lines.read_line(&mut line).is_ok_and(|count| count > 0) {}
+            while lines.read_line(&mut line).is_ok_and(|count| count > 0) {
+                if let Some(reply) = told.next() {
+                    let _ = stream.write_all(format!("{reply}\r\n").as_bytes());
+                }
+            }
         });
-        let client = Client::build(Face::Blocking, quick(), &at(port)).unwrap();
+        // what is told once and for all needs no limit
+        let options = if kind == ErrorKind::Unsupported { unhurried() } else { quick() };
+        let client = Client::build(Face::Blocking, options, &at(port)).unwrap();
         fails(client.lock("a").try_acquire(), kind);
         client.close();
         serving.join().unwrap();
+    }
+}
+
+/// Without numbers every compare of the server says yes: a late release would delete the next holder's item.
+#[test]
+fn a_server_that_numbers_no_items_is_refused_before_anything_is_written() {
+    on_both(|face| {
+        let server = Memcached::with(&["-C"]);
+        let client = client_at(face, "numbers", unhurried(), &server.url());
+        let error = fails(client.lock("a").try_acquire(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("-C"), "{error}");
+        fails(client.force_release("a"), ErrorKind::Unsupported);
+        assert_eq!(server.stat("total_items"), 0);
+        client.close();
+    });
+}
+
+#[test]
+fn options_for_tls_with_an_address_without_it_are_refused() {
+    for options in [unhurried().ca_file("/ca"), unhurried().tls_insecure(true)] {
+        let error = fails(Client::build(Face::Blocking, options, "memcached://h"), ErrorKind::InvalidArgument);
+        assert!(error.to_string().contains("memcacheds://"), "{error}");
+    }
+}
+
+#[test]
+fn a_look_step_by_step_asks_for_no_item_of_others() {
+    let wire = Wire::to(server().port());
+    let client = block_on(async { unhurried().build(&at(wire.port())) }).unwrap();
+    let found = block_on(client.diagnose("")).unwrap();
+    assert!(found.findings.iter().any(|finding| finding.step == "round trip"), "{found:?}");
+    let key = item("onelock-doctor");
+    for line in wire.sent().lines().filter(|line| ["mg", "ms", "md"].iter().any(|word| line.starts_with(word))) {
+        assert_eq!(line.split(' ').nth(1), Some(key.as_str()), "{line}");
     }
 }
 

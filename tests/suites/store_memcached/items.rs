@@ -7,8 +7,9 @@ use onelock::{ErrorKind, Kind, Owner, Release};
 use onelock_tests::face::{Client, Face, on_both};
 use onelock_tests::memcached::Memcached;
 use onelock_tests::stage::{SOON, fails, ms, unhurried};
+use onelock_tests::wire::Wire;
 
-use crate::place::{client, client_at, is_free, item, server};
+use crate::place::{at, client, client_at, is_free, item, server};
 
 #[test]
 fn an_item_has_the_token_and_is_kept_a_second_or_two_longer_than_the_lease() {
@@ -167,6 +168,22 @@ fn of_several_clients_one_holds_it_at_a_time() {
             }
         });
         assert_eq!(grants.load(Ordering::Relaxed) as usize, CLIENTS * ROUNDS);
+    });
+}
+
+/// A write for which the server finds no memory deletes the item that is there: who is refused must not have written.
+#[test]
+fn who_is_refused_or_waits_has_written_nothing() {
+    on_both(|face| {
+        let wire = Wire::to(server().port());
+        let (client, other) = (client(face, "refused"), client_at(face, "refused", unhurried(), &at(wire.port())));
+        let lease = client.lock("a").acquire().unwrap();
+        assert!(other.lock("a").try_acquire().unwrap().is_none());
+        fails(other.lock("a").acquire_within(ms(300)), ErrorKind::Timeout);
+        assert!(wire.sent().contains("mg ") && !wire.sent().contains("ms "), "{}", wire.sent());
+        assert_eq!(lease.released(), Release::Released);
+        client.close();
+        other.close();
     });
 }
 

@@ -95,6 +95,10 @@ fn parse(url: &str, options: &Options) -> Result<ServerAddress, Error> {
     if given.cert_file.is_some() != given.key_file.is_some() {
         return Err(wrong("a client certificate and its key belong together"));
     }
+    let any = given.ca_file.is_some() || given.cert_file.is_some() || given.insecure;
+    if any && scheme != "memcacheds" {
+        return Err(wrong("there are options for TLS, but memcached:// has none; write memcacheds://"));
+    }
     let tls = (scheme == "memcacheds").then(|| TlsFiles {
         ca_file: given.ca_file.clone(),
         cert_file: given.cert_file.clone(),

@@ -9,7 +9,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{sleep, timeout};
 
-use super::protocol::{self, CacheReply, Command};
+use super::protocol::{self, CacheReply, Command, Input};
+use crate::error::ErrorKind;
+use crate::machine::Failure;
 use crate::store::net::Stream;
 use crate::sys::fork::{LeakAfterFork, ProcessStamp};
 use crate::sys::{clock, lock};
@@ -73,10 +75,9 @@ impl CacheConnection {
         !self.requests.is_closed()
     }
 
-    /// An acquire that finds no memory makes the server delete the item that is there, whoever's it is: where it does not
-    /// make room, or may not, an acquire looks first.
-    pub(super) fn looks_first(&self) -> bool {
-        self.greeting.evicts != Some(true)
+    /// Whether it is known to remove items to make room. Where it does not, a write may cost the item that is there.
+    pub(super) fn makes_room(&self) -> bool {
+        self.greeting.evicts == Some(true)
     }
 
     /// Sends commands, each of which has one reply. Whoever stops waiting loses the replies, and disturbs nobody.
@@ -109,12 +110,12 @@ impl CacheConnection {
 /// Sends commands and gives each request its replies until the connection ends, or nobody has it any more.
 async fn serve(mut stream: Box<dyn Stream>, mut requests: mpsc::UnboundedReceiver<CacheRequest>, limit: Duration) {
     let (mut due, mut input, mut is_left, mut heard_at) =
-        (VecDeque::<(CacheRequest, Vec<CacheReply>)>::new(), Vec::new(), false, clock::now());
+        (VecDeque::<(CacheRequest, Vec<CacheReply>)>::new(), Input::default(), false, clock::now());
     let why = loop {
         if is_left && due.is_empty() {
             return;
         }
-        input.reserve(READ);
+        input.bytes.reserve(READ);
         let silence = limit.saturating_sub(clock::now().since(heard_at));
         tokio::select! {
             request = requests.recv(), if !is_left => {
@@ -142,7 +143,7 @@ async fn serve(mut stream: Box<dyn Stream>, mut requests: mpsc::UnboundedReceive
                     Err(_) => break "the server takes no more requests".to_owned(),
                 }
             }
-            read = stream.read_buf(&mut input) => match read {
+            read = stream.read_buf(&mut input.bytes) => match read {
                 Ok(0) => break "the server closed the connection".to_owned(),
                 Ok(_) => {
                     heard_at = clock::now();
@@ -165,7 +166,7 @@ async fn serve(mut stream: Box<dyn Stream>, mut requests: mpsc::UnboundedReceive
 }
 
 /// Gives the replies that have arrived to whom they belong, in order.
-fn hand_out(input: &mut Vec<u8>, due: &mut VecDeque<(CacheRequest, Vec<CacheReply>)>) -> Result<(), String> {
+fn hand_out(input: &mut Input, due: &mut VecDeque<(CacheRequest, Vec<CacheReply>)>) -> Result<(), String> {
     loop {
         let reply = match protocol::read(input) {
             Ok(Some(reply)) => reply,
@@ -195,14 +196,20 @@ fn hand_out(input: &mut Vec<u8>, due: &mut VecDeque<(CacheRequest, Vec<CacheRepl
     }
 }
 
+/// Where items have no numbers each compare says yes: what belongs to the next holder would be deleted.
+pub(super) fn numbers_nothing(place: &str) -> Failure {
+    let detail = format!("{place}: it gives items no numbers (-C, \"cas_enabled no\"); start it without -C");
+    Failure::lasting(ErrorKind::Unsupported, detail)
+}
+
 /// One question on a stream that nobody else uses yet.
 pub(super) async fn ask(stream: &mut dyn Stream, question: &[u8], replies: usize) -> Result<Vec<CacheReply>, String> {
-    let (mut input, mut found, mut left) = (Vec::new(), Vec::new(), replies);
+    let (mut input, mut found, mut left) = (Input::default(), Vec::new(), replies);
     stream.write_all(question).await.map_err(|error| error.to_string())?;
     stream.flush().await.map_err(|error| error.to_string())?;
     while left > 0 {
-        input.reserve(READ);
-        match stream.read_buf(&mut input).await {
+        input.bytes.reserve(READ);
+        match stream.read_buf(&mut input.bytes).await {
             Ok(0) => return Err("the server closed the connection".to_owned()),
             Ok(_) => {}
             Err(error) => return Err(error.to_string()),

@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::address::ServerAddress;
-use super::connection::{CacheConnection, Greeting, ask};
+use super::connection::{CacheConnection, Greeting, ask, numbers_nothing};
 use super::protocol::CacheReply;
 use crate::config::credentials::CredentialsSource;
 use crate::error::ErrorKind;
@@ -97,6 +97,9 @@ impl CacheConnector {
                     }
                 }
                 CacheReply::Setting(name, value) if name == "evictions" => greeting.evicts = Some(value == "on"),
+                CacheReply::Setting(name, value) if name == "cas_enabled" && value == "no" => {
+                    return Err(numbers_nothing(&self.place));
+                }
                 _ => {}
             }
         }

@@ -6,7 +6,7 @@ use super::operations::trial;
 use super::{MemcachedStore, ServerClient};
 use crate::ErrorKind;
 use crate::config::warning::{EVICTION, PERSISTENCE, UNKNOWN, finding};
-use crate::machine::{Failure, Grade, Op, Outcome, Reply, Time};
+use crate::machine::{Claim, Failure, Grade, Op, Outcome, Reply, Time};
 use crate::store::diagnosis::{Finding, FindingList};
 use crate::store::{Boxed, Facts, Store};
 use crate::sys::{clock, random};
@@ -81,13 +81,17 @@ async fn steps(shared: &Arc<ServerClient>, name: &[u8], found: &mut FindingList)
         None => found.warning("eviction", SILENT, ANOTHER),
     }
     found.remark("persistence", FORGETS, ANOTHER);
-    if !take(shared, name, found, clock::now() + request).await {
+    let claim = match random::random() {
+        Ok(random) => trial(name, random),
+        Err(error) => return found.failed("permission", error.kind(), error.detail(), error.kind().todo()),
+    };
+    if !take(shared, &claim, found, clock::now() + request).await {
         return;
     }
     let mut spans = Vec::new();
     for _ in 0..ROUNDS {
         let begun = clock::now();
-        let inspect = Op::Inspect { key: name.into() };
+        let inspect = Op::Inspect { key: claim.key.clone() };
         if !matches!(shared.call(&inspect, begun + request).await.outcome, Outcome::Applied(_)) {
             return found.skipped("round trip", "a request failed");
         }
@@ -101,17 +105,10 @@ async fn steps(shared: &Arc<ServerClient>, name: &[u8], found: &mut FindingList)
 }
 
 /// Takes a lock of its own and releases it.
-async fn take(shared: &Arc<ServerClient>, name: &[u8], found: &mut FindingList, until: Time) -> bool {
-    let claim = match random::random() {
-        Ok(random) => trial(name, random),
-        Err(error) => {
-            found.failed("permission", error.kind(), error.detail(), error.kind().todo());
-            return false;
-        }
-    };
+async fn take(shared: &Arc<ServerClient>, claim: &Claim, found: &mut FindingList, until: Time) -> bool {
     let acquire = Op::Acquire { claim: claim.clone(), ttl_ms: 10_000, fence_ttl_ms: None, info: None };
     let acquired = shared.call(&acquire, until).await.outcome;
-    let released = shared.call(&Op::Release { claim }, until).await.outcome;
+    let released = shared.call(&Op::Release { claim: claim.clone() }, until).await.outcome;
     match (acquired, released) {
         (Outcome::Applied(Reply::Granted { .. }), Outcome::Applied(Reply::Released(true))) => {
             found.passed("permission", "a lock was taken and released");

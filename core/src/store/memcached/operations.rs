@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::connection::{CacheConnection, NoReply};
+use super::connection::{CacheConnection, NoReply, numbers_nothing};
 use super::item::LockItem;
 use super::name::item_key;
 use super::protocol::{CacheReply as Told, Command};
@@ -75,6 +75,25 @@ fn is_full(words: &str) -> bool {
     words.starts_with("SERVER_ERROR out of memory storing")
 }
 
+/// Longer than `-I` of this server permits.
+fn is_too_large(words: &str) -> bool {
+    words.starts_with("SERVER_ERROR object too large")
+}
+
+/// What the server's words mean, which it says in place of a reply.
+fn refusal(place: &str, words: &str) -> Outcome<Reply> {
+    let detail = format!("{place}: {words}");
+    if is_full(words) {
+        let detail = format!("{detail}; it has no room and removes nothing");
+        return Outcome::NotApplied(Failure::transient(ErrorKind::ServerRefused, detail));
+    }
+    if is_too_large(words) {
+        let detail = format!("{detail}; shorten name and label, or let it take larger items (-I)");
+        return Outcome::NotApplied(Failure::lasting(ErrorKind::ServerRefused, detail));
+    }
+    Outcome::Indeterminate(Failure::transient(ErrorKind::ServerRefused, detail))
+}
+
 type Tried<T> = Result<T, Outcome<Reply>>;
 
 impl Operations<'_> {
@@ -92,20 +111,14 @@ impl Operations<'_> {
     /// What a reply means that fits no question.
     fn refused(&self, told: Option<&Told>) -> Outcome<Reply> {
         match told {
-            Some(Told::Refused(words)) if is_full(words) => {
-                let detail = format!("{}: {words}; it has no room and removes nothing", self.place);
-                Outcome::NotApplied(Failure::transient(ErrorKind::ServerRefused, detail))
-            }
-            Some(Told::Refused(words)) => {
-                let detail = format!("{}: {words}", self.place);
-                Outcome::Indeterminate(Failure::transient(ErrorKind::ServerRefused, detail))
-            }
+            Some(Told::Refused(words)) => refusal(self.place, words),
             other => Outcome::Indeterminate(self.failed(&format!("it answered {other:?}"))),
         }
     }
 
     fn found(&self, told: Option<Told>) -> Tried<Option<Found>> {
         match told {
+            Some(Told::Item { number: 0, .. }) => Err(Outcome::NotApplied(numbers_nothing(self.place))),
             Some(Told::Item { value, number, left_s }) => Ok(Some(Found { value, number, left_s })),
             Some(Told::Absent) => Ok(None),
             other => Err(self.refused(other.as_ref())),
@@ -155,25 +168,27 @@ impl Operations<'_> {
         done.map_or_else(|outcome| outcome, Outcome::Applied)
     }
 
+    /// Looks first: an item that finds no memory makes the server delete the one that is there, whoever's it is.
     async fn acquire(&self, claim: &Claim, ttl_ms: u64, info: Option<&Arc<str>>) -> Tried<Reply> {
         let (key, value) = (item_key(&claim.key), LockItem::of(claim, info).write());
-        let mut looks = self.connection.looks_first();
         for _ in 0..RACES {
-            if !looks {
+            let Some(found) = self.look(&key).await? else {
                 let add = Command::Add { key: &key, value: &value, ttl_s: seconds(ttl_ms) };
                 match self.ask(&[add]).await?.first() {
+                    Some(Told::Done { number: Some(0) }) => {
+                        return Err(Outcome::Indeterminate(numbers_nothing(self.place)));
+                    }
                     Some(Told::Done { number }) => {
                         if let Some(number) = number {
                             self.connection.remember(&claim.token, *number);
                         }
                         return Ok(Reply::Granted { fence: None, again: false });
                     }
-                    Some(Told::There) => {}
+                    // somebody was faster
+                    Some(Told::There) => continue,
                     other => return Err(self.refused(other)),
                 }
-            }
-            looks = false;
-            let Some(found) = self.look(&key).await? else { continue };
+            };
             if found.is_held_by(claim) {
                 // the answer to an earlier request was lost
                 match self.prolong(&key, &found, ttl_ms).await? {
@@ -197,13 +212,13 @@ impl Operations<'_> {
         self.write(Command::Prolong { key, ttl_s: found.at_least(ttl_ms), number: found.number }).await
     }
 
-    /// Exchanges what stands in the item. Where there is no memory for that the server deletes the item.
+    /// Exchanges what stands in the item. Where there is no memory for that, or it is too long, the server deletes the item.
     async fn replace(&self, key: &str, found: &Found, item: &LockItem, ttl_ms: u64) -> Tried<Written> {
         let value = item.write();
         let replace = Command::Replace { key, value: &value, ttl_s: found.at_least(ttl_ms), number: found.number };
         let told = self.ask(&[replace]).await?;
         match told.first() {
-            Some(Told::Refused(words)) if is_full(words) => Ok(Written::Absent),
+            Some(Told::Refused(words)) if is_full(words) || is_too_large(words) => Ok(Written::Absent),
             told => self.written(told),
         }
     }
@@ -282,7 +297,7 @@ impl Operations<'_> {
             };
             self.connection.take_number(&claim.token);
             let written = match found.lock() {
-                Some(item) if !self.connection.looks_first() => {
+                Some(item) if self.connection.makes_room() => {
                     self.replace(&key, &found, &LockItem { count, ..item }, ttl_ms).await?
                 }
                 _ => self.prolong(&key, &found, ttl_ms).await?,
@@ -363,4 +378,21 @@ pub(super) fn trial(name: &[u8], random: [u8; 16]) -> Claim {
     let mut key = name.to_vec();
     key.extend_from_slice(b"onelock-doctor");
     Claim { kind: Kind::Mutex, key: key.into(), token: token::value(random, None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_will_be_refused_again_is_not_asked_again() {
+        let kind = |words: &str| match refusal("memcached://h", words) {
+            Outcome::NotApplied(failure) => (true, failure.transient),
+            Outcome::Indeterminate(failure) => (false, failure.transient),
+            Outcome::Applied(_) => (false, false),
+        };
+        assert_eq!(kind("SERVER_ERROR object too large for cache"), (true, false));
+        assert_eq!(kind("SERVER_ERROR out of memory storing object"), (true, true));
+        assert_eq!(kind("SERVER_ERROR temporary failure"), (false, true));
+    }
 }

@@ -4,8 +4,10 @@ use std::str::SplitAsciiWhitespace;
 
 /// No reply of the commands that are used is longer; a value of a lock has a few hundred bytes.
 const LINE_MAX: usize = 64 * 1024;
-/// The largest item that a server keeps is 1 GiB; what is no lock may have any size below.
-const VALUE_MAX: usize = 1 << 30;
+/// A longer value is no lock, and is not kept.
+const VALUE_MAX: usize = 64 * 1024;
+/// The largest item that a server keeps: 1 GiB.
+const ITEM_MAX: usize = 1 << 30;
 
 /// A command for one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +46,7 @@ impl Command<'_> {
 pub(super) enum CacheReply {
     /// `HD`: done. With the number of the item where that was asked for.
     Done { number: Option<u64> },
-    /// `VA`: the item.
+    /// `VA`: the item. Without its value where that is too long for a lock.
     Item { value: Vec<u8>, number: u64, left_s: Option<u64> },
     /// `NS`: not stored, since the item is there.
     There,
@@ -64,8 +66,26 @@ pub(super) enum CacheReply {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Garbled(pub(super) String);
 
+/// What has arrived and is no whole reply yet.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    pub(super) bytes: Vec<u8>,
+    /// A reply whose value is passed over, and how many bytes of that are to come.
+    passed_over: Option<(usize, CacheReply)>,
+}
+
 /// Takes the first reply off the bytes that have arrived, if all of it has.
-pub(super) fn read(input: &mut Vec<u8>) -> Result<Option<CacheReply>, Garbled> {
+pub(super) fn read(input: &mut Input) -> Result<Option<CacheReply>, Garbled> {
+    if let Some((left, reply)) = input.passed_over.take() {
+        let count = left.min(input.bytes.len());
+        input.bytes.drain(..count);
+        if count == left {
+            return Ok(Some(reply));
+        }
+        input.passed_over = Some((left - count, reply));
+        return Ok(None);
+    }
+    let Input { bytes: input, passed_over } = input;
     let Some(end) = input.iter().position(|byte| *byte == b'\n') else {
         return if input.len() > LINE_MAX { Err(Garbled("a line without end".to_owned())) } else { Ok(None) };
     };
@@ -75,17 +95,28 @@ pub(super) fn read(input: &mut Vec<u8>) -> Result<Option<CacheReply>, Garbled> {
     let reply = match words.next().unwrap_or("") {
         "HD" => CacheReply::Done { number: flags(words)?.number },
         "VA" => {
-            let size = words.next().and_then(|size| size.parse().ok()).filter(|size| *size <= VALUE_MAX);
+            let size = words.next().and_then(|size| size.parse().ok()).filter(|size| *size <= ITEM_MAX);
             let size: usize = size.ok_or_else(|| garbled(line))?;
             let Flags { number, left_s } = flags(words)?;
             let (Some(number), Some(left_s)) = (number, left_s) else { return Err(garbled(line)) };
+            let left_s = u64::try_from(left_s).ok();
+            if size > VALUE_MAX {
+                let arrived = (input.len() - end - 1).min(size + 2);
+                input.drain(..end + 1 + arrived);
+                let item = CacheReply::Item { value: Vec::new(), number, left_s };
+                if arrived == size + 2 {
+                    return Ok(Some(item));
+                }
+                *passed_over = Some((size + 2 - arrived, item));
+                return Ok(None);
+            }
             let (begin, needed) = (end + 1, end + 1 + size + 2);
             if input.len() < needed {
                 return Ok(None);
             }
             let value = input[begin..begin + size].to_vec();
             input.drain(..needed);
-            return Ok(Some(CacheReply::Item { value, number, left_s: u64::try_from(left_s).ok() }));
+            return Ok(Some(CacheReply::Item { value, number, left_s }));
         }
         "NS" => CacheReply::There,
         "EX" => CacheReply::Changed,
@@ -129,6 +160,10 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn arrived(bytes: &[u8]) -> Input {
+        Input { bytes: bytes.to_vec(), ..Input::default() }
+    }
+
     fn written(command: &Command<'_>) -> String {
         let mut out = Vec::new();
         command.write(&mut out);
@@ -165,15 +200,33 @@ mod tests {
             CacheReply::Refused("SERVER_ERROR out of memory storing object".into()),
         ];
         for step in [1, 2, 7, text.len()] {
-            let (mut input, mut found) = (Vec::new(), Vec::new());
+            let (mut input, mut found) = (Input::default(), Vec::new());
             for part in text.chunks(step) {
-                input.extend_from_slice(part);
+                input.bytes.extend_from_slice(part);
                 while let Some(reply) = read(&mut input).unwrap() {
                     found.push(reply);
                 }
             }
             assert_eq!(found, expected, "{step} bytes at a time");
-            assert!(input.is_empty());
+            assert!(input.bytes.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_too_long_for_a_lock_is_passed_over() {
+        let size = VALUE_MAX * 10;
+        let text = [format!("VA {size} c3 t30\r\n").as_bytes(), &vec![b'\n'; size], b"\r\nNS\r\n"].concat();
+        let expected = [CacheReply::Item { value: Vec::new(), number: 3, left_s: Some(30) }, CacheReply::There];
+        for step in [4099, text.len()] {
+            let (mut input, mut found) = (Input::default(), Vec::new());
+            for part in text.chunks(step) {
+                input.bytes.extend_from_slice(part);
+                while let Some(reply) = read(&mut input).unwrap() {
+                    found.push(reply);
+                }
+                assert!(input.bytes.len() <= 8, "{} bytes are kept", input.bytes.len());
+            }
+            assert_eq!(found, expected, "{step} bytes at a time");
         }
     }
 
@@ -182,9 +235,9 @@ mod tests {
         for text in
             [&b"HTTP/1.1 400\r\n"[..], b"VA x c1 t1\r\n", b"VA 1 t1\r\n", b"VA 1 c1\r\n", b"HD cx\r\n", b"\xff\n"]
         {
-            assert!(read(&mut text.to_vec()).is_err(), "{text:?}");
+            assert!(read(&mut arrived(text)).is_err(), "{text:?}");
         }
-        assert!(read(&mut vec![b'x'; LINE_MAX + 1]).is_err());
-        assert_eq!(read(&mut b"HD".to_vec()), Ok(None));
+        assert!(read(&mut arrived(&[b'x'; LINE_MAX + 1])).is_err());
+        assert_eq!(read(&mut arrived(b"HD")), Ok(None));
     }
 }
