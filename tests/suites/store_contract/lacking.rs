@@ -89,7 +89,12 @@ fn taking_a_lock_away_and_listing_it() {
             // found at the next renewal
             assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
             assert_eq!(lease.released(), Release::AlreadyExpired);
-            assert!(!other.force_release("a").unwrap(), "again");
+            // a renewal that was under way may have given it back to one member of a majority
+            if ["redlock", "mixture"].contains(&place.name.as_str()) {
+                wait_until(SOON, "what is left is undone", || !other.force_release("a").unwrap());
+            } else {
+                assert!(!other.force_release("a").unwrap(), "again");
+            }
         } else {
             assert!(!capabilities.force_release && lease.is_held());
         }
