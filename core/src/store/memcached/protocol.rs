@@ -237,7 +237,7 @@ mod tests {
         {
             assert!(read(&mut arrived(text)).is_err(), "{text:?}");
         }
-        assert!(read(&mut arrived(&[b'x'; LINE_MAX + 1])).is_err());
+        assert!(read(&mut arrived(&vec![b'x'; LINE_MAX + 1])).is_err());
         assert_eq!(read(&mut arrived(b"HD")), Ok(None));
     }
 }
