@@ -231,32 +231,49 @@ fn a_slow_peer_is_waited_for_and_keeps_little_in_memory() {
 #[test]
 fn what_a_stuck_peer_does_not_take_in_time_is_not_applied_and_not_kept() {
     const SIZE: usize = 20_000;
-    let callers = 3 * MAX_UNSENT_BYTES / SIZE;
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let (connection, peer) = pair(64);
-        let mut tasks = JoinSet::new();
-        for caller in 0..callers {
-            let connection = connection.clone();
-            tasks.spawn(async move {
-                // nothing else may follow what is meant for a request
-                let before = (caller == 3).then(|| redis::cmd("ASKING"));
-                let (command, limit) = (echo(&"x".repeat(SIZE)), Duration::from_millis(50));
-                connection.request(before.as_ref(), &command, clock::now(), limit).await
-            });
+    // fewer and more than there is room for
+    for callers in [5, 3 * MAX_UNSENT_BYTES / SIZE] {
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (connection, peer) = pair(64);
+            let mut tasks = JoinSet::new();
+            for caller in 0..callers {
+                let connection = connection.clone();
+                tasks.spawn(async move {
+                    // nothing else may follow what is meant for a request
+                    let before = (caller == 3).then(|| redis::cmd("ASKING"));
+                    let (command, limit) = (echo(&"x".repeat(SIZE)), Duration::from_millis(50));
+                    connection.request(before.as_ref(), &command, clock::now(), limit).await
+                });
+            }
+            let outcomes = tasks.join_all().await;
+            let applied = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Applied(_))).count();
+            let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Indeterminate(_))).count();
+            assert_eq!((applied, unknown), (0, 2), "{outcomes:?}");
+            // a short limit does not end the connection, and those who have gone make room for the next
+            assert!(connection.transport.unsent_bytes() <= MAX_UNSENT_BYTES + 2 * (SIZE + 100));
+            let server = tokio::spawn(serve(peer, 1000, 1000, usize::MAX));
+            assert!(is_reply(&ask(&connection, &echo("next"), LONG).await, "next"));
+            drop(connection);
+            let seen = server.await.unwrap();
+            let count = |what: &[u8]| seen.windows(what.len()).filter(|word| *word == what).count();
+            assert_eq!((count(b"ECHO"), count(b"ASKING")), (3, 1), "the first one, the one asked for, and the next");
+        });
+    }
+}
+
+/// Whose reply is late keeps nobody else's request back.
+#[test]
+fn a_request_is_sent_while_another_one_waits_for_its_reply() {
+    one_thread().block_on(async {
+        let (connection, mut peer) = pair(1000);
+        for name in ["first", "second"] {
+            let (connection, command) = (connection.clone(), echo(name));
+            let mut seen = vec![0; command.get_packed_command().len()];
+            tokio::spawn(async move { ask(&connection, &command, LONG).await });
+            timeout(LONG / 2, peer.read_exact(&mut seen)).await.expect("it is sent").unwrap();
+            assert_eq!(seen, echo(name).get_packed_command());
         }
-        let outcomes = tasks.join_all().await;
-        let applied = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Applied(_))).count();
-        let unknown = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Indeterminate(_))).count();
-        assert_eq!((applied, unknown), (0, 2), "{outcomes:?}");
-        // a short limit does not end the connection, and those who have gone make room for the next
-        assert!(connection.transport.unsent_bytes() <= MAX_UNSENT_BYTES + 2 * (SIZE + 100));
-        let server = tokio::spawn(serve(peer, 1000, 1000, usize::MAX));
-        assert!(is_reply(&ask(&connection, &echo("next"), LONG).await, "next"));
-        drop(connection);
-        let seen = server.await.unwrap();
-        let count = |what: &[u8]| seen.windows(what.len()).filter(|word| *word == what).count();
-        assert_eq!((count(b"ECHO"), count(b"ASKING")), (3, 1), "the first one, the one asked for, and the next");
     });
 }
 
@@ -341,11 +358,12 @@ fn a_runtime_that_ends_or_rests_hangs_nobody_elsewhere() {
     // it ends while somebody waits elsewhere
     let request = echo("b");
     let outcome = here.block_on(async {
-        let (outcome, ()) = tokio::join!(ask(&connection, &request, LONG), async {
+        let asked = timeout(LONG / 2, ask(&connection, &request, LONG));
+        let (outcome, ()) = tokio::join!(asked, async {
             yield_now().await;
             there.shutdown_background();
         });
-        outcome
+        outcome.expect("it is told at once")
     });
     assert!(!matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
     assert!(connection.is_gone());
