@@ -124,8 +124,18 @@ impl PendingRequest {
         }
     }
 
-    /// The caller stops waiting, and what is queued is not sent: its completion if it has ended, `NotSent` if it is still queued, `None` when it was
-    /// sent.
+    /// The caller stops waiting if it is still queued, and it is not sent: whether it was.
+    pub(crate) fn abandon_queued(&self) -> bool {
+        let mut state = self.state();
+        let queued = matches!(*state, RequestState::Queued(_));
+        if queued {
+            *state = RequestState::Abandoned;
+        }
+        queued
+    }
+
+    /// The caller stops waiting, and what is queued is not sent: its completion if it has ended, `NotSent` if it is
+    /// still queued, `None` when it was sent.
     pub(crate) fn abandon(&self) -> Option<Completion> {
         match mem::replace(&mut *self.state(), RequestState::Abandoned) {
             RequestState::Completed(completion) => Some(completion),

@@ -44,21 +44,24 @@ pub(crate) struct RequestQueue<T> {
     taken: usize,
     /// How many bytes have left so far.
     left: u64,
+    /// How many of these a writer has taken and not written yet.
+    unwritten: u64,
 }
 
 impl<T> RequestQueue<T> {
     pub(crate) fn new() -> RequestQueue<T> {
-        RequestQueue { requests: VecDeque::new(), bytes: Vec::new(), taken: 0, left: 0 }
+        RequestQueue { requests: VecDeque::new(), bytes: Vec::new(), taken: 0, left: 0, unwritten: 0 }
     }
 
     /// The same queue for callers of another kind. Replies that somebody waits for are dropped from now on.
     pub(crate) fn for_other_callers<U>(self) -> RequestQueue<U> {
-        let RequestQueue { requests, bytes, taken, left } = self;
+        let RequestQueue { requests, bytes, taken, left, unwritten } = self;
         let drop_reply = |Request { sent_at, begins_at, expected, .. }| {
             let caller = None;
             Request { caller, sent_at, begins_at, expected }
         };
-        RequestQueue { requests: requests.into_iter().map(drop_reply).collect(), bytes, taken, left }
+        let requests = requests.into_iter().map(drop_reply).collect();
+        RequestQueue { requests, bytes, taken, left, unwritten }
     }
 
     /// Queues a request, which `write` appends. Without a caller, its reply is dropped.
@@ -98,16 +101,28 @@ impl<T> RequestQueue<T> {
         self.sent(self.unsent().len());
     }
 
-    /// Exchanges the unsent bytes for an empty buffer. They count as sent, since the caller begins to write them.
+    /// Exchanges the unsent bytes for an empty buffer. They count as sent, since the caller begins to write them, and
+    /// no reply is expected before it has [`RequestQueue::written`] them.
     pub(crate) fn take_unsent(&mut self, empty: &mut Vec<u8>) {
         debug_assert!(empty.is_empty() && self.taken == 0, "written in one way only");
         self.left += self.bytes.len() as u64;
+        self.unwritten += self.bytes.len() as u64;
         mem::swap(&mut self.bytes, empty);
     }
 
-    /// The last so many of the bytes that were taken were not written, and never will be: they have not left.
-    pub(crate) fn not_written(&mut self, count: usize) {
-        self.left -= count as u64;
+    /// So many of the bytes that were taken are written.
+    pub(crate) fn written(&mut self, count: usize) {
+        self.unwritten -= count as u64;
+    }
+
+    /// The bytes that were taken and are not written never will be: they have not left.
+    pub(crate) fn give_up_unwritten(&mut self) {
+        self.left -= mem::take(&mut self.unwritten);
+    }
+
+    /// Whether a byte of this request was written.
+    fn has_begun(&self, request: &Request<T>) -> bool {
+        request.begins_at < self.left - self.unwritten
     }
 
     /// Removes the requests of which no byte has left and that `wanted` declines.
@@ -139,9 +154,7 @@ impl<T> RequestQueue<T> {
     /// A reply has arrived: who waits for it, if anybody does.
     pub(crate) fn replied(&mut self) -> Result<Option<T>, Unsolicited> {
         match self.requests.front() {
-            Some(oldest) if oldest.begins_at < self.left => {
-                Ok(self.requests.pop_front().and_then(|oldest| oldest.caller))
-            }
+            Some(oldest) if self.has_begun(oldest) => Ok(self.requests.pop_front().and_then(|oldest| oldest.caller)),
             _ => Err(Unsolicited),
         }
     }
@@ -149,7 +162,8 @@ impl<T> RequestQueue<T> {
     /// A subscription was confirmed or ended: whether the oldest request has asked for that, and who made it if this
     /// was the last confirmation.
     pub(crate) fn confirmed(&mut self, begun: bool, channel: &[u8]) -> (bool, Option<T>) {
-        let Some(oldest) = self.requests.front_mut().filter(|oldest| oldest.begins_at < self.left) else {
+        let written = self.left - self.unwritten;
+        let Some(oldest) = self.requests.front_mut().filter(|oldest| oldest.begins_at < written) else {
             return (false, None);
         };
         let channels = match &mut oldest.expected {
@@ -200,7 +214,7 @@ impl<T> RequestQueue<T> {
 
     /// When the request was sent whose reply comes next.
     pub(crate) fn oldest_sent_at(&self) -> Option<Time> {
-        self.requests.front().filter(|oldest| oldest.begins_at < self.left).map(|oldest| oldest.sent_at)
+        self.requests.front().filter(|oldest| self.has_begun(oldest)).map(|oldest| oldest.sent_at)
     }
 }
 
@@ -321,10 +335,24 @@ mod tests {
             let mut queue = queue(&["aa", "bb"]);
             queue.take_unsent(&mut Vec::new());
             queue.push(Some("c".to_owned()), Time::ZERO, Expected::Reply, |bytes| bytes.push(b'c'));
-            queue.not_written(unwritten);
+            queue.written(4 - unwritten);
+            queue.give_up_unwritten();
             let expected = [("aa", true), ("bb", bb_left), ("c", false)];
             assert_eq!(left(&mut queue), expected.map(|(name, left)| (name.to_owned(), left)), "{unwritten}");
         }
+    }
+
+    #[test]
+    fn what_is_not_written_has_no_reply() {
+        let mut queue = queue(&["aa", "bb"]);
+        queue.take_unsent(&mut Vec::new());
+        assert_eq!((queue.replied(), queue.oldest_sent_at()), (Err(Unsolicited), None));
+        queue.written(2);
+        assert_eq!(queue.oldest_sent_at(), Some(Time::ZERO));
+        assert_eq!(queue.replied(), Ok(Some("aa".to_owned())));
+        assert_eq!(queue.replied(), Err(Unsolicited));
+        queue.written(1);
+        assert_eq!(queue.replied(), Ok(Some("bb".to_owned())));
     }
 
     #[test]

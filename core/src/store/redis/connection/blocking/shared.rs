@@ -165,6 +165,8 @@ impl SharedConnection {
         while !state.requests.unsent().is_empty() {
             batch.clear();
             state.requests.take_unsent(&mut batch);
+            // a reply may be read before the writer is back
+            state.requests.written(batch.len());
             drop(state);
             let sent = self.writer.write_all_within(&batch, POLL_INTERVAL);
             state = self.state();

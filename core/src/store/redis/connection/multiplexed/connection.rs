@@ -60,11 +60,11 @@ impl AsyncConnection {
     ) -> Outcome<Value> {
         // what follows `before` must be the request that it is meant for
         let new = if before.is_some() { PendingRequest::sent_anyway } else { PendingRequest::new };
-        let push = |exchange: &mut Exchange<_>, request| {
+        let push = |exchange: &mut Exchange<_>, request, queued_at| {
             if let Some(before) = before {
-                exchange.push_unawaited(sent_at, before);
+                exchange.push_unawaited(queued_at, before);
             }
-            exchange.push(request, sent_at, command);
+            exchange.push(request, queued_at, command);
         };
         self.exchange(new(sent_at), limit, push).await
     }
@@ -77,18 +77,17 @@ impl AsyncConnection {
         channels: &[Vec<u8>],
         limit: Duration,
     ) -> Outcome<Value> {
-        let sent_at = clock::now();
-        let push = |exchange: &mut Exchange<_>, request| {
-            exchange.push_subscription(Some(request), sent_at, word, channels.to_vec());
+        let push = |exchange: &mut Exchange<_>, request, queued_at| {
+            exchange.push_subscription(Some(request), queued_at, word, channels.to_vec());
         };
-        self.exchange(PendingRequest::new(sent_at), limit, push).await
+        self.exchange(PendingRequest::new(clock::now()), limit, push).await
     }
 
     async fn exchange(
         &self,
         request: PendingRequest,
         limit: Duration,
-        push: impl Fn(&mut Exchange<Arc<PendingRequest>>, Arc<PendingRequest>),
+        push: impl Fn(&mut Exchange<Arc<PendingRequest>>, Arc<PendingRequest>, Time),
     ) -> Outcome<Value> {
         if self.is_gone() {
             return Outcome::NotApplied(broken(&*self.endpoint, GONE));
@@ -113,35 +112,35 @@ impl AsyncConnection {
     async fn submit(
         &self,
         request: &Arc<PendingRequest>,
-        push: impl Fn(&mut Exchange<Arc<PendingRequest>>, Arc<PendingRequest>),
+        push: impl Fn(&mut Exchange<Arc<PendingRequest>>, Arc<PendingRequest>, Time),
     ) -> Submitted {
-        let mut submitted = self.transport.submit(request, &push);
+        let submit_at =
+            |queued_at| self.transport.submit(request, |exchange, request| push(exchange, request, queued_at));
+        let mut submitted = submit_at(request.submitted_at);
         while submitted == Submitted::Full {
             let mut space = pin!(self.transport.space.notified());
             space.as_mut().enable();
             // there may have been room before it listened
-            submitted = self.transport.submit(request, &push);
+            submitted = submit_at(clock::now());
             if submitted == Submitted::Full {
                 space.await;
-                submitted = self.transport.submit(request, &push);
+                submitted = submit_at(clock::now());
             }
         }
         submitted
     }
 
-    /// Timed out: reads the socket once more, since the connection's task may be behind.
+    /// Timed out: reads the socket once more, since the connection's task may be behind. What is not sent yet is not
+    /// sent any more.
     fn on_timeout(&self, request: &PendingRequest) -> Outcome<Value> {
+        let left = !request.abandon_queued();
         self.transport.read_available();
-        let left = match request.abandon() {
-            Some(Completion::Received(outcome, _)) => return outcome,
-            Some(Completion::NotSent) => false,
-            None => true,
-        };
+        if let Some(Completion::Received(outcome, _)) = request.abandon() {
+            return outcome;
+        }
         // a short time limit of one caller does not end the connection, but silence for a request timeout does
-        let now = clock::now();
-        let since =
-            self.transport.unanswered_since().map_or(request.submitted_at, |since| since.min(request.submitted_at));
-        if now.since(since) >= self.request_timeout {
+        let silent = |since| clock::now().since(since) >= self.request_timeout;
+        if self.transport.unanswered_since().is_some_and(silent) {
             self.stop();
         }
         let failure = broken(&*self.endpoint, NO_REPLY);
@@ -183,3 +182,7 @@ impl Drop for AsyncConnection {
 #[cfg(test)]
 #[path = "connection_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "timing_tests.rs"]
+mod timing_tests;

@@ -17,11 +17,11 @@ use crate::store::redis::connection::multiplexed::transport::MAX_UNSENT_BYTES;
 use crate::store::redis::options::RedisOptions;
 
 /// No test takes that long.
-const LONG: Duration = Duration::from_secs(20);
+pub(super) const LONG: Duration = Duration::from_secs(20);
 
 /// Notes the channels of messages.
 #[derive(Default)]
-struct HeardChannels(Mutex<Vec<Vec<u8>>>, Notify);
+pub(super) struct HeardChannels(Mutex<Vec<Vec<u8>>>, Notify);
 
 impl PushHandler for HeardChannels {
     fn on_message(&self, _: u64, channel: &[u8], payload: &[u8]) {
@@ -33,11 +33,20 @@ impl PushHandler for HeardChannels {
 
 /// A connection and its peer, with room for `capacity` bytes between them.
 fn connected(capacity: usize, heard: &Arc<HeardChannels>) -> (AsyncConnection, DuplexStream) {
+    connected_for(LONG, capacity, heard)
+}
+
+/// The same with this request timeout.
+pub(super) fn connected_for(
+    request_timeout: Duration,
+    capacity: usize,
+    heard: &Arc<HeardChannels>,
+) -> (AsyncConnection, DuplexStream) {
     let (ours, peer) = duplex(capacity);
     let endpoint = Arc::new(Endpoint::parse("redis://nowhere", &RedisOptions::default()).unwrap());
     let result = HandshakeResult { resp3: true };
     let connected = ConnectedStream { endpoint, stream: Box::new(ours), exchange: Exchange::new(), result };
-    (AsyncConnection::start(connected, 1, LONG, heard.clone()), peer)
+    (AsyncConnection::start(connected, 1, request_timeout, heard.clone()), peer)
 }
 
 fn pair(capacity: usize) -> (Arc<AsyncConnection>, DuplexStream) {
@@ -45,11 +54,11 @@ fn pair(capacity: usize) -> (Arc<AsyncConnection>, DuplexStream) {
     (Arc::new(connection), peer)
 }
 
-fn one_thread() -> Runtime {
+pub(super) fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
 }
 
-fn echo(word: &str) -> Cmd {
+pub(super) fn echo(word: &str) -> Cmd {
     let mut command = redis::cmd("ECHO");
     command.arg(word);
     command
@@ -60,7 +69,7 @@ fn word(caller: usize) -> String {
     format!("<{caller}{}>", ".".repeat(caller * 7 % 50))
 }
 
-async fn ask(connection: &AsyncConnection, command: &Cmd, limit: Duration) -> Outcome<Value> {
+pub(super) async fn ask(connection: &AsyncConnection, command: &Cmd, limit: Duration) -> Outcome<Value> {
     connection.request(None, command, clock::now(), limit).await
 }
 
@@ -113,7 +122,7 @@ async fn serve(mut peer: DuplexStream, reading: usize, writing: usize, cut: usiz
     seen
 }
 
-fn is_reply(outcome: &Outcome<Value>, word: &str) -> bool {
+pub(super) fn is_reply(outcome: &Outcome<Value>, word: &str) -> bool {
     matches!(outcome, Outcome::Applied(Value::BulkString(text)) if text == word.as_bytes())
 }
 
@@ -300,6 +309,9 @@ fn messages_reach_the_handler_and_a_subscription_that_ends_ends_the_connection()
         let channels = [b"a".to_vec(), b"b".to_vec()];
         let (changed, ()) =
             tokio::join!(connection.change_subscriptions(("SUBSCRIBE", true), &channels, LONG), async {
+                // what comes before it is asked for is no confirmation
+                let mut begun = [0];
+                peer.read_exact(&mut begun).await.unwrap();
                 for channel in ["b", "a"] {
                     let push =
                         format!(">3\r\n+subscribe\r\n+{channel}\r\n:1\r\n>3\r\n+message\r\n+{channel}\r\n+x\r\n");

@@ -62,8 +62,6 @@ pub(crate) struct Transport {
 struct QueueState {
     exchange: Exchange<Arc<PendingRequest>>,
     ended: bool,
-    /// When the first request was queued since the last byte arrived.
-    unanswered_since: Option<Time>,
 }
 
 struct SocketState {
@@ -99,7 +97,7 @@ impl Transport {
         let exchange = exchange.for_other_callers();
         let transport = Arc::new(Transport {
             number,
-            queue: Mutex::new(QueueState { exchange, ended: false, unanswered_since: None }),
+            queue: Mutex::new(QueueState { exchange, ended: false }),
             socket: Mutex::new(socket),
             task: OnceLock::new(),
             ended: AtomicBool::new(false),
@@ -132,25 +130,24 @@ impl Transport {
                     return Submitted::Full;
                 }
             }
-            queue.unanswered_since.get_or_insert(request.submitted_at);
             push(&mut queue.exchange, request.clone());
             alone
         };
         // the first request is sent on this thread; later ones are sent together while it is in flight
-        if !(alone && self.advance(false)) {
+        if !(alone && self.advance(true)) {
             self.wake_task();
         }
         Submitted::Queued
     }
 
-    /// Reads what has arrived, unless the task or another caller is about to.
+    /// Reads what has arrived, unless the task or another caller is about to. Sends nothing.
     pub(crate) fn read_available(&self) {
-        self.advance(true);
+        self.advance(false);
     }
 
-    /// Since when nothing has arrived, although something was asked for.
+    /// When the request was queued whose reply comes next; `None` when the server owes none.
     pub(crate) fn unanswered_since(&self) -> Option<Time> {
-        self.queue().unanswered_since
+        self.queue().exchange.requests.oldest_sent_at()
     }
 
     pub(crate) fn is_ended(&self) -> bool {
@@ -168,13 +165,13 @@ impl Transport {
         self.wake_task();
     }
 
-    /// Sends what is queued on this thread, and reads what has arrived if `reading`. False when somebody else has the
-    /// socket.
-    fn advance(&self, reading: bool) -> bool {
+    /// Reads what has arrived on this thread, and then sends what is queued if `sending`. False when somebody else has
+    /// the socket.
+    fn advance(&self, sending: bool) -> bool {
         let (Some(task), Some(mut socket)) = (self.task.get(), try_lock(&self.socket)) else { return false };
         let mut wakers = Vec::new();
         // whoever moves the bytes, it is the task that goes on when the socket is ready again
-        self.transfer(&mut socket, &mut Context::from_waker(task), reading, &mut wakers);
+        self.transfer(&mut socket, &mut Context::from_waker(task), sending, &mut wakers);
         let ended = socket.stream.is_none();
         drop(socket);
         wake_all(wakers);
@@ -199,11 +196,16 @@ impl Transport {
     }
 
     /// Moves bytes as far as the socket goes along. Ends the connection if that fails.
-    fn transfer(&self, socket: &mut SocketState, context: &mut Context<'_>, reading: bool, wakers: &mut Vec<Waker>) {
-        let sent = self.send(socket, context);
-        // replies that have arrived are delivered, whatever became of the requests behind them
-        let received = if reading || sent.is_err() { self.receive(socket, context, wakers) } else { Ok(()) };
-        if let Err(why) = received.and(sent) {
+    fn transfer(&self, socket: &mut SocketState, context: &mut Context<'_>, sending: bool, wakers: &mut Vec<Waker>) {
+        // first what has arrived: it is no reply to what is still to be sent
+        let mut moved = self.receive(socket, context, wakers);
+        if sending && moved.is_ok() {
+            moved = self.send(socket, context).or_else(|why| {
+                // replies that have arrived are delivered, whatever became of the requests behind them
+                self.receive(socket, context, wakers).and(Err(why))
+            });
+        }
+        if let Err(why) = moved {
             wakers.extend(self.end(Some(socket), &why));
         }
     }
@@ -228,11 +230,13 @@ impl Transport {
                 Poll::Ready(Ok(0)) => return Err(reason(&io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(count)) => {
                     *written += count;
+                    self.queue().exchange.requests.written(count);
                     *flushed = false;
                 }
                 Poll::Ready(Err(error)) => {
                     if self.endpoint.tls.is_some() {
                         // they may be encrypted, and some of that may have left
+                        self.queue().exchange.requests.written(batch.len() - *written);
                         *written = batch.len();
                     }
                     return Err(reason(&error));
@@ -270,7 +274,6 @@ impl Transport {
     /// Passes what has arrived to whom it belongs.
     fn deliver(&self, bytes: &[u8], wakers: &mut Vec<Waker>) -> Result<(), &'static str> {
         let (mut queue, now) = (self.queue(), clock::now());
-        queue.unanswered_since = None;
         let decoder = &mut queue.exchange.decoder;
         decoder.space()[..bytes.len()].copy_from_slice(bytes);
         decoder.received(bytes.len());
@@ -298,19 +301,19 @@ impl Transport {
 
     /// Ends the connection, and closes the socket if it is given. Returns the wakers of the callers.
     fn end(&self, socket: Option<&mut SocketState>, why: &str) -> Vec<Waker> {
-        let unwritten = socket.map_or(0, |socket| {
-            socket.stream = None;
-            let unwritten = socket.batch.len() - socket.written;
-            socket.batch.truncate(socket.written);
-            unwritten
-        });
         let failed = {
             let mut queue = self.queue();
             queue.ended = true;
-            queue.exchange.requests.not_written(unwritten);
+            // with the queue: who is told of the end here finds it everywhere
+            self.ended.store(true, Ordering::Release);
+            // whoever else has the socket may be writing
+            if let Some(socket) = socket {
+                socket.stream = None;
+                socket.batch.truncate(socket.written);
+                queue.exchange.requests.give_up_unwritten();
+            }
             queue.exchange.fail()
         };
-        self.ended.store(true, Ordering::Release);
         self.end.notify_waiters();
         self.space.notify_waiters();
         let (failure, now) = (broken(&*self.endpoint, why), clock::now());
