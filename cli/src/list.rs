@@ -120,7 +120,7 @@ mod tests {
         let table = "NAME  TTL\na     1s\nb     2s\n";
         assert_eq!(screen(table, (80, 4)).replace(CLEAR_LINE, ""), table);
         assert_eq!(screen(table, (80, 3)).replace(CLEAR_LINE, ""), "NAME  TTL\n... and 2 more\n");
-        assert_eq!(screen(table, (4, 4)).replace(CLEAR_LINE, ""), "NAM~\na  ~\nb  ~\n");
+        assert_eq!(screen(table, (5, 4)).replace(CLEAR_LINE, ""), "NAME~\na   ~\nb   ~\n");
         assert_eq!(screen(table, (80, 0)).replace(CLEAR_LINE, ""), "... and 3 more\n");
     }
 }
