@@ -112,7 +112,8 @@ pub(crate) struct Run {
     pub(crate) min_hold: Duration,
     /// End the command when it has run for so long
     ///
-    /// SIGTERM, and SIGKILL after --grace. The lock is kept until all of the command has ended. The status is 80.
+    /// SIGTERM, and SIGKILL after --grace. The lock is kept until the command's process group has ended. The
+    /// status is 80.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) max_hold: Option<Duration>,
     /// After SIGTERM, how long until SIGKILL

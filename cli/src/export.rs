@@ -21,6 +21,8 @@ use crate::{say, server, show};
 /// A request is short, and comes soon.
 const REQUEST_MAX: usize = 8 * 1024;
 const REQUEST_WITHIN: Duration = Duration::from_secs(2);
+/// After a connection that could not be taken.
+const PAUSE: Duration = Duration::from_millis(20);
 /// So many requests are read at the same time; further ones are closed.
 const READING_MAX: usize = 64;
 const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -70,8 +72,11 @@ fn serve(options: &Export, client: &Client) -> Result<Status, Failure> {
     let (last, reading) = (Mutex::new(None), AtomicUsize::new(0));
     thread::scope(|scope| {
         for stream in listener.incoming() {
-            // one that ends early is none of the others' business
-            let Ok(stream) = stream else { continue };
+            let Ok(stream) = stream else {
+                // one that ended early; or there is no descriptor left for it, which may last
+                thread::sleep(PAUSE);
+                continue;
+            };
             if reading.fetch_add(1, Ordering::SeqCst) >= READING_MAX {
                 reading.fetch_sub(1, Ordering::SeqCst);
                 continue;

@@ -41,7 +41,8 @@ fn rendered(command: &clap::Command, name: &str) -> io::Result<Vec<u8>> {
     page.render_title(&mut text)?;
     page.render_name_section(&mut text)?;
     let usage = command.clone().render_usage().to_string();
-    section(&mut text, "SYNOPSIS", usage.trim_start_matches("Usage: "))?;
+    let usage: Vec<&str> = usage.trim_start_matches("Usage: ").lines().map(str::trim).collect();
+    section(&mut text, "SYNOPSIS", &usage.join("\n"))?;
     page.render_description_section(&mut text)?;
     page.render_options_section(&mut text)?;
     if command.has_subcommands() {

@@ -268,9 +268,14 @@ fn completion_and_man_pages_know_every_option() {
     assert!(std::process::Command::new("bash").args(["-n", "-c", &script]).status().unwrap().success());
     assert_eq!(place.status(&["man", &place.path("man1")]), 0);
     let page = std::fs::read_to_string(place.file("man1/onelock-run.1")).unwrap();
-    for part in
-        ["min\\-hold", "\n.SH \"EXAMPLES\"\n.nf\n", "<NAME> \\-\\- <COMMAND>", "grace", "ONELOCK_FENCING_TOKEN   set"]
-    {
+    for part in [
+        "min\\-hold",
+        "\n.SH \"EXAMPLES\"\n.nf\n",
+        "<NAME> \\-\\- <COMMAND>",
+        "\nonelock run [OPTIONS] <NAME> \\-c <LINE>\n",
+        "grace",
+        "ONELOCK_FENCING_TOKEN   set",
+    ] {
         assert!(page.contains(part), "{part}");
     }
     for name in

@@ -381,6 +381,22 @@ fn who_enters_again_need_not_repeat_the_kind() {
 }
 
 #[test]
+#[allow(unsafe_code, reason = "a signal is ignored between fork and exec")]
+fn the_status_is_known_where_the_ends_of_children_were_ignored() {
+    let place = Place::new();
+    let mut command = place.onelock(&["run", "x", "-c", "exit 3"]);
+    // SAFETY: one system call, and no more.
+    unsafe {
+        std::os::unix::process::CommandExt::pre_exec(&mut command, || {
+            libc::signal(libc::SIGCHLD, libc::SIG_IGN);
+            Ok(())
+        });
+    }
+    let output = common::Running::of(command).output();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+#[test]
 fn what_was_ignored_stays_ignored() {
     let place = Place::new();
     for signal in ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "TSTP"] {

@@ -47,6 +47,7 @@ const RUNNING: i32 = -1;
 impl Events {
     /// From here on signals are events.
     pub(super) fn watch() -> io::Result<Events> {
+        wait_for_children_ourselves();
         let (sender, receiver) = channel();
         let stage = Arc::new(Stage::default());
         let mut signals = Signals::new(PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)))?;
@@ -122,4 +123,12 @@ impl Interrupt for Cancel {
     fn interrupted(&self) -> bool {
         self.0.0.load(Ordering::Acquire) > 0
     }
+}
+
+/// Where the end of a child is ignored, the kernel waits for it, and nobody learns the status. Whoever started us may have left
+/// it so.
+#[allow(unsafe_code, reason = "what is ignored can be changed by this call alone")]
+fn wait_for_children_ourselves() {
+    // SAFETY: no handler is set.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
 }
