@@ -178,7 +178,8 @@ Examples:
       onelock run archive --shared -- ./backup.sh
       onelock run archive --exclusive -- ./prune.sh
 
-  A line for the shell; the resource is told the fencing token, so that it can refuse a late writer:
+  A line for the shell; the resource is told the fencing token, so that it can
+  refuse a late writer:
       onelock run import -c 'psql -v token=$ONELOCK_FENCING_TOKEN -f import.sql'
 
 The status is that of the command; see `onelock --help` for the others.";
@@ -453,6 +454,25 @@ mod tests {
     #[test]
     fn the_definitions_are_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn help_fits_into_eighty_columns() {
+        let mut command = Arguments::command().term_width(80);
+        command.build();
+        let mut texts = Vec::new();
+        let mut of = |command: &mut clap::Command| {
+            // what stands in columns is not to be broken anywhere else
+            texts.extend(
+                [command.get_before_help(), command.get_after_help()].into_iter().flatten().map(ToString::to_string),
+            );
+            texts.extend([command.render_help(), command.render_long_help()].map(|help| help.to_string()));
+        };
+        command.get_subcommands_mut().for_each(&mut of);
+        of(&mut command);
+        let is_wide = |line: &&str| unicode_width::UnicodeWidthStr::width(*line) > 80;
+        let wide: Vec<&str> = texts.iter().flat_map(|text| text.lines()).filter(is_wide).collect();
+        assert!(texts.len() > 30 && wide.is_empty(), "{wide:#?}");
     }
 
     #[test]

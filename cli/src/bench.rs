@@ -1,9 +1,10 @@
 //! `onelock bench`: how fast locks are on a server.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use onelock::ErrorKind;
@@ -110,9 +111,9 @@ fn cycles(options: &Bench, threads: usize, within: Duration, stop: &Stop) -> Res
         unless_stopped(done).map(|()| each)
     };
     let ended: Vec<Result<Vec<Duration>, Failure>> = thread::scope(|scope| {
-        let started: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
-        let failed = || Err(Failure::new(Status::Software, "a thread ended without a result"));
-        started.into_iter().map(|thread| thread.join().unwrap_or_else(|_| failed())).collect()
+        let start = |number| thread::Builder::new().spawn_scoped(scope, move || work(number));
+        let started: Vec<_> = (0..threads).map(start).collect();
+        started.into_iter().map(joined).collect()
     });
     let within = begun.elapsed();
     client.close();
@@ -122,6 +123,13 @@ fn cycles(options: &Bench, threads: usize, within: Duration, stop: &Stop) -> Res
     }
     times.each.sort_unstable();
     Ok(times)
+}
+
+/// What a thread has found, or why there was none.
+fn joined<T>(started: io::Result<ScopedJoinHandle<'_, Result<T, Failure>>>) -> Result<T, Failure> {
+    let failed = |text: String| Failure::new(Status::Software, text);
+    let thread = started.map_err(|error| failed(format!("no thread can be made: {error}")))?;
+    thread.join().unwrap_or_else(|_| Err(failed("a thread ended without a result".to_owned())))
 }
 
 /// Two clients that hand one lock to each other: from before the release to the other one's grant.
@@ -157,15 +165,16 @@ fn hand_over(options: &Bench, within: Duration, stop: &Stop) -> Result<Times, Fa
     };
     let [(one, of_one), (two, of_two)] = [sync_channel(1), sync_channel(1)];
     let ended = thread::scope(|scope| {
-        let first = scope.spawn(|| take_turns(&clients[0], one, of_two, true));
-        let second = scope.spawn(|| take_turns(&clients[1], two, of_one, false));
-        [first.join(), second.join()]
+        let thread = thread::Builder::new;
+        let first = thread().spawn_scoped(scope, || take_turns(&clients[0], one, of_two, true));
+        // without this one the channels are closed, and the first one ends
+        let second = thread().spawn_scoped(scope, || take_turns(&clients[1], two, of_one, false));
+        [first, second].map(joined)
     });
     let mut times = Times { within: begun.elapsed(), ..Times::default() };
     clients.iter().for_each(Client::close);
     for each in ended {
-        let failed = || Err(Failure::new(Status::Software, "a thread ended without a result"));
-        times.each.extend(each.unwrap_or_else(|_| failed())?);
+        times.each.extend(each?);
     }
     times.each.sort_unstable();
     Ok(times)

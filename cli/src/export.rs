@@ -83,10 +83,15 @@ fn serve(options: &Export, client: &Client) -> Result<Status, Failure> {
             }
             let (last, reading) = (&last, &reading);
             // one that is slow keeps none of the others waiting
-            scope.spawn(move || {
+            let answering = thread::Builder::new().spawn_scoped(scope, move || {
                 let _ = respond(options, client, last, stream);
                 reading.fetch_sub(1, Ordering::SeqCst);
             });
+            if let Err(error) = answering {
+                reading.fetch_sub(1, Ordering::SeqCst);
+                say(&format!("a request was closed: no thread can be made for it: {error}"));
+                thread::sleep(PAUSE);
+            }
         }
     });
     Ok(Status::Done)

@@ -36,19 +36,22 @@ pub(crate) enum Status {
 /// What they mean, for help and man pages.
 pub(crate) const STATUSES: &str = "\
 Exit status:
-  of the command  run: what the command ended with; 128 and the number of the signal that ended it
-                  (after Ctrl-C and Ctrl-\\, onelock itself ends by that signal)
+  of the command  run: what the command ended with; 128 and the number of the
+                  signal that ended it (after Ctrl-C and Ctrl-\\, onelock itself
+                  ends by that signal)
   0               done
-  1               inspect, release, force-release: there was no such lock, or it was over;
-                  doctor: locks work, but something endangers them
+  1               inspect, release, force-release: there was no such lock, or it
+                  was over; doctor: locks work, but something endangers them
   64              the command line makes no sense
   69              the server is away, or too few of several servers answer
   70              any other error
-  75              the lock is held by somebody else, and --wait is 0 (-E changes this)
+  75              the lock is held by somebody else, and --wait is 0
+                  (-E changes this)
   77              user or password are refused, or the user may not do it
-  79              the lock was held by somebody else for as long as --wait lasted (-E changes this)
-  80              the lock was lost while the command ran, or it ran for longer than --max-hold;
-                  the command was ended
+  79              the lock was held by somebody else for as long as --wait
+                  lasted (-E changes this)
+  80              the lock was lost while the command ran, or it ran for longer
+                  than --max-hold; the command was ended
   126, 127        run: the command cannot be run; there is no such command";
 
 impl Status {

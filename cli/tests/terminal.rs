@@ -122,6 +122,36 @@ fn a_command_gets_the_terminal_wherever_its_input_comes_from() {
 }
 
 #[test]
+fn a_command_whose_output_an_interactive_shell_catches_reads_from_the_terminal() {
+    let place = Place::new();
+    let mut screen = Screen::shell(&place, &["bash", "--norc", "-i"]);
+    screen.press(b"x=$($onelock run x -c 'echo rea''dy >&2; read word; echo read:$word')\n");
+    screen.wait_shown("ready");
+    screen.press(b"hello\n");
+    place.wait_free("x");
+    screen.press(b"echo got:$x; exit 7\n");
+    screen.wait_shown("got:read:hello");
+    assert_eq!(screen.code(), Some(7));
+}
+
+#[test]
+fn a_command_that_had_to_end_leaves_the_terminal_as_it_was() {
+    let place = Place::new();
+    let run = "$onelock run x --max-hold 500ms --grace 100ms";
+    let line = format!("{run} -c \"trap '' TERM; stty raw -echo; echo ready; sleep 1000\"; echo status:$?; sleep 1000");
+    let screen = Screen::shell(&place, &["sh", "-c", &line]);
+    screen.wait_shown("ready");
+    assert!(!screen.is_as_before());
+    screen.wait_shown("status:80");
+    assert!(screen.is_as_before());
+    // one that never had it has changed nothing, and who works on it meanwhile is left in peace
+    let line = format!("{run} -c 'sleep 1000' & stty raw -echo; wait $!; echo status:$?; sleep 1000");
+    let screen = Screen::shell(&place, &["sh", "-c", &line]);
+    screen.wait_shown("status:80");
+    assert!(!screen.is_as_before());
+}
+
+#[test]
 fn a_job_in_the_background_that_reads_stops_until_it_is_brought_back() {
     let place = Place::new();
     let mut screen = Screen::shell(&place, &["sh", "-i"]);

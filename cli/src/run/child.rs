@@ -183,6 +183,10 @@ impl Child {
                 say("some of what the command has started was killed and has not ended");
             }
         }
+        // what it never had, it has not changed
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.has_to_end && self.had_terminal) {
+            terminal.restore();
+        }
         keys
     }
 

@@ -94,7 +94,7 @@ impl Events {
 /// Whether a signal was ignored before we were started (by `nohup`, or a shell without job control for what it starts in the
 /// background): it stays so, for us and for the command.
 #[allow(unsafe_code, reason = "the call of the system for which the safe wrappers would be one more dependency")]
-fn is_ignored(signal: i32) -> bool {
+pub(super) fn is_ignored(signal: i32) -> bool {
     let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: asks, and sets nothing; a place for the answer, which is numbers.
     let asked = unsafe { libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) };

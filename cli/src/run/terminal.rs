@@ -12,12 +12,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::process::Pid;
-use signal_hook::consts::{SIGINT, SIGQUIT};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTTIN};
+
+use super::events::is_ignored;
 
 pub(super) struct Terminal {
     tty: File,
     /// Our group. 0 if it is none of this PID namespace; so is what the terminal says then.
     us: libc::pid_t,
+    /// What it was set to before the command.
+    before: Option<libc::termios>,
 }
 
 /// Whom the keys of the terminal reach, Ctrl-C among them.
@@ -35,12 +39,29 @@ impl Terminal {
     /// The terminal of this session, if there is one.
     pub(super) fn open() -> Option<Terminal> {
         let tty = File::options().read(true).write(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").ok()?;
+        let mut before = std::mem::MaybeUninit::<libc::termios>::zeroed();
+        // SAFETY: an open descriptor, and a place for its settings, which are numbers.
+        let before =
+            unsafe { (libc::tcgetattr(tty.as_raw_fd(), before.as_mut_ptr()) == 0).then(|| before.assume_init()) };
         // SAFETY: asks for a number.
-        Some(Terminal { tty, us: unsafe { libc::getpgrp() } })
+        Some(Terminal { tty, us: unsafe { libc::getpgrp() }, before })
     }
 
+    /// Whether it is to have the terminal before it asks. Who ignores the signal by which it would ask is told of an error when
+    /// it reads, so it never does: so it is in the `$( )` of an interactive shell.
     pub(super) fn is_for_the_command() -> bool {
-        io::stdin().is_terminal() && io::stdout().is_terminal()
+        io::stdin().is_terminal() && (io::stdout().is_terminal() || is_ignored(SIGTTIN))
+    }
+
+    /// Sets it as it was before the command, if it is ours: a command that was killed has not done that.
+    pub(super) fn restore(&self) {
+        if let Some(before) = self.before.filter(|_| self.keys(None) == Keys::Us) {
+            // who got into the background meanwhile is stopped for setting it, unless this signal is ignored
+            // SAFETY: an open descriptor, and what was read of it.
+            ignoring(libc::SIGTTOU, || unsafe {
+                libc::tcsetattr(self.tty.as_raw_fd(), libc::TCSANOW, &raw const before)
+            });
+        }
     }
 
     /// `command`: the group of the command, if there is one.
