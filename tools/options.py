@@ -235,6 +235,50 @@ def node_setters(options, target, type_name):
             yield f"let {target} = set({target}, self.{name}, {value});"
 
 
+# ---- Kotlin -----------------------------------------------------------------------------------------------------------
+
+UNIFFI_TYPES = {
+    "bytes": ("Vec<u8>", "ByteArray"), "text": ("String", "String"), "secret": ("String", "String"),
+    "path": ("String", "String"), "certificate": ("String", "String"), "flag": ("bool", "Boolean"),
+    "share": ("f64", "Double"), "count": ("i32", "Int"), "duration": ("i64", "Duration"), "grade": ("Grade", "Grade"),
+    "notify": ("Notify", "Notify"), "function": ("i64", "CredentialsProvider"),
+}  # fmt: skip
+
+
+def uniffi_name(option, name):
+    return f"{name}_ms" if option["type"] == "duration" else name
+
+
+def uniffi_fields(options):
+    for option in options:
+        if option["type"] == "function":
+            yield "/// The number of a function that the other language keeps."
+        for name in files(option):
+            yield f"pub {uniffi_name(option, name)}: Option<{UNIFFI_TYPES[option['type']][0]}>,"
+
+
+def uniffi_setters(options, target, source, tried, indent):
+    for option in options:
+        name, kind = option["name"], option["type"]
+        field = f"{source}.{uniffi_name(option, name)}"
+        if kind == "certificate":
+            cert, key = (f"{source}.{each}" for each in files(option))
+            yield f"{indent}match ({cert}, {key}) {{"
+            yield f"{indent}    (None, None) => {{}}"
+            yield f"{indent}    (Some(cert), Some(key)) => {target} = {target}.{name}(cert, key),"
+            yield f'{indent}    _ => return Err(NativeError::invalid({tried}, "cert_file and key_file belong together")),'
+            yield f"{indent}}}"
+            continue
+        value, given = {
+            "bytes": ("&value[..]", "value"), "duration": (f'span(ms, "{name}", {tried})?', "ms"),
+            "count": (f'count(number, "{name}", {tried})?', "number"), "grade": ("value.into()", "value"),
+            "notify": ("value.into()", "value"), "function": ("Provider(number)", "number"),
+        }.get(kind, ("value", "value"))  # fmt: skip
+        yield f"{indent}if let Some({given}) = {field} {{"
+        yield f"{indent}    {target} = {target}.{name}({value});"
+        yield f"{indent}}}"
+
+
 # ---- C and C++ --------------------------------------------------------------------------------------------------------
 
 
@@ -365,6 +409,12 @@ BLOCKS = {
         "setters of a client": node_setters(OPTIONS, "builder", "ClientBuilder"),
         "lock": node_fields(on_lock()),
         "setters of a lock": node_setters(on_lock(), "lock", "Lock"),
+    },
+    "bindings-uniffi/src/options.rs": {
+        "client": uniffi_fields(OPTIONS),
+        "setters of a client": uniffi_setters(OPTIONS, "builder", "self", "CLIENT", ""),
+        "lock": uniffi_fields(on_lock()),
+        "setters of a lock": uniffi_setters(on_lock(), "lock", "options", "LOCK", " " * 8),
     },
     "bindings-c/src/client_setters.rs": {"client": c_setters(on_client(by_hand=False), "client_options")},
     "bindings-c/src/lock_setters.rs": {"lock": c_setters(on_lock(), "lock_options")},
