@@ -131,9 +131,13 @@ fn a_thread_that_lost_many_races_stays_away_from_some_and_is_woken_all_the_same(
     /// How long one stays away at least, with room for what lies between a refusal and the next message.
     const AWAY: Duration = ms(3);
     const ROUNDS: u32 = 6;
+    /// Until it takes contention for high it asks at once in one race of four: after so many it does, but for bad luck of one
+    /// in some hundred thousand.
+    const LESSONS: u32 = 60;
     let stage = Stage::valkey();
     let client = stage.client(Face::Blocking);
-    let lease = stage.rival(Face::Async).lock("a").acquire().unwrap();
+    let rival = stage.rival(Face::Async);
+    let lease = rival.lock("a").acquire().unwrap();
     let looks = || stage.requests(&scripts::acquire().with_arg("a")).len();
     // a message about a lock that somebody has is a race lost
     let lose = || {
@@ -141,13 +145,13 @@ fn a_thread_that_lost_many_races_stays_away_from_some_and_is_woken_all_the_same(
         stage.server.int(&["PUBLISH", "onelock_channel:{a}", "0"]);
         wait_until(SOON, "a look", || looks() > before);
     };
-    let waits = |wait: Duration| {
+    let waits = || {
         let (client, before) = (client.clone(), looks());
         let waiter = std::thread::spawn(move || {
-            let lease = client.lock("a").acquire_within(wait)?;
+            let lease = client.lock("a").acquire_within(ms(60_000)).unwrap();
             let at = Instant::now();
             lease.released();
-            Ok::<Instant, onelock::Error>(at)
+            at
         });
         wait_until(SOON, "the waiter to listen, and to look again", || {
             subscriptions(&stage) == 1 && looks() >= before + 2
@@ -155,17 +159,19 @@ fn a_thread_that_lost_many_races_stays_away_from_some_and_is_woken_all_the_same(
         waiter
     };
     // what the client learns while one acquire loses, the next one knows
-    let first = waits(ms(2000));
-    (0..20).for_each(|_| lose());
-    assert_eq!(first.join().unwrap().unwrap_err().kind(), onelock::ErrorKind::Timeout);
+    let first = waits();
+    (0..LESSONS).for_each(|_| lose());
+    lease.released();
+    first.join().unwrap();
     wait_until(SOON, "the subscription to end", || subscriptions(&stage) == 0);
-    let second = waits(ms(20_000));
+    let lease = rival.lock("a").acquire().unwrap();
+    let second = waits();
     let begun = Instant::now();
     (0..ROUNDS).for_each(|_| lose());
     assert!(begun.elapsed() > AWAY * ROUNDS, "{:?}", begun.elapsed());
     let released = Instant::now();
     lease.released();
-    let took = second.join().unwrap().unwrap().saturating_duration_since(released);
+    let took = second.join().unwrap().saturating_duration_since(released);
     assert!(took < WOKEN, "{took:?}");
 }
 

@@ -73,16 +73,19 @@ fn what_is_no_memcached_or_an_old_one_is_told() {
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let serving = std::thread::spawn(move || {
-            let (mut stream, _) = listener.accept().unwrap();
-            let mut lines = BufReader::new(stream.try_clone().unwrap());
-            let mut line = String::new();
-            let mut told = told.iter();
-            // until the client hangs up
-            while lines.read_line(&mut line).is_ok_and(|count| count > 0) {
-                if let Some(reply) = told.next() {
-                    let _ = stream.write_all(format!("{reply}\r\n").as_bytes());
-                }
+        // the look at the server in the background may make a connection of its own: each hears the same
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || {
+                    let mut lines = BufReader::new(&stream).lines().map_while(Result::ok);
+                    for reply in told {
+                        if lines.next().is_some() {
+                            let _ = (&stream).write_all(format!("{reply}\r\n").as_bytes());
+                        }
+                    }
+                    // until the client hangs up
+                    lines.for_each(drop);
+                });
             }
         });
         // what is told once and for all needs no limit
@@ -90,7 +93,6 @@ fn what_is_no_memcached_or_an_old_one_is_told() {
         let client = Client::build(Face::Blocking, options, &at(port)).unwrap();
         fails(client.lock("a").try_acquire(), kind);
         client.close();
-        serving.join().unwrap();
     }
 }
 
