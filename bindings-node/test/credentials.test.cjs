@@ -143,7 +143,7 @@ test('a function that never answers is bounded', async () => {
   const client = made(() => new Promise(() => {}), { connectTimeout: 400, requestTimeout: 300 })
   const began = performance.now()
   await assert.rejects(client.lock('late').tryAcquire(), /the credentials provider did not answer in time/)
-  assert.ok(performance.now() - began < 3_000)
+  assert.ok(performance.now() - began < 15_000)
 })
 
 test('credentials in the address as well, and what is no function, are refused', () => {
@@ -196,7 +196,7 @@ test('asking keeps no process alive, and nothing is left unhandled', async () =>
     { flags },
   )
   assert.deepEqual([left.code, left.err], [0, ''])
-  assert.ok(left.took < 5_000, `${left.took} ms`)
+  assert.ok(left.took < 30_000, `${left.took} ms`)
 })
 
 test('a worker asks for itself, and may end while it is asked', async () => {
@@ -224,7 +224,7 @@ test('a worker asks for itself, and may end while it is asked', async () => {
   await once(stuck, 'message')
   const began = performance.now()
   await stuck.terminate()
-  assert.ok(performance.now() - began < 5_000)
+  assert.ok(performance.now() - began < 15_000)
 })
 
 test('a function is let go of with the last client that asks it', async () => {

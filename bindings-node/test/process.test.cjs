@@ -38,7 +38,7 @@ test('a program that forgets to close ends, and releases what it held', async ()
       lease.signal
     })`)
   assert.equal(await exists(name), 0)
-  assert.ok(took < 5000, `${took} ms`)
+  assert.ok(took < 25_000, `${took} ms`)
 })
 
 test('waiting keeps the process alive', async () => {
@@ -104,7 +104,7 @@ test('process.exit while holding and while waiting', async () => {
     { flags: STRICT },
   )
   assert.equal(code, 7)
-  assert.ok(took < 5000, `${took} ms`)
+  assert.ok(took < 25_000, `${took} ms`)
   assert.equal(await exists(held), 0)
   await at.server.send('DEL', busy)
 })
@@ -126,7 +126,7 @@ test('a process that is killed: its lock ends with the ttl', async () => {
   const program = programs.start(
     at.server.url,
     `
-    new Client(url).lock('${name}', { ttl: 400 }).acquire().then(() => { say('held'); setInterval(() => {}, 1000) })`,
+    new Client(url).lock('${name}', { ttl: 4000 }).acquire().then(() => { say('held'); setInterval(() => {}, 1000) })`,
   )
   await until(() => program.out.includes('held'))
   program.child.kill('SIGKILL')
@@ -153,7 +153,7 @@ test('the end does not hang at a server that is silent', async () => {
     const { code, out } = await program.ended
     const took = Date.now() - Number(out.match(/exit (\d+)/)[1])
     assert.equal(code, 3)
-    assert.ok(took < 2500, `${took} ms`)
+    assert.ok(took < 4500, `${took} ms`)
   } finally {
     server.cont()
     await server.kill()
@@ -162,9 +162,9 @@ test('the end does not hang at a server that is silent', async () => {
 
 test('an event loop that is blocked for three ttl loses nothing', async () => {
   const { out } = await well(`
-    new Client(url).lock('${fresh()}', { ttl: 300 }).acquire().then(async (lease) => {
+    new Client(url).lock('${fresh()}', { ttl: 1000 }).acquire().then(async (lease) => {
       lease.on('lost', () => say('lost'))
-      block(900)
+      block(3000)
       say(lease.held + ' ' + lease.signal.aborted)
       await pause(20)
       say(lease.held + ' ' + (await lease.release()))

@@ -155,10 +155,10 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
   })
 
   test(`${label}: using extends`, async () => {
-    const redlock = new Redlock([connect()], { automaticExtensionThreshold: 200 })
+    const redlock = new Redlock([connect()], { automaticExtensionThreshold: 1000 })
     const name = fresh()
-    await redlock.using([name], 400, async (signal) => {
-      const end = Date.now() + 1000
+    await redlock.using([name], 2000, async (signal) => {
+      const end = Date.now() + 3000
       await until(async () => {
         assert.equal(await exists(name), 1)
         return Date.now() > end

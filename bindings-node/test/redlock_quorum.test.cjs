@@ -116,11 +116,11 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
   })
 
   test(`${label}: using extends on a majority, and aborts when that is lost`, async () => {
-    const redlock = new Redlock(clients(), settings(library, { automaticExtensionThreshold: 200, retryCount: 0 }))
+    const redlock = new Redlock(clients(), settings(library, { automaticExtensionThreshold: 1000, retryCount: 0 }))
     redlock.on('error', () => {})
     const name = fresh()
-    await redlock.using([name], 500, async (signal) => {
-      const end = Date.now() + 1200
+    await redlock.using([name], 2000, async (signal) => {
+      const end = Date.now() + 3000
       await until(async () => {
         assert.ok((await holders(name)).length >= 2)
         return Date.now() > end
@@ -129,7 +129,7 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
     })
     const lost = fresh()
     const error = await caught(
-      redlock.using([lost], 600, async (signal) => {
+      redlock.using([lost], 2000, async (signal) => {
         for (const server of servers.slice(0, 2)) await server.send('SET', lost, 'foreign', 'PX', 60_000)
         await until(() => signal.aborted)
         throw signal.error
@@ -180,7 +180,7 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
 
   test(`${label}: using with one of three servers away`, async () => {
     await apart(async (those) => {
-      const given = { automaticExtensionThreshold: 400, retryCount: 2, retryDelay: 20, retryJitter: 1 }
+      const given = { automaticExtensionThreshold: 1500, retryCount: 2, retryDelay: 20, retryJitter: 1 }
       const redlock = new Redlock(clients(those), settings(library, given))
       redlock.on('error', () => {})
       const name = fresh()
@@ -188,11 +188,11 @@ for (const [label, library] of Object.entries({ theirs, ours })) {
       await (await everywhere(redlock, name, 1000, those)).release()
       // a release says that a majority has it: what the third still has would refuse the next acquire there
       await until(async () => (await holders(name, those)).length === 0, 'the end of the first hold')
-      const value = await redlock.using([name], 1000, async (signal) => {
+      const value = await redlock.using([name], 3000, async (signal) => {
         await until(async () => (await holders(name, those)).length === 3, 'the hold on all servers')
         await gone.kill()
         // beyond the end of what was acquired
-        const end = Date.now() + 2000
+        const end = Date.now() + 4000
         await until(async () => {
           assert.equal((await holders(name, left)).length, 2)
           assert.equal(signal.aborted, false)

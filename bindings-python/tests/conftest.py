@@ -131,12 +131,22 @@ def client(url: str) -> Iterator[Client]:
         yield client
 
 
-def until(condition: Callable[[], object], limit: float = 10.0) -> None:
+def until(condition: Callable[[], object], limit: float = 30.0) -> None:
     """Waits for a condition; a bound that is never reached unless something is wrong."""
     end = time.monotonic() + limit
     while not condition():
         assert time.monotonic() < end, "it did not come about in time"
         time.sleep(0.005)
+
+
+def quick_once(limit: float, attempt: Callable[[], float]) -> None:
+    """Tries until it took less than the limit once: a busy machine delays some of the tries, what is wrong delays each."""
+    slow: list[float] = []
+    while len(slow) < 10:
+        slow.append(attempt())
+        if slow[-1] < limit:
+            return
+    raise AssertionError(f"never within {limit} s: {slow}")
 
 
 def gunicorn_config(folder: Path) -> Path:

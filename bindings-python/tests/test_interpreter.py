@@ -47,7 +47,7 @@ class Loop(asyncio.SelectorEventLoop):
     add_reader, remove_reader = watched("add_reader", 2), watched("remove_reader")
     call_soon, create_future = watched("call_soon"), watched("create_future")
 
-client = AsyncClient(url, ttl=0.4)
+client = AsyncClient(url, ttl=1.5)
 
 async def main():
     lease = await client.lock(name).acquire()
@@ -146,7 +146,7 @@ interpreters.destroy(second)
 # the first one goes on as if nothing had been
 import threading
 lost = threading.Event()
-client = onelock.Client("memory://", ttl=0.3)
+client = onelock.Client("memory://", ttl=1.2)
 lease = client.lock("a").acquire()
 lease.on_lost(lambda *_: lost.set())
 client.force_release("a")

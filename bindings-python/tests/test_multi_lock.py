@@ -75,7 +75,7 @@ def test_when_one_is_taken_none_is_held(client: Client, url: str, name: str) -> 
 
 def test_a_lock_that_is_named_twice_is_told_once_of_a_loss(client: Client, server: Server, name: str) -> None:
     told: list[LossReason] = []
-    lock = client.lock(name, ttl=0.6, on_lost=lambda _, reason: told.append(reason))
+    lock = client.lock(name, ttl=1.2, on_lost=lambda _, reason: told.append(reason))
     lease = MultiLock(lock, lock).acquire()
     server.command("DEL", name)
     assert lease.wait_lost(10) is LossReason.TAKEN
@@ -123,8 +123,8 @@ def test_what_does_not_go_together(client: Client, name: str) -> None:
 def test_one_loss_is_the_loss_of_the_whole(client: Client, server: Server, url: str, name: str) -> None:
     told: list[tuple[str, LossReason]] = []
     both = MultiLock(
-        client.lock(f"{name}:a", ttl=0.6, on_lost=lambda _, reason: told.append(("member", reason))),
-        client.lock(f"{name}:b", ttl=0.6),
+        client.lock(f"{name}:a", ttl=1.2, on_lost=lambda _, reason: told.append(("member", reason))),
+        client.lock(f"{name}:b", ttl=1.2),
         on_lost=lambda _, reason: told.append(("whole", reason)),
     )
     with pytest.raises(LockLost), both as lease:
@@ -247,8 +247,8 @@ def test_asyncio(server: Server, url: str, name: str) -> None:
             # the body is cancelled at the first loss
             told: list[LossReason] = []
             several = AsyncMultiLock(
-                client.lock(f"{name}:c", ttl=0.6),
-                rival.reentrant_lock(f"{name}:d", ttl=0.6),
+                client.lock(f"{name}:c", ttl=1.2),
+                rival.reentrant_lock(f"{name}:d", ttl=1.2),
                 on_lost=lambda _, reason: told.append(reason),
             )
             with pytest.raises(LockLost):

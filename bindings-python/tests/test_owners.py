@@ -206,7 +206,7 @@ def scope(lock: Any) -> Iterator[Any]:
 
 def test_a_scope_ends_its_own_lease_wherever_it_is_left(client: Client, name: str) -> None:
     """Two scopes of one lock object are open at once, since the first one was lost."""
-    lock = client.lock(name, ttl=0.3)
+    lock = client.lock(name, ttl=1.2)
     first, second = scope(lock), scope(lock)
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other:
         lost = one.submit(next, first).result()
@@ -222,7 +222,7 @@ def test_a_scope_ends_its_own_lease_wherever_it_is_left(client: Client, name: st
 
 
 def test_an_exit_stack_ends_its_own(client: Client, name: str) -> None:
-    lock = client.lock(name, ttl=0.3)
+    lock = client.lock(name, ttl=1.2)
     first, second = contextlib.ExitStack(), contextlib.ExitStack()
     lost = first.enter_context(lock)
     client.force_release(name)
@@ -236,7 +236,7 @@ def test_an_exit_stack_ends_its_own(client: Client, name: str) -> None:
 
 
 def test_a_scope_that_cannot_be_told_releases_nothing(client: Client, name: str) -> None:
-    lock = client.lock(name, ttl=0.3)
+    lock = client.lock(name, ttl=1.2)
     with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as third:
         lost = one.submit(lock.__enter__).result()
         client.force_release(name)

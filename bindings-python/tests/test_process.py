@@ -43,10 +43,10 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_renewal_goes_on_while_the_interpreter_is_locked(client: Client, name: str) -> None:
-    with client.lock(name, ttl=0.4) as lease:
+    with client.lock(name, ttl=1.2) as lease:
         before = client.stats().renewals
         # a call into C that does not let go of the interpreter, for three times the ttl
-        ctypes.PyDLL(None).usleep(1_200_000)
+        ctypes.PyDLL(None).usleep(3_600_000)
         assert lease.held
         assert client.stats().renewals >= before + 3
 
@@ -145,7 +145,7 @@ def test_a_signal_ends_a_request_to_a_silent_server(server: Server, name: str, k
             start = time.monotonic()
             with pytest.raises(Knock):
                 lock.acquire()
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 15
             thread.join()
         finally:
             server.process.send_signal(signal.SIGCONT)
@@ -453,7 +453,7 @@ def test_the_end_does_not_wait_for_a_server_that_is_gone(server: Server, name: s
         server.process.send_signal(signal.SIGCONT)
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < 25
 
 
 # ---- logging, imports -------------------------------------------------------------------------------------------------
@@ -462,7 +462,7 @@ def test_the_end_does_not_wait_for_a_server_that_is_gone(server: Server, name: s
 def test_logging(url: str, name: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "onelock")
     with Client(url) as client:
-        lease = client.lock(name, ttl=0.3).acquire()
+        lease = client.lock(name, ttl=1.2).acquire()
         client.force_release(name)
         until(lambda: lease.loss)
         until(lambda: any("lost" in record.message and name in record.message for record in caplog.records))

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::servers::{Port, Tls, signal, spawn};
 
 /// How long a server may take to start. Far more than it needs, for a machine that is busy.
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A running server. Killed when dropped, and by the kernel when the test process ends in any other way.
 pub struct Memcached {

@@ -21,7 +21,7 @@ use crate::servers::{Port, Tls, signal, spawn};
 /// The file name of its program, as `tools/servers.sh` knows it.
 const PROGRAM: &str = "postgres";
 /// How long a server may take to start. Far more than it needs, for a machine that is busy.
-const START_LIMIT: Duration = Duration::from_secs(40);
+const START_LIMIT: Duration = Duration::from_secs(90);
 /// The server runs as nobody where the test runs as root, which it refuses to be.
 const NOBODY: u32 = 65_534;
 

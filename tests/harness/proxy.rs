@@ -43,7 +43,7 @@ pub use rule::{Cut, Match, Plan, Rule};
 
 /// How soon the listening thread notices that it is to stop.
 const LOOK: Duration = Duration::from_millis(10);
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// What holds for all connections at once.
 #[derive(Clone, Copy, Default)]

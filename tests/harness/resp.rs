@@ -142,14 +142,14 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// A raw blocking client: one socket, no retry, no pool, nothing hidden. Every wait has a limit (5 s unless changed).
+/// A raw blocking client: one socket, no retry, no pool, nothing hidden. Every wait has a limit (10 s unless changed).
 pub struct Connection {
     stream: Stream,
     received: Vec<u8>,
 }
 
 impl Connection {
-    const LIMIT: Duration = Duration::from_secs(5);
+    const LIMIT: Duration = Duration::from_secs(10);
 
     /// Connects to a port of this machine.
     pub fn port(port: u16) -> io::Result<Self> {

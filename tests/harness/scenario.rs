@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Deserialize;
-use toml::Table;
+use toml::{Table, Value};
 
 pub(crate) use run::leftovers;
-pub use run::{PostgresTable, Store, run};
+pub use run::{Failed, PostgresTable, Store, run};
 pub use step::Step;
 
 /// One case.
@@ -72,6 +72,11 @@ impl Scenario {
                 && !self.steps.iter().any(|step| step.lists() || step.expects_token() || lacks(&step.args))
                 && !self.clients.values().any(lacks)
         })
+    }
+
+    /// Whether it leaves servers as they were but for their data: it stops none of them.
+    pub fn is_gentle(&self) -> bool {
+        !self.steps.iter().any(|step| step.server.as_ref().is_some_and(Value::is_str))
     }
 
     /// Whether it makes sense on a majority of stores of several kinds.

@@ -414,7 +414,7 @@ fn a_provider_that_blocks_stops_nobody_else() {
     runtime.block_on(async {
         let other = Plain::builder().build(&url).unwrap();
         let stuck = unhurried().credentials(provider).build(&url).unwrap();
-        let lease = other.lock("held").ttl(ms(600)).acquire().await.unwrap();
+        let lease = other.lock("held").ttl(ms(10_000)).renew_every(ms(150)).acquire().await.unwrap();
         let acquires = tokio::spawn(async move { stuck.lock("a").acquire().await });
         let renewals = other.stats().renewals;
         while entries.try_recv().is_err() || other.stats().renewals < renewals + 4 {

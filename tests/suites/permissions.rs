@@ -11,7 +11,7 @@ use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::topology::{Cluster, Group};
 use onelock_tests::wait::{wait_for, wait_until};
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The words of the line.
 fn line() -> Vec<String> {

@@ -195,8 +195,8 @@ fn a_reader_whose_timeout_key_is_gone_has_lost_its_lease() {
     on_both(|face| {
         let server = Server::valkey();
         let (one, other) = (client(&server, face), client(&server, face));
-        let lease = sides(&one)[0].clone().ttl(ms(600)).acquire().unwrap();
-        let kept = sides(&other)[0].clone().ttl(ms(600)).acquire().unwrap();
+        let lease = sides(&one)[0].clone().renew_every(ms(150)).acquire().unwrap();
+        let kept = sides(&other)[0].clone().renew_every(ms(150)).acquire().unwrap();
         server.cmd(&["DEL", &format!("{{x}}:{}:rwlock_timeout:1", lease.token())]);
         wait_until(SOON, "the loss", || !lease.is_held());
         assert_eq!(lease.loss(), Some(LossReason::Taken));

@@ -5,7 +5,7 @@ const { join } = require('node:path')
 const root = join(__dirname, '..', '..')
 
 /** Starts a program that knows `url` and, unless it is not `loaded`, `Client`; it is given up after `limit` ms. */
-function start(url, source, { flags = [], limit = 20_000, loaded = true, env = {}, command = [] } = {}) {
+function start(url, source, { flags = [], limit = 60_000, loaded = true, env = {}, command = [] } = {}) {
   const text = `
     ${loaded ? `const { Client } = require(${JSON.stringify(root)})` : ''}
     const url = ${JSON.stringify(url)}

@@ -167,7 +167,7 @@ function forTests(test, flavour) {
 }
 
 /** Waits until the condition holds. */
-async function until(condition, what = 'a condition', limit = 10_000) {
+async function until(condition, what = 'a condition', limit = 30_000) {
   const end = Date.now() + limit
   for (;;) {
     const value = await condition()

@@ -328,7 +328,7 @@ impl Rule {
     /// When that takes longer than 5 s.
     pub fn wait_hits(&self, count: usize) {
         let what = format!("{count} x {:?} at {:?}", self.data.action, self.data.matching);
-        wait_until(Duration::from_secs(5), &what, || self.hits() >= count);
+        wait_until(Duration::from_secs(30), &what, || self.hits() >= count);
     }
 
     /// Lets what it holds go on its way; from now on, it holds nothing.

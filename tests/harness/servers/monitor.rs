@@ -86,7 +86,7 @@ impl Monitor {
     pub fn seen(&self) -> Vec<Seen> {
         let marker = format!("{MARKER}{}", MARKERS.fetch_add(1, Ordering::Relaxed));
         self.marker.lock().unwrap().cmd(&["ECHO", &marker]).unwrap();
-        wait_until(Duration::from_secs(5), "MONITOR to catch up", || {
+        wait_until(Duration::from_secs(30), "MONITOR to catch up", || {
             self.seen.lock().unwrap().iter().any(|line| line.args.get(1) == Some(&marker))
         });
         let seen = self.seen.lock().unwrap();

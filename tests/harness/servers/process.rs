@@ -61,7 +61,7 @@ pub fn signal(pid: u32, signal: i32) {
 /// Freezes a process with SIGSTOP and returns once it stands still.
 pub fn stop(pid: u32) {
     signal(pid, libc::SIGSTOP);
-    wait_until(Duration::from_secs(5), "the process to stand still", || state(pid) == Some('T'));
+    wait_until(Duration::from_secs(30), "the process to stand still", || state(pid) == Some('T'));
 }
 
 /// Lets a frozen process run on.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use onelock::{ClientBuilder, Error, ErrorKind, Grade, Kind, Owner};
 use onelock_tests::face::{Client, on_both};
 use onelock_tests::servers::Port;
-use onelock_tests::stage::{Stage, fails, ms, quick, timed};
+use onelock_tests::stage::{SOON, Stage, fails, ms, quick, timed};
 
 type Change = fn(ClientBuilder) -> ClientBuilder;
 
@@ -102,7 +102,7 @@ fn locks_are_checked_when_they_are_used() {
             refused("empty", client.inspect("").map(drop));
             refused("empty", client.force_release("").map(drop));
         });
-        assert!(took < ms(500), "{took:?}");
+        assert!(took < SOON / 2, "{took:?}");
         assert_eq!(client.stats().commands_sent, 0);
     });
 }
@@ -119,8 +119,8 @@ fn extensions_are_checked_before_any_request() {
             stage.proxy.pause();
             let (asked, left) = (client.stats().commands_sent, lease.remaining());
             for ttl in [Duration::ZERO, ms(9), ms(40), YEAR + ms(1), Duration::MAX] {
-                let (took, error) = timed(|| fails(lease.extend(ttl), ErrorKind::InvalidArgument));
-                assert!(took < ms(300) && error.lock_name() == Some("a"), "{took:?} {error}");
+                let error = fails(lease.extend(ttl), ErrorKind::InvalidArgument);
+                assert_eq!(error.lock_name(), Some("a"), "{error}");
             }
             assert_eq!(client.stats().commands_sent, asked);
             assert!(lease.is_held() && lease.remaining() <= left);

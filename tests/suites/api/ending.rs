@@ -147,7 +147,7 @@ fn the_runtime_may_end_before_the_lease() {
     let stage = Stage::valkey();
     let client = onelock::Client::new(&stage.proxy.url()).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let lease = runtime.block_on(client.lock("a").ttl(ms(800)).acquire()).unwrap();
+    let lease = runtime.block_on(client.lock("a").ttl(ms(3000)).acquire()).unwrap();
     runtime.shutdown_timeout(Duration::from_secs(5));
     // nobody renews any more, and the call is still the truth
     assert!(lease.is_held());
@@ -221,7 +221,7 @@ fn a_client_goes_on_with_the_next_runtime() {
     for round in 0..3 {
         let runtime = runtime();
         runtime.block_on(async {
-            let lease = client.lock(format!("{round}")).ttl(ms(600)).renew_every(ms(100)).acquire().await.unwrap();
+            let lease = client.lock(format!("{round}")).ttl(ms(10_000)).renew_every(ms(100)).acquire().await.unwrap();
             let before = client.stats().renewals;
             while client.stats().renewals < before + 8 {
                 assert!(lease.is_held(), "it was not renewed");

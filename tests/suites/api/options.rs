@@ -6,7 +6,7 @@ use onelock::{ErrorKind, Grade, Kind, LossReason, Release};
 use onelock_tests::face::{Client, everywhere, on_both};
 use onelock_tests::proxy::Match;
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SOON, Stage, fails, ms, quick, timed};
+use onelock_tests::stage::{SLACK, SOON, Stage, fails, ms, quick, quick_once, timed};
 use onelock_tests::wait::wait_until;
 
 #[test]
@@ -15,16 +15,16 @@ fn lock_delay_holds_others_off_after_an_unclean_end_only() {
         for kind in [Kind::Mutex, Kind::Reentrant] {
             let stage = Stage::valkey();
             let (client, next) = (stage.client(face), stage.rival(face));
-            let lock = client.lock_of(kind, "a").ttl(ms(300)).lock_delay(ms(900)).auto_renew(false);
+            let lock = client.lock_of(kind, "a").ttl(ms(300)).lock_delay(ms(2000)).auto_renew(false);
             let start = Instant::now();
             let lease = lock.acquire().unwrap();
-            assert!((900..=1200).contains(&stage.pttl("a")), "{}", stage.pttl("a"));
+            assert!((301..=2300).contains(&stage.pttl("a")), "{}", stage.pttl("a"));
             assert!(lease.remaining() <= ms(300), "the holder believes the ttl only");
             assert_eq!(lease.wait_lost(SOON), Some(LossReason::Expired));
             assert!(next.lock_of(kind, "a").try_acquire().unwrap().is_none(), "not yet");
             let theirs = next.lock_of(kind, "a").acquire_within(SOON).unwrap();
             let after = start.elapsed();
-            assert!(after >= ms(1150) && after < ms(2700), "{after:?}");
+            assert!(after >= ms(2250) && after < ms(2300) + SLACK * 2, "{after:?}");
             theirs.released();
             lease.released();
             let lease = lock.acquire().unwrap();
@@ -222,17 +222,21 @@ fn a_named_memory_store_is_shared_in_the_process_and_a_nameless_one_is_not() {
         let new = |url: &str| Client::connect(face, quick(), url).unwrap();
         let name = format!("memory://options-{face:?}");
         let (one, two, own) = (new(&name), new(&name), new("memory://"));
-        let lease = one.lock("a").acquire().unwrap();
-        assert!(two.lock("a").try_acquire().unwrap().is_none());
-        assert!(own.lock("a").try_acquire().unwrap().is_some());
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| two.lock("a").acquire_within(SOON).unwrap());
-            wait_until(SOON, "the waiter", || two.stats().waiting == 1);
-            let (took, next) = timed(|| {
-                lease.released();
-                waiter.join().unwrap()
-            });
-            assert!(took < ms(900) && next.fence() > lease.fence(), "{took:?}");
+        quick_once(ms(900), "woken", || {
+            let lease = one.lock("a").acquire().unwrap();
+            assert!(two.lock("a").try_acquire().unwrap().is_none());
+            assert!(own.lock("a").try_acquire().unwrap().is_some());
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| two.lock("a").acquire_within(SOON).unwrap());
+                wait_until(SOON, "the waiter", || two.stats().waiting == 1);
+                let (took, next) = timed(|| {
+                    lease.released();
+                    waiter.join().unwrap()
+                });
+                assert!(next.fence() > lease.fence());
+                next.released();
+                took
+            })
         });
     });
 }

@@ -75,7 +75,7 @@ fn f79_a_hold_is_released_while_its_slot_moves_and_who_waits_gets_it() {
                 assert_eq!(lease.fence(), fence);
                 let begun = Instant::now();
                 assert_eq!(lease.released(), Release::Released, "{name}");
-                assert!(begun.elapsed() < ms(4000), "{:?}", begun.elapsed());
+                assert!(begun.elapsed() < SOON / 2, "{:?}", begun.elapsed());
                 cluster.move_keys(slot, 0, 1);
                 cluster.end_move(slot, 1);
                 if let Some(waiter) = waiter {

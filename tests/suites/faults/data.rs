@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use onelock::{Grade, Kind, LossReason, Release};
 use onelock_tests::face::{Face, Lease, everywhere, on_both};
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SOON, Stage, ms};
+use onelock_tests::stage::{SOON, Stage, ms, unhurried};
 use onelock_tests::wait::wait_until;
 
 const KINDS: [Kind; 2] = [Kind::Mutex, Kind::Reentrant];
@@ -24,7 +24,7 @@ fn expect_loss(stage: &Stage, face: Face, kind: Kind, destroy: impl FnOnce()) {
     destroy();
     let since = Instant::now();
     assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
-    assert!(since.elapsed() < PERIOD + ms(2500), "{:?}", since.elapsed());
+    assert!(since.elapsed() < ms(10_000), "by a renewal, and not by its end: {:?}", since.elapsed());
     assert!(!lease.is_held() && lease.remaining().is_zero());
     assert_eq!(heard.recv_timeout(SOON), Ok(LossReason::Taken));
     assert_eq!(lease.released(), Release::AlreadyExpired);
@@ -49,7 +49,7 @@ fn f36_eviction_is_warned_of_at_connect_and_found_by_the_next_renewal() {
     everywhere(|flavor, face| {
         for policy in ["allkeys-random", "volatile-ttl"] {
             let stage = Stage::with(Server::builder(flavor).config("maxmemory-policy", policy).start());
-            let facts = stage.client(face).check().unwrap();
+            let facts = stage.client_with(face, unhurried()).check().unwrap();
             assert_eq!(facts.grade, Grade::BestEffort);
             let warned = facts.warnings.iter().any(|it| it.contains("maxmemory-policy") && it.contains(policy));
             assert!(warned, "{:?}", facts.warnings);
@@ -103,7 +103,7 @@ fn f38_killed_without_persistence_the_lock_is_lost_and_tokens_still_grow() {
     everywhere(|flavor, face| {
         for kind in KINDS {
             let stage = Stage::new(flavor);
-            let facts = stage.client(face).check().unwrap();
+            let facts = stage.client_with(face, unhurried()).check().unwrap();
             assert!(facts.warnings.iter().any(|it| it.contains("appendonly")), "{:?}", facts.warnings);
             expect_loss(&stage, face, kind, || stage.server.restart());
         }
@@ -115,7 +115,7 @@ fn f39_killed_with_aof_always_nothing_is_lost() {
     everywhere(|flavor, face| {
         let server = Server::builder(flavor).aof("always").start();
         let stage = Stage::with(server);
-        let client = stage.client(face);
+        let client = stage.client_with(face, unhurried());
         assert_eq!(client.check().unwrap().grade, Grade::Strict);
         let leases = KINDS.map(|kind| {
             let lock = client.lock_of(kind, format!("{kind:?}")).ttl(ms(20_000)).renew_every(PERIOD);

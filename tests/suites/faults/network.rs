@@ -167,7 +167,7 @@ fn f05_half_open_every_call_returns_in_time_and_nothing_is_left_after_healing() 
         stage.proxy.resume();
         drop(short);
         for name in ["a", "kept", "short"] {
-            wait_until(ms(10_000), "the cleanup to undo it before its ttl of 30 s", || !stage.exists(name));
+            wait_until(SOON, "the cleanup to undo it before its ttl of 30 s", || !stage.exists(name));
         }
         assert!(client.lock("a").acquire_within(SOON).unwrap().is_held(), "the client works again");
     });
@@ -206,7 +206,7 @@ fn f05_a_holder_behind_a_silent_link_loses_at_its_deadline_and_not_later() {
         let seen = start.elapsed();
         assert_eq!(lease.loss(), Some(LossReason::Expired));
         // renewals did reach the server and nobody heard of it: the deadline is that of the last confirmed one
-        assert!(seen < ttl + ms(500), "{seen:?}");
+        assert!(seen < ttl + SLACK, "{seen:?}");
         stage.proxy.resume();
         assert_eq!(lease.released(), Release::AlreadyExpired);
         stage.wait_clean(&client, "a", SOON);

@@ -177,7 +177,7 @@ fn f06_attach_that_gave_up_is_undone_however_late_its_copies_come() {
             let waiting = rival.lock_of(kind, "a").try_acquire().unwrap();
             assert!(waiting.is_none(), "it is still that of whoever comes with the proof");
             held.release();
-            wait_until(ms(8000), "the late copies to be undone", || {
+            wait_until(ms(15_000), "the late copies to be undone", || {
                 stage.requests(&scripts::attach()).iter().all(|it| it.reply.is_some()) && !stage.exists("a")
             });
             fails(rival.lock_of(kind, "a").attach(&proof), ErrorKind::Lost);
@@ -262,15 +262,15 @@ fn f06_late_copy_after_a_release_is_believed_by_nobody_and_ends_with_its_ttl() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        let ttl = ms(1500);
+        let ttl = ms(3000);
         let held = stage.proxy.on(scripts::acquire()).once().hold();
-        let lease = client.lock("a").ttl(ttl).acquire_within(ms(1000)).unwrap();
+        let lease = client.lock("a").ttl(ttl).acquire_within(SOON).unwrap();
         assert_eq!(lease.released(), Release::Released);
         assert!(!stage.exists("a"));
         held.release();
         wait_until(SOON, "the old copy to arrive", || stage.exists("a"));
-        let (took, next) = timed(|| client.lock("a").ttl(ttl).acquire_within(ms(4000)).unwrap());
-        assert!(took <= ttl + ms(1000), "free after one ttl, not after {took:?}");
+        let (took, next) = timed(|| client.lock("a").ttl(ttl).acquire_within(SOON).unwrap());
+        assert!(took < ttl * 2, "free after one ttl, not after {took:?}");
         assert!(!lease.is_held() && next.is_held() && next.fence() > lease.fence());
         assert_eq!(lease.released(), Release::AlreadyReleased);
         assert!(next.is_held() && stage.exists("a"));
@@ -290,7 +290,7 @@ fn f06_late_copy_after_giving_up_is_undone_before_its_ttl() {
         let copies = stage.requests(&scripts::acquire()).len();
         assert!((2..=6).contains(&copies), "{copies}");
         held.release();
-        wait_until(ms(8000), "the late copies to be undone", || {
+        wait_until(ms(15_000), "the late copies to be undone", || {
             stage.requests(&scripts::acquire()).iter().all(|it| it.reply.is_some()) && !stage.exists("a")
         });
         assert!(stage.rival(face).lock("a").try_acquire().unwrap().is_some(), "free for others long before the ttl");

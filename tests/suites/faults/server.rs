@@ -9,7 +9,7 @@ use onelock_tests::face::{Client, everywhere, on_both};
 use onelock_tests::proxy::Match;
 use onelock_tests::scripts;
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{CONNECT, SOON, Stage, fails, ms, promised, quick, timed};
+use onelock_tests::stage::{SLACK, SOON, Stage, fails, ms, promised, quick, timed};
 use onelock_tests::wait::{wait_for, wait_until};
 
 /// A server that takes about two seconds to load its data when it starts again.
@@ -120,7 +120,7 @@ fn f16_frozen_server_the_holder_loses_at_its_deadline() {
         stage.server.stop();
         fails(client.lock("b").ttl(ms(20_000)).acquire_within(ms(200)), ErrorKind::Unavailable);
         wait_until(SOON, "the deadline", || !lease.is_held());
-        assert!(start.elapsed() < ms(3500), "{:?}", start.elapsed());
+        assert!(start.elapsed() < ms(1500) + SLACK, "{:?}", start.elapsed());
         assert_eq!(lease.wait_lost(SOON), Some(LossReason::Expired));
         assert_eq!(lease.released(), Release::AlreadyExpired);
         stage.server.cont();
@@ -137,11 +137,10 @@ fn f16_debug_sleep_shorter_than_the_lease_is_survived() {
     everywhere(|flavor, face| {
         let stage = Stage::new(flavor);
         let client = stage.client(face);
-        let lease = client.lock("a").ttl(ms(4000)).on_lost(|reason| panic!("{reason:?}")).acquire().unwrap();
+        let lease = client.lock("a").ttl(ms(8000)).on_lost(|reason| panic!("{reason:?}")).acquire().unwrap();
         let mut sleeper = stage.server.connect();
         sleeper.send(&["DEBUG", "SLEEP", "1.5"]).unwrap();
-        let (took, other) = timed(|| client.lock("b").acquire_within(ms(6000)).unwrap());
-        assert!(took < ms(6000), "{took:?}");
+        let other = client.lock("b").acquire_within(SOON).unwrap();
         sleeper.read().unwrap();
         wait_until(SOON, "a renewal after that", || client.stats().renewals >= 1);
         assert!(lease.is_held() && other.is_held());
@@ -156,8 +155,8 @@ fn f17_out_of_memory_refuses_acquires_while_renewal_and_release_work() {
         let stage = Stage::new(flavor);
         let client = stage.client(face);
         let owner = Owner::new();
-        let mutex = client.lock("m").ttl(ms(3000)).renew_every(ms(50)).acquire().unwrap();
-        let lock = client.reentrant_lock("r").owner(&owner).ttl(ms(3000)).renew_every(ms(50));
+        let mutex = client.lock("m").ttl(ms(10_000)).renew_every(ms(50)).acquire().unwrap();
+        let lock = client.reentrant_lock("r").owner(&owner).ttl(ms(10_000)).renew_every(ms(50));
         let outer = lock.acquire().unwrap();
         let inner = lock.acquire().unwrap();
         stage.server.config_set("maxmemory", "1");
@@ -167,13 +166,13 @@ fn f17_out_of_memory_refuses_acquires_while_renewal_and_release_work() {
             let (took, result) = timed(|| client.lock_of(kind, "new").acquire_within(SOON));
             let error = fails(result, ErrorKind::ServerRefused);
             assert!(error.to_string().contains("OOM"), "{error}");
-            assert!(took < ms(4000), "{took:?}");
+            assert!(took < SOON / 2, "{took:?}");
             assert!(stage.requests(&Match::any()).len() - before < 30);
             assert!(!stage.exists("new"));
         }
         let renewals = client.stats().renewals;
         wait_until(SOON, "renewals", || client.stats().renewals >= renewals + 4);
-        mutex.extend(ms(5000)).unwrap();
+        mutex.extend(ms(20_000)).unwrap();
         let again = lock.acquire().unwrap();
         assert_eq!(again.hold_count(), 3);
         assert_eq!(again.released(), Release::Released);
@@ -227,7 +226,7 @@ fn f31_killed_connections_are_replaced_and_renewal_goes_on() {
     everywhere(|flavor, face| {
         let stage = Stage::new(flavor);
         let client = stage.client(face);
-        let lock = client.lock("a").ttl(ms(3000)).renew_every(ms(30)).on_lost(|reason| panic!("{reason:?}"));
+        let lock = client.lock("a").ttl(ms(10_000)).renew_every(ms(30)).on_lost(|reason| panic!("{reason:?}"));
         let lease = lock.acquire().unwrap();
         for round in 1..=5 {
             let renewals = client.stats().renewals;
@@ -252,7 +251,7 @@ fn f31_killed_in_flight_is_asked_again() {
         // carried out, the reply is under way, and the connection dies
         let held = stage.proxy.on(scripts::acquire()).once().hold_reply();
         std::thread::scope(|scope| {
-            let call = scope.spawn(|| client.lock("a").acquire_within(ms(2000)).unwrap());
+            let call = scope.spawn(|| client.lock("a").acquire_within(SOON).unwrap());
             held.wait_hits(1);
             stage.server.cmd(&["CLIENT", "KILL", "TYPE", "normal"]);
             stage.proxy.cut_all();
@@ -289,12 +288,12 @@ fn f31_connections_closed_for_idleness_are_not_noticed() {
 fn f32_client_pause_delays_and_loses_nothing() {
     everywhere(|flavor, face| {
         let stage = Stage::new(flavor);
-        let client = stage.client_with(face, quick().request_timeout(ms(1000)));
-        let lock = client.lock("a").ttl(ms(3000)).renew_every(ms(100)).on_lost(|reason| panic!("{reason:?}"));
+        let client = stage.client_with(face, quick().request_timeout(ms(8000)));
+        let lock = client.lock("a").ttl(ms(10_000)).renew_every(ms(100)).on_lost(|reason| panic!("{reason:?}"));
         let lease = lock.acquire().unwrap();
         stage.server.cmd(&["CLIENT", "PAUSE", "400", "WRITE"]);
         let (took, other) = timed(|| client.lock("b").try_acquire().unwrap().unwrap());
-        assert!(took < promised(CONNECT), "{took:?}");
+        assert!(took < SLACK, "{took:?}");
         assert!(other.is_held() && lease.is_held());
         assert_eq!(other.released(), Release::Released);
         assert_eq!(lease.released(), Release::Released);

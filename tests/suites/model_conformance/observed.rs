@@ -11,7 +11,7 @@ use onelock_tests::wait::wait_until;
 use crate::steps::{LISTENER, Step, keys};
 
 const MARKER: &[u8] = b"marker";
-const SOON: Duration = Duration::from_secs(10);
+const SOON: Duration = Duration::from_secs(30);
 
 /// A key as it stands on the server; the elements of a list are of no interest, and fields are sorted.
 #[derive(Clone, Debug, PartialEq, Eq)]

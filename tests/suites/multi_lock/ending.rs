@@ -15,7 +15,7 @@ fn the_first_loss_loses_all_and_is_told_once() {
         let client = stage.client(face);
         let (sender, told) = channel();
         let described = sender.clone();
-        let several = MultiLock::of(["a", "b", "c"].map(|name| client.lock(name).ttl(ms(600))));
+        let several = MultiLock::of(["a", "b", "c"].map(|name| client.lock(name).ttl(ms(3000)).renew_every(ms(150))));
         let several = several.on_lost(move |reason| described.send(("described", reason)).unwrap());
         let lease = several.acquire().unwrap();
         lease.on_lost(move |reason| sender.send(("lease", reason)).unwrap());
@@ -197,7 +197,7 @@ fn the_time_left_is_that_of_the_member_that_ends_first() {
 fn a_body_ends_with_the_first_loss() {
     let stage = Stage::valkey();
     let client = onelock::Client::new(&stage.server.url()).unwrap();
-    let several = onelock::MultiLock::new(["a", "b"].map(|name| client.lock(name).ttl(ms(600))));
+    let several = onelock::MultiLock::new(["a", "b"].map(|name| client.lock(name).renew_every(ms(150))));
     let result: Result<(), onelock::Error> = block_on(several.with(|_| async {
         stage.server.cmd(&["DEL", "b"]);
         std::future::pending().await

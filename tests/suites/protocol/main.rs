@@ -17,7 +17,7 @@ use redis::Value;
 
 use document::{column, fits, under};
 
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(30);
 
 fn strings(value: &Value) -> Vec<String> {
     match value {

@@ -130,7 +130,7 @@ fn the_token_is_never_lower_than_that_of_the_former_holder() {
         for kind in KINDS {
             let several = Several::start(Flavor::Valkey91, 3);
             let client = Client::connect(face, unhurried(), &several.url(FRESH)).unwrap();
-            let lease = client.lock_of(kind, "a").ttl(ms(900)).acquire().unwrap();
+            let lease = client.lock_of(kind, "a").renew_every(ms(150)).acquire().unwrap();
             let fence = lease.fence();
             // two servers lose the hold, one after the other, and are given it again with counters of their own
             for lost in [0, 1] {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use onelock::{ErrorKind, Grade, Kind, Owner, Release};
 use onelock_tests::face::{Client, Face, everywhere, on_both};
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SOON, ms, unhurried};
+use onelock_tests::stage::{SOON, ms, quick_once, unhurried};
 use onelock_tests::topology::Several;
 use onelock_tests::wait::wait_until;
 
@@ -97,21 +97,22 @@ fn a_release_wakes_a_waiter_and_ties_settle() {
         assert_eq!(turns.load(Ordering::SeqCst), 60);
         assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
         wait_until(SOON, "nothing left", || several.count("a") == 0);
-        let holder = clients[0].lock("b").acquire().unwrap();
-        let asked = std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                let lease = clients[1].lock("b").acquire().unwrap();
-                let got = Instant::now();
-                lease.released();
-                got
-            });
-            wait_until(SOON, "the waiter", || clients[1].stats().waiting == 1);
-            std::thread::sleep(ms(200));
-            let freed = Instant::now();
-            holder.released();
-            waiter.join().unwrap().duration_since(freed)
+        quick_once(ms(500), "woken, not polled", || {
+            let holder = clients[0].lock("b").acquire_within(SOON).unwrap();
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let lease = clients[1].lock("b").acquire().unwrap();
+                    let got = Instant::now();
+                    lease.released();
+                    got
+                });
+                wait_until(SOON, "the waiter", || clients[1].stats().waiting == 1);
+                std::thread::sleep(ms(200));
+                let freed = Instant::now();
+                holder.released();
+                waiter.join().unwrap().duration_since(freed)
+            })
         });
-        assert!(asked < ms(500), "woken after {asked:?}, not by polling");
     });
 }
 
@@ -148,12 +149,12 @@ fn a_lease_is_renewed_and_a_server_that_lost_it_gets_it_again() {
     on_both(|face| {
         let several = Several::start(Flavor::Valkey91, 3);
         let client = client(face, &several);
-        let lease = client.lock("a").ttl(ms(1800)).acquire().unwrap();
+        let lease = client.lock("a").ttl(ms(3000)).acquire().unwrap();
         wait_until(SOON, "all servers", || several.count("a") == 3);
         several.servers[1].cmd(&["DEL", "a"]);
         wait_until(SOON, "the server that lost it", || several.count("a") == 3);
         // longer than the ttl: it was renewed
-        std::thread::sleep(ms(2300));
+        std::thread::sleep(ms(3600));
         assert!(lease.is_held());
         // without a majority it is lost, and nothing brings it back
         wait_until(SOON, "the loss", || {

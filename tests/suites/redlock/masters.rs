@@ -24,7 +24,7 @@ fn f30_a_minority_without_its_master_changes_nothing_and_a_majority_is_named() {
             let gone = Server::start(flavor);
             let port = gone.port();
             gone.kill();
-            let held = client.lock("held").ttl(ms(1500)).acquire().unwrap();
+            let held = client.lock("held").ttl(ms(4000)).renew_every(ms(300)).acquire().unwrap();
             // granted by a bare majority, it would not survive the loss of one of these
             wait_until(SOON, "all servers", || several.count("held") == number);
             for server in &several.servers[..number / 2] {

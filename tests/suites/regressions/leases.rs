@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use onelock::{ErrorKind, Kind, LossReason, Owner, Release};
 use onelock_tests::face::{Client, everywhere, on_both};
 use onelock_tests::servers::{Monitor, Server};
-use onelock_tests::stage::{SOON, Stage, fails, ms, quick};
+use onelock_tests::stage::{SLACK, SOON, Stage, fails, ms, quick};
 use onelock_tests::wait::wait_until;
 
 #[test]
@@ -17,7 +17,7 @@ fn r17_waiting_does_not_eat_the_lease() {
             let client = stage.client(face);
             let held = stage.rival(face).lock_of(kind, "a").acquire().unwrap();
             std::thread::scope(|scope| {
-                let lock = client.lock_of(kind, "a").ttl(ms(1000));
+                let lock = client.lock_of(kind, "a").ttl(ms(2000));
                 let waiter = scope.spawn(move || {
                     let lease = lock.acquire_within(SOON).unwrap();
                     let remaining = lease.remaining();
@@ -25,10 +25,10 @@ fn r17_waiting_does_not_eat_the_lease() {
                 });
                 wait_until(SOON, "the waiter", || client.stats().waiting == 1);
                 let start = Instant::now();
-                wait_until(SOON, "more than its ttl", || start.elapsed() > ms(1200));
+                wait_until(SOON, "more than its ttl", || start.elapsed() > ms(2300));
                 held.released();
                 let (lease, remaining) = waiter.join().unwrap();
-                assert!(remaining > ms(700), "{remaining:?}: nearly all of it");
+                assert!(remaining > ms(1000), "{remaining:?}: nearly all of it");
                 assert!(lease.is_held());
             });
         }
@@ -224,16 +224,16 @@ fn r25_a_lock_that_was_won_after_waiting_is_renewed_too() {
         let client = stage.client(face);
         let held = stage.rival(face).lock("a").acquire().unwrap();
         std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| client.lock("a").ttl(ms(1000)).acquire_within(SOON).unwrap());
+            let waiter = scope.spawn(|| client.lock("a").ttl(ms(2500)).acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || client.stats().waiting == 1);
             held.released();
             let lease = waiter.join().unwrap();
             let start = Instant::now();
-            while start.elapsed() < ms(3500) {
+            while start.elapsed() < ms(6000) {
                 assert!(lease.is_held(), "lost after {:?}: {:?}", start.elapsed(), lease.loss());
                 std::thread::sleep(ms(20));
             }
-            assert!(client.stats().renewals >= 8);
+            assert!(client.stats().renewals >= 4);
         });
     });
 }
@@ -244,12 +244,12 @@ fn r26_max_hold_ends_a_hung_holder_and_so_does_dropping_the_lease() {
         let stage = Stage::valkey();
         let client = stage.client(face);
         let start = Instant::now();
-        let lease = client.lock("a").ttl(ms(600)).max_hold(ms(2000)).acquire().unwrap();
+        let lease = client.lock("a").ttl(ms(1800)).max_hold(ms(2500)).acquire().unwrap();
         assert_eq!(lease.wait_lost(SOON), Some(LossReason::MaxHold));
         let held_for = start.elapsed();
-        assert!(held_for >= ms(2000) && held_for < ms(3500), "{held_for:?}");
+        assert!(held_for >= ms(2500) && held_for < ms(2500) + SLACK, "{held_for:?}");
         assert!(!lease.is_held());
-        wait_until(ms(2500), "the key to end by itself", || !stage.exists("a"));
+        wait_until(SOON, "the key to end by itself", || !stage.exists("a"));
         assert_eq!(lease.released(), Release::AlreadyExpired);
 
         let lease = client.lock("b").ttl(ms(60_000)).renew_every(ms(20)).acquire().unwrap();

@@ -11,7 +11,7 @@ use onelock_tests::holder::Holder;
 use onelock_tests::proxy::Cut;
 use onelock_tests::scripts;
 use onelock_tests::servers::{Server, cont, stop};
-use onelock_tests::stage::{SOON, Stage, ms, quick};
+use onelock_tests::stage::{SLACK, SOON, Stage, ms, quick};
 use onelock_tests::wait::wait_until;
 
 fn holder(face: Face, url: &str) -> Holder {
@@ -37,7 +37,7 @@ fn r23_a_connection_cut_while_renewing_is_no_error_and_a_loss_is_told_once() {
     on_both(|face| {
         let stage = Stage::valkey();
         let mut holder = holder(face, &stage.proxy.url());
-        holder.acquire("a", ms(1500), true);
+        holder.acquire("a", ms(2500), true);
         let cut = stage.proxy.on(scripts::renew()).times(2).cut_instead_of_reply(Cut::Reset);
         cut.wait_hits(2);
         stage.proxy.wait_requests(&scripts::renew(), 4);
@@ -57,12 +57,12 @@ fn r27_five_thousand_holds_on_a_fixed_number_of_threads() {
     on_both(|face| {
         let server = Server::valkey();
         let mut holder = holder(face, &server.url());
-        let ttl = ms(1500);
+        let ttl = ms(3000);
         let answer = holder.ask(&format!("many 5000 {}", ttl.as_millis()));
         let threads: Vec<usize> = answer.split(' ').map(|word| word.parse().unwrap()).collect();
         assert!(threads[1] <= threads[0] + 4, "{} threads grew to {}", threads[0], threads[1]);
         let start = Instant::now();
-        wait_until(10 * ttl + SOON, "ten times the ttl", || start.elapsed() > 10 * ttl);
+        wait_until(5 * ttl + SOON, "five times the ttl", || start.elapsed() > 5 * ttl);
         assert_eq!(holder.ask("many-held"), "5000");
         assert_eq!(server.info("keyspace")["db0"].split(',').next(), Some("keys=5000"), "no other key is needed");
     });
@@ -168,13 +168,13 @@ fn r31_renewal_needs_no_thread_of_the_callers() {
     let busy = |lease_held: &dyn Fn() -> bool, ttl: Duration| {
         let start = Instant::now();
         let mut looks = 0_u64;
-        while start.elapsed() < 3 * ttl {
+        while start.elapsed() < 2 * ttl {
             looks = std::hint::black_box(looks + 1);
         }
         assert!(lease_held(), "after {looks} rounds of work");
     };
     let stage = Stage::valkey();
-    let ttl = ms(1000);
+    let ttl = ms(2000);
     let client = quick().build_blocking(&stage.server.url()).unwrap();
     let lease = client.lock("a").ttl(ttl).acquire().unwrap();
     busy(&|| lease.is_held(), ttl);
@@ -225,9 +225,11 @@ fn r48_a_killed_worker_blocks_the_rest_for_one_ttl() {
             wait_until(SOON, "the waiter", || client.stats().waiting == 1);
             let killed = Instant::now();
             holder.kill();
+            // what it had renewed until then
+            let left = Duration::from_millis(stage.pttl("a").unsigned_abs());
             let (lease, got) = waiter.join().unwrap();
             let took = got.duration_since(killed);
-            assert!(took > ms(1500) && took < ms(3000) + ms(700), "{took:?}");
+            assert!(took + ms(5) >= left && took < ms(3000) + SLACK, "{took:?}, and {left:?} were left");
             assert!(lease.is_held() && lease.fence() > fence);
         });
     });

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use onelock::{ErrorKind, Kind, Release};
 use onelock_tests::face::{block_on, on_both};
 use onelock_tests::proxy::Match;
-use onelock_tests::stage::{SOON, Stage, fails, ms, timed};
+use onelock_tests::stage::{SOON, Stage, fails, ms, promised, quick_once, timed};
 use onelock_tests::wait::wait_until;
 use redis::Value;
 
@@ -15,25 +15,27 @@ fn r09_granted_soon_after_the_release_and_never_later_than_the_wait() {
     on_both(|face| {
         let stage = Stage::valkey();
         let client = stage.client(face);
-        let held = stage.rival(face).lock("a").acquire().unwrap();
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| {
-                let lease = client.lock("a").acquire_within(ms(4000)).unwrap();
-                (Instant::now(), lease)
-            });
-            let start = Instant::now();
-            wait_until(SOON, "half a second", || start.elapsed() > ms(500));
-            let freed = Instant::now();
-            held.released();
-            let (got, lease) = waiter.join().unwrap();
-            // the safety poll would come after a second at the earliest
-            assert!(got.duration_since(freed) < ms(400), "{:?}", got.duration_since(freed));
-            drop(lease);
+        // the safety poll would come after a second at the earliest
+        quick_once(ms(400), "granted after the release", || {
+            let held = stage.rival(face).lock("a").acquire_within(SOON).unwrap();
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    let lease = client.lock("a").acquire_within(SOON).unwrap();
+                    (Instant::now(), lease)
+                });
+                let start = Instant::now();
+                wait_until(SOON, "half a second", || start.elapsed() > ms(500));
+                let freed = Instant::now();
+                held.released();
+                let (got, lease) = waiter.join().unwrap();
+                drop(lease);
+                got.duration_since(freed)
+            })
         });
         let _again = stage.rival(face).lock("a").acquire_within(SOON).unwrap();
         let (took, result) = timed(|| client.lock("a").acquire_within(ms(900)));
         fails(result, ErrorKind::Timeout);
-        assert!(took >= ms(900) && took < ms(900) + ms(500), "{took:?}");
+        assert!(took >= ms(900) && took < promised(ms(900)), "{took:?}");
     });
 }
 
@@ -45,10 +47,10 @@ fn r10_a_guard_with_a_bounded_wait_gives_up_when_it_should() {
         let _held = stage.rival(face).lock("a").acquire().unwrap();
         let (took, result) = timed(|| client.lock("a").acquire_within(Duration::ZERO));
         fails(result, ErrorKind::Busy);
-        assert!(took < ms(400), "{took:?}");
+        assert!(took < promised(Duration::ZERO), "{took:?}");
         let (took, result) = timed(|| client.lock("a").acquire_within(ms(300)));
         fails(result, ErrorKind::Timeout);
-        assert!(took >= ms(300) && took < ms(800), "{took:?}");
+        assert!(took >= ms(300) && took < promised(ms(300)), "{took:?}");
     });
 }
 
@@ -60,13 +62,16 @@ fn r11_a_plain_try_is_one_request_no_sleep_and_no_error() {
         client.lock("warm").acquire().unwrap().released();
         client.check().unwrap();
         let _held = stage.rival(face).lock("a").acquire().unwrap();
-        for _ in 0..5 {
+        let mut tries = 0;
+        quick_once(ms(100), "a try", || {
             let before = stage.requests(&Match::any()).len();
             let (took, found) = timed(|| client.lock("a").try_acquire().unwrap());
-            assert!(found.is_none() && took < ms(400), "{took:?}");
+            assert!(found.is_none());
             assert_eq!(stage.requests(&Match::any()).len() - before, 1);
-        }
-        assert_eq!(client.stats().busy, 5);
+            tries += 1;
+            took
+        });
+        assert_eq!(client.stats().busy, tries);
     });
 }
 
@@ -77,11 +82,11 @@ fn r13_a_wait_longer_than_the_ttl_is_fine() {
         let client = stage.client(face);
         let held = stage.rival(face).lock("a").acquire().unwrap();
         std::thread::scope(|scope| {
-            let lock = client.lock("a").ttl(ms(300));
+            let lock = client.lock("a").ttl(ms(1000));
             let waiter = scope.spawn(move || lock.acquire_within(Duration::from_secs(60)).unwrap());
             wait_until(SOON, "the waiter", || client.stats().waiting == 1);
             let start = Instant::now();
-            wait_until(SOON, "three times its ttl", || start.elapsed() > ms(900));
+            wait_until(SOON, "twice its ttl", || start.elapsed() > ms(2000));
             held.released();
             assert!(waiter.join().unwrap().is_held());
         });

@@ -15,6 +15,7 @@ use onelock::store::redis::{RedisOptions, RedisStore};
 use onelock::store::{Store, Uninterrupted};
 use onelock::{ErrorKind, Release};
 use onelock_tests::servers::{Flavor, Server};
+use onelock_tests::stage::{SLACK, quick_once};
 use onelock_tests::wait::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -72,16 +73,16 @@ fn never_more_are_held_than_there_are() {
 #[test]
 fn the_permits_of_the_dead_come_back_after_their_ttl() {
     let server = Server::valkey();
-    take_and_die(&server, "x", 3, 4, 600);
+    let begun = Instant::now();
+    take_and_die(&server, "x", 3, 4, 3000);
     let client = client(&server);
     let semaphore = client.semaphore("x", 4);
     let one = semaphore.try_acquire().unwrap().expect("one is free");
     assert!(semaphore.try_acquire().unwrap().is_none());
-    let begun = Instant::now();
     // the answer tells when enough will have ended: no message comes
     let three = semaphore.acquire_many_within(3, LIMIT).unwrap();
     let waited = begun.elapsed();
-    assert!(waited > Duration::from_millis(300) && waited < Duration::from_millis(1500), "{waited:?}");
+    assert!(waited >= Duration::from_secs(3) && waited < Duration::from_secs(3) + SLACK, "{waited:?}");
     one.release().unwrap();
     three.release().unwrap();
 }
@@ -168,8 +169,14 @@ fn another_number_names_both_and_takes_nothing() {
 
 #[test]
 fn a_permit_of_redisson_counts_and_its_release_is_seen() {
-    let server = Server::valkey();
-    let client = client(&server);
+    quick_once(Duration::from_millis(700), "the release of Redisson", || {
+        let server = Server::valkey();
+        released_by_redisson(&server, &client(&server))
+    });
+}
+
+/// How long it takes until a waiter has what Redisson has released.
+fn released_by_redisson(server: &Server, client: &Client) -> Duration {
     let semaphore = client.semaphore("x", 2);
     assert_eq!(semaphore.set_permits(2).unwrap().free, 2);
     // what its script does: a permit without an end, 16 bytes
@@ -187,8 +194,9 @@ fn a_permit_of_redisson_counts_and_its_release_is_seen() {
     // what Redisson publishes is heard by its own clients; ours see the free permit when they keep their place
     let begun = Instant::now();
     assert_eq!(waiting.join().unwrap(), Release::Released);
-    assert!(begun.elapsed() < Duration::from_millis(700), "{:?}", begun.elapsed());
+    let took = begun.elapsed();
     lease.release().unwrap();
+    took
 }
 
 #[test]
@@ -197,11 +205,11 @@ fn a_semaphore_of_redisson_which_has_no_end_is_renewed_and_released_without_memo
         let server = Server::start(flavor);
         server.cmd(&["SET", "x", "2"]);
         let client = client(&server);
-        let semaphore = client.semaphore("x", 2).ttl(Duration::from_millis(900));
+        let semaphore = client.semaphore("x", 2).ttl(Duration::from_secs(2));
         let lease = semaphore.acquire_many(2).unwrap();
         server.config_set("maxmemory", "1");
         let begun = Instant::now();
-        wait_until(LIMIT, "longer than the ttl", || begun.elapsed() > Duration::from_millis(1500));
+        wait_until(LIMIT, "longer than the ttl", || begun.elapsed() > Duration::from_millis(2700));
         assert!(lease.is_held(), "{flavor:?}: {:?}", lease.loss());
         lease.extend(Duration::from_secs(30)).unwrap();
         assert_eq!(lease.release().unwrap(), Release::Released);

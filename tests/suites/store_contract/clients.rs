@@ -10,7 +10,7 @@ use onelock_tests::wait::wait_until;
 use crate::place::on_both;
 
 /// A length of lease that every store keeps, and that ends soon.
-const SHORT: Duration = ms(900);
+const SHORT: Duration = ms(2000);
 
 fn is_free(client: &Client, name: &str) -> bool {
     client.lock(name).try_acquire().unwrap().is_some_and(|lease| lease.released() == Release::Released)

@@ -47,7 +47,7 @@ fn a_directory_that_is_gone_is_named_and_may_come_back() {
     fs::create_dir(&inner).unwrap();
     let url = format!("file://{}", inner.display());
     let client = Client::build(Face::Blocking, unhurried(), &url).unwrap();
-    let lease = client.lock("a").ttl(ms(600)).acquire().unwrap();
+    let lease = client.lock("a").renew_every(ms(150)).acquire().unwrap();
     fs::remove_dir_all(&inner).unwrap();
     assert_eq!(lease.wait_lost(SOON), Some(LossReason::Taken));
     let error = fails(client.lock("b").acquire_within(SOON), ErrorKind::Unavailable);

@@ -28,11 +28,11 @@ fn a_user_needs_four_rights_on_the_table_and_no_more() {
         let url = user(&table, "SELECT, INSERT, UPDATE, DELETE");
         let (client, other) =
             (Client::build(face, unhurried(), &url).unwrap(), Client::build(face, unhurried(), &url).unwrap());
-        let lease = client.lock("a").ttl(ms(600)).acquire().unwrap();
+        let lease = client.lock("a").ttl(ms(2000)).acquire().unwrap();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| other.lock("a").acquire_within(SOON).unwrap());
             wait_until(SOON, "the waiter", || other.stats().waiting == 1);
-            std::thread::sleep(ms(700));
+            std::thread::sleep(ms(2300));
             assert!(lease.is_held());
             assert_eq!(lease.released(), Release::Released);
             assert_eq!(waiter.join().unwrap().released(), Release::Released);

@@ -71,9 +71,9 @@ fn terminated_connections_are_made_anew_and_leases_go_on() {
     on_both(|face| {
         let table = Table::new();
         let client = table.client(face);
-        let lease = client.lock("a").ttl(ms(2000)).renew_every(ms(100)).acquire().unwrap();
+        let lease = client.lock("a").ttl(ms(4000)).renew_every(ms(100)).acquire().unwrap();
         let begun = Instant::now();
-        while begun.elapsed() < ms(2500) {
+        while begun.elapsed() < ms(4500) {
             table.terminate();
             std::thread::sleep(ms(300));
             assert!(lease.is_held());
@@ -144,7 +144,7 @@ fn waiters_get_the_lock_though_announcements_are_lost() {
                 let begun = Instant::now();
                 assert_eq!(lease.released(), Release::Released);
                 waiter.join().unwrap().released();
-                assert!(begun.elapsed() < ms(1500), "{url}: {:?}", begun.elapsed());
+                assert!(begun.elapsed() < SOON / 2, "{url}: {:?}", begun.elapsed());
             });
             waiting.close();
             holder.close();

@@ -48,8 +48,8 @@ fn a_connection_that_takes_longer_than_a_renewal_may_is_made_all_the_same() {
         let wire = Wire::to(server().port(), Rules { connect_delay: ms(600), ..Rules::default() });
         let client = Client::build(face, unhurried(), &table.url_at(wire.port())).unwrap();
         // a renewal has a sixth of that
-        let lease = client.lock("a").ttl(ms(1800)).acquire().unwrap();
-        std::thread::sleep(ms(2200));
+        let lease = client.lock("a").ttl(ms(3000)).acquire().unwrap();
+        std::thread::sleep(ms(3500));
         assert!(lease.is_held());
         lease.released();
         client.close();

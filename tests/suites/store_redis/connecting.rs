@@ -10,6 +10,7 @@ use onelock::store::redis::RedisOptions;
 use onelock::{ErrorKind, machine::Failure};
 use onelock_tests::proxy::{Cut, Match, Proxy};
 use onelock_tests::servers::{Flavor, Server, all_flavors};
+use onelock_tests::stage::quick_once;
 use onelock_tests::wait::wait_until;
 
 use crate::asker::{Asker, LONG, WAYS, Way, acquire, claim, now, release};
@@ -134,11 +135,11 @@ fn nobody_listens() {
         for url in [format!("redis://127.0.0.1:{}", port.number()), "unix:///no/such/socket".to_owned()] {
             let (failure, took) = unreachable(&url, way, LONG);
             assert_eq!((failure.kind, failure.transient), (ErrorKind::Unavailable, true), "{failure:?}");
-            assert!(took < Duration::from_secs(2), "told at once: {took:?}");
+            assert!(took < LONG / 2, "told at once: {took:?}");
         }
         let (failure, took) = unreachable("redis://no-such-host.invalid", way, Duration::from_millis(700));
         assert_eq!((failure.kind, failure.transient), (ErrorKind::Unavailable, true), "{failure:?}");
-        assert!(took < Duration::from_secs(2), "{took:?}");
+        assert!(took < LONG / 2, "{took:?}");
     }
 }
 
@@ -147,14 +148,22 @@ fn a_black_hole_ends_in_time() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("redis://{}/", silent.local_addr().unwrap());
     for way in WAYS {
-        let (failure, took) = unreachable(&url, way, Duration::from_millis(300));
-        assert_eq!((failure.kind, failure.transient), (ErrorKind::Unavailable, true), "{failure:?}");
-        assert!((300..800).contains(&took.as_millis()), "{took:?}");
-        let asker = Asker::new(&url, way);
-        let start = Instant::now();
-        let answer = asker.answer_within(&acquire(&lock()), Duration::from_millis(300));
-        assert!(matches!(answer.outcome, Outcome::NotApplied(_)), "{answer:?}");
-        assert!((300..800).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+        // without these limits a connection may take two seconds
+        let (least, most) = (Duration::from_millis(300), Duration::from_millis(1800));
+        quick_once(most, "the limit of a connection", || {
+            let (failure, took) = unreachable(&url, way, least);
+            assert_eq!((failure.kind, failure.transient), (ErrorKind::Unavailable, true), "{failure:?}");
+            assert!(took >= least, "{took:?}");
+            took
+        });
+        quick_once(most, "the limit of a call", || {
+            let asker = Asker::new(&url, way);
+            let start = Instant::now();
+            let answer = asker.answer_within(&acquire(&lock()), least);
+            assert!(matches!(answer.outcome, Outcome::NotApplied(_)), "{answer:?}");
+            assert!(start.elapsed() >= least, "{:?}", start.elapsed());
+            start.elapsed()
+        });
     }
 }
 
@@ -184,7 +193,7 @@ fn what_is_no_server_of_ours_is_recognised() {
         for url in &peers {
             let (failure, took) = unreachable(url, way, Duration::from_secs(3));
             assert_eq!(failure.kind, ErrorKind::Unavailable, "{failure:?}");
-            assert!(took < Duration::from_secs(4), "{took:?}");
+            assert!(took < Duration::from_secs(3) + LONG / 2, "{took:?}");
         }
         let (failure, _) = unreachable(&peers[0], way, LONG);
         assert!(failure.detail.contains("does not speak the Redis protocol"), "{failure:?}");
@@ -193,22 +202,27 @@ fn what_is_no_server_of_ours_is_recognised() {
 
 #[test]
 fn a_frozen_server_leaves_it_open_and_is_asked_anew_afterwards() {
+    // a request of its own limit would take a second
     for way in WAYS {
-        let server = Server::valkey();
-        let options = RedisOptions { request_timeout: Duration::from_millis(300), ..RedisOptions::default() };
-        let asker = Asker::with(&server.url(), way, options);
-        works(&asker); // the server knows the scripts from now on
-        asker.reply(&acquire(&lock()));
-        server.stop();
-        let start = Instant::now();
-        let answer = asker.answer(&release(&lock()));
-        assert!(matches!(answer.outcome, Outcome::Indeterminate(_)), "{answer:?}");
-        assert!((300..800).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
-        server.cont();
-        // what was sent to the frozen server is carried out after all
-        wait_until(LONG, "the late release", || server.int(&["EXISTS", "a"]) == 0);
-        works(&asker);
-        assert_eq!(asker.store_stats().reconnects, 1);
+        quick_once(Duration::from_millis(900), "the end of the connection", || {
+            let server = Server::valkey();
+            let options = RedisOptions { request_timeout: Duration::from_millis(300), ..RedisOptions::default() };
+            let asker = Asker::with(&server.url(), way, options);
+            works(&asker); // the server knows the scripts from now on
+            asker.reply(&acquire(&lock()));
+            server.stop();
+            let start = Instant::now();
+            let answer = asker.answer(&release(&lock()));
+            assert!(matches!(answer.outcome, Outcome::Indeterminate(_)), "{answer:?}");
+            let took = start.elapsed();
+            assert!(took >= Duration::from_millis(300), "{took:?}");
+            server.cont();
+            // what was sent to the frozen server is carried out after all
+            wait_until(LONG, "the late release", || server.int(&["EXISTS", "a"]) == 0);
+            works(&asker);
+            assert_eq!(asker.store_stats().reconnects, 1);
+            took
+        });
     }
 }
 
@@ -253,12 +267,14 @@ fn refused_connections_are_not_tried_in_a_hot_loop() {
     proxy.cut_all();
     let start = Instant::now();
     let mut failures = 0;
-    while start.elapsed() < Duration::from_secs(1) {
+    // on a busy machine an attempt takes longer
+    while start.elapsed() < Duration::from_secs(1) || failures < 3 {
         if matches!(asker.answer(&acquire(&lock())).outcome, Outcome::NotApplied(_)) {
             failures += 1;
         }
+        assert!(start.elapsed() < LONG, "{failures} attempts");
     }
-    assert!((3..20).contains(&failures), "{failures} attempts in a second");
+    assert!(f64::from(failures) < 20.0 * start.elapsed().as_secs_f64(), "{failures} in {:?}", start.elapsed());
     rule.remove();
     works(&asker);
 }
@@ -373,7 +389,7 @@ fn a_reply_without_end_ends_the_connection() {
         let start = Instant::now();
         let answer = asker.answer(&acquire(&lock()));
         assert!(matches!(answer.outcome, Outcome::Indeterminate(_)), "{answer:?}");
-        assert!(start.elapsed() < Duration::from_secs(5), "by its length, not by its time: {:?}", start.elapsed());
+        assert!(start.elapsed() < LONG, "by its length, not by its time: {:?}", start.elapsed());
         assert!(matches!(asker.reply(&acquire(&lock())), Reply::Granted { .. }));
         asker.reply(&release(&lock()));
     }

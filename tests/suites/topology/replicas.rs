@@ -118,7 +118,7 @@ fn a_server_without_wait_grants_without() {
 fn nobody_stands_behind_whoever_waits_for_replicas() {
     let (master, replica) = with_replica(Flavor::Valkey91);
     for face in Face::ALL {
-        let options = quick().min_replicas(1).replica_timeout(ms(2000)).request_timeout(ms(3000));
+        let options = quick().min_replicas(1).replica_timeout(ms(12_000)).request_timeout(ms(14_000));
         let client = Client::build(face, options, &master.url()).unwrap();
         let held = client.lock("held").acquire().unwrap();
         replica.stop();
@@ -129,7 +129,7 @@ fn nobody_stands_behind_whoever_waits_for_replicas() {
             held.extend(ms(30_000)).unwrap();
             assert!(client.inspect("held").unwrap().is_some());
             assert_eq!(held.released(), Release::Released);
-            assert!(begun.elapsed() < ms(1000), "{:?}", begun.elapsed());
+            assert!(begun.elapsed() < ms(6000), "{:?}", begun.elapsed());
             replica.cont();
             assert_eq!(waiter.join().unwrap(), Release::Released);
         });

@@ -73,7 +73,7 @@ fn a_failover_is_followed_by_holders_waiters_and_newcomers() {
         let (holder, other) = (client(face, &group), client(face, &group));
         let before = works(&other, &format!("{face:?}"));
         let name = format!("held {face:?}");
-        let lease = holder.lock(&name).ttl(ms(6000)).acquire().unwrap();
+        let lease = holder.lock(&name).ttl(FAILOVER * 3).acquire().unwrap();
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| other.lock(&name).acquire_within(FAILOVER).unwrap());
             wait_until(SOON, "the waiter", || other.stats().waiting == 1);
@@ -83,12 +83,12 @@ fn a_failover_is_followed_by_holders_waiters_and_newcomers() {
                 let master = group.named_by(&group.sentinels[0]);
                 group.wait_moved(if master == 0 { usize::MAX } else { 0 });
             }
-            lease.extend(ms(6000)).unwrap();
+            lease.extend(FAILOVER * 3).unwrap();
             assert!(lease.is_held(), "a failover in good order loses nothing");
             assert_eq!(lease.released(), Release::Released);
             let begun = Instant::now();
             let next = waiter.join().unwrap();
-            assert!(begun.elapsed() < ms(2500), "woken on the new master: {:?}", begun.elapsed());
+            assert!(begun.elapsed() < SOON / 2, "it looks at the new master: {:?}", begun.elapsed());
             assert_eq!(next.released(), Release::Released);
         });
         assert!(works(&other, &format!("{face:?}")) > before, "tokens grow across a failover");
