@@ -49,8 +49,9 @@ run_build() { step cargo test --workspace --all-targets --locked --no-run --quie
 # Always the whole workspace: with one package alone cargo would choose other features and build everything again.
 run_core() { step cargo test --workspace --lib --locked --no-fail-fast 2>&1 | tee -a "$log"; }
 
+# More tests at once than there are processors: most of them wait most of the time.
 run_suites() {
-    step cargo test --workspace --bins --examples --test '*' --locked --no-fail-fast 2>&1 | tee -a "$log"
+    RUST_TEST_THREADS=${RUST_TEST_THREADS:-4} step cargo test --workspace --bins --examples --test '*' --locked --no-fail-fast 2>&1 | tee -a "$log"
 }
 
 run_documents() {

@@ -506,8 +506,8 @@ def test_jeopardy(run: Run, server: Server, name: str) -> None:
 
 def test_a_blocked_loop_loses_no_lease(run: Run, url: str, name: str) -> None:
     async def work() -> None:
-        async with AsyncClient(url) as client, client.lock(name, ttl=1.2) as lease:
-            time.sleep(3)
+        async with AsyncClient(url) as client, client.lock(name, ttl=3) as lease:
+            time.sleep(4)
             assert lease.held
 
     run(work())

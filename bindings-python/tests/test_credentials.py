@@ -375,7 +375,12 @@ def test_the_program_ends_although_a_function_does_not(guarded: Server) -> None:
         guarded.url,
     )
     out, complaints = child.communicate(timeout=LIMIT)
-    assert (child.returncode, out, complaints) == (0, "end\n", "")
+    assert (child.returncode, out) == (0, "end\n")
+    # on a busy machine the second that the end waits for may be over before the call has been given up
+    assert complaints == "" or complaints.endswith(
+        "closed before everything was released; the rest ends with its ttl\n"
+    )
+    assert len(complaints.splitlines()) <= 1
 
 
 def test_a_child_asks_for_itself(guarded: Server, name: str) -> None:

@@ -43,10 +43,10 @@ def said(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_renewal_goes_on_while_the_interpreter_is_locked(client: Client, name: str) -> None:
-    with client.lock(name, ttl=1.2) as lease:
+    with client.lock(name, ttl=3) as lease:
         before = client.stats().renewals
-        # a call into C that does not let go of the interpreter, for three times the ttl
-        ctypes.PyDLL(None).usleep(3_600_000)
+        # a call into C that does not let go of the interpreter, for longer than the ttl
+        ctypes.PyDLL(None).usleep(4_500_000)
         assert lease.held
         assert client.stats().renewals >= before + 3
 

@@ -22,7 +22,7 @@ fn it_measures_within_its_time_and_leaves_no_lock() {
     let output = place.output(&["bench", "--time", "600ms", "--threads", "4", "--json"]);
     let took = begun.elapsed();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(took >= Duration::from_millis(500) && took < Duration::from_secs(5), "{took:?}");
+    assert!(took >= Duration::from_millis(500) && took < SOON, "{took:?}");
     let found: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
     for part in ["cycle", "throughput", "handover"] {
         let times = &found[part];
@@ -52,7 +52,7 @@ fn an_interrupted_one_leaves_no_lock_either() {
         let begun = Instant::now();
         let code = running.code();
         assert_eq!(code, if signal == "INT" { 130 } else { 143 });
-        assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+        assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
         assert_eq!(held(&place), "");
     }
 }

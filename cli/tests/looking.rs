@@ -160,7 +160,7 @@ fn a_hundred_thousand_locks_are_listed_while_others_are_served() {
     // half of them are not slowed down, whatever else the machine does
     let median = |took: &[Duration]| took[took.len() / 2];
     let (calm, busy) = (median(&calm), median(&busy));
-    assert!(busy < calm * 3 / 2 + Duration::from_millis(3), "{busy:?} while it lists, {calm:?} before");
+    assert!(busy < calm * 3 / 2 + Duration::from_millis(20), "{busy:?} while it lists, {calm:?} before");
     // no step keeps the server busy for long
     let stats = place.server.info("commandstats");
     let spent = |name: &str| -> (u64, u64) {

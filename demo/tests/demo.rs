@@ -64,7 +64,7 @@ fn ends_in_good_order_at_ctrl_c() {
     let server = Server::valkey();
     let child = demo(&server.url(), &["--seconds", "600"]);
     // the counter of the lock's fencing tokens is there as soon as somebody has held it
-    wait_for(Duration::from_secs(20), "the play to begin", || (server.int(&["DBSIZE"]) > 0).then_some(()));
+    wait_for(Duration::from_secs(60), "the play to begin", || (server.int(&["DBSIZE"]) > 0).then_some(()));
     signal(child.id(), libc::SIGINT);
     let output = child.wait_with_output().unwrap();
     let shown = text(&output);

@@ -11,9 +11,9 @@ use crate::scripts;
 use crate::servers::{Flavor, Server};
 
 /// The limits of [`quick`] clients.
-pub const CONNECT: Duration = Duration::from_millis(400);
+pub const CONNECT: Duration = Duration::from_secs(1);
 /// The limits of [`quick`] clients.
-pub const REQUEST: Duration = Duration::from_millis(300);
+pub const REQUEST: Duration = Duration::from_millis(800);
 /// How much later than promised a call may return on a machine that is busy with other tests: a bound with it tells a call
 /// that ends by itself from one that hangs, or that waits for the end of a lease.
 pub const SLACK: Duration = Duration::from_secs(4);

@@ -96,7 +96,14 @@ fn play(client: &Client, inside: &Inside, until: Instant, seed: u64) {
         } else {
             inside.read(lease.fence(), body);
         }
-        if dice.below(3) == 0 { drop(lease) } else { assert_ne!(lease.released(), Release::AlreadyExpired) }
+        if dice.below(3) == 0 {
+            drop(lease);
+            continue;
+        }
+        // one of which a message told is short until it is renewed: its release may come too late on a busy machine
+        let (begun, left) = (Instant::now(), lease.remaining());
+        let release = lease.released();
+        assert!(release != Release::AlreadyExpired || begun.elapsed() > left, "{left:?} were left");
     }
 }
 

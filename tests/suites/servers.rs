@@ -200,5 +200,5 @@ fn many_start_at_once_and_each_is_quick() {
     ports.dedup();
     assert_eq!(ports.len(), 8);
     // A generous bound: it catches a fixture that waits in steps, not a busy machine.
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }

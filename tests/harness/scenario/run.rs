@@ -154,8 +154,16 @@ struct Run<'a> {
 pub struct Failed {
     /// Which step did not do what it must.
     pub why: String,
-    /// Whether it did all that, and took longer than it may: on a busy machine everything does now and then.
+    /// Whether it did all that and took longer than it may, or a lease ended since its renewal came too late: on a busy machine
+    /// both happen now and then.
     pub only_late: bool,
+}
+
+/// Whether an answer says that a lease has ended by its time.
+fn has_expired(value: &Value) -> bool {
+    [value, &value["loss"]]
+        .iter()
+        .any(|it| it.as_str().is_some_and(|word| ["expired", "already_expired"].contains(&word)))
 }
 
 impl From<String> for Failed {
@@ -393,7 +401,10 @@ impl Run<'_> {
             (None, Err(failure)) => return Err(format!("{}: {}", failure.kind, failure.message).into()),
             (None, Ok(value)) => {
                 if let Some(pattern) = &step.is {
-                    compare(pattern, value, &self.known).map_err(|why| format!("{why} (the answer was {value})"))?;
+                    compare(pattern, value, &self.known).map_err(|why| Failed {
+                        why: format!("{why} (the answer was {value})"),
+                        only_late: has_expired(value),
+                    })?;
                 }
             }
         }

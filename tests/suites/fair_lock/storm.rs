@@ -59,7 +59,12 @@ async fn task(client: &onelock::Client, inside: &Inside, until: Instant, seed: u
         match dice.below(3) {
             0 => drop(lease),
             1 => drop(tokio::time::timeout(Duration::from_micros(dice.below(500)), lease.release()).await),
-            _ => assert_ne!(lease.release().await.unwrap(), Release::AlreadyExpired),
+            // one of which a message told is short until it is renewed: its release may come too late on a busy machine
+            _ => {
+                let (begun, left) = (Instant::now(), lease.remaining());
+                let release = lease.release().await.unwrap();
+                assert!(release != Release::AlreadyExpired || begun.elapsed() > left, "{left:?} were left");
+            }
         }
     }
     granted
@@ -81,7 +86,13 @@ fn thread(client: &onelock::blocking::Client, inside: &Inside, until: Instant, s
         std::thread::sleep(Duration::from_micros(dice.below(2500)));
         assert!(lease.is_held());
         inside.leave();
-        if dice.below(2) == 0 { drop(lease) } else { assert_ne!(lease.release().unwrap(), Release::AlreadyExpired) }
+        if dice.below(2) == 0 {
+            drop(lease);
+            continue;
+        }
+        let (begun, left) = (Instant::now(), lease.remaining());
+        let release = lease.release().unwrap();
+        assert!(release != Release::AlreadyExpired || begun.elapsed() > left, "{left:?} were left");
     }
     granted
 }

@@ -6,7 +6,7 @@ use onelock::ErrorKind;
 use onelock_tests::face::{Client, Face, side_by_side};
 use onelock_tests::scripts;
 use onelock_tests::servers::Flavor;
-use onelock_tests::stage::{SLACK, SOON, Stage, ms, quick};
+use onelock_tests::stage::{SLACK, SOON, Stage, ms, quick, quick_once};
 use onelock_tests::wait::wait_until;
 
 /// A waiter looks by itself after 800 ms at the earliest: who gets the lock sooner was woken.
@@ -21,7 +21,16 @@ fn connections(stage: &Stage) -> usize {
 }
 
 /// Who waits for `name` in a thread gets it when `release` was called, and soon after.
-fn woken(stage: &Stage, client: &Client, name: &str, meanwhile: impl FnOnce()) {
+fn woken(stage: &Stage, client: &Client, name: &str, meanwhile: impl Fn()) {
+    quick_once(WOKEN, "a wake-up", || {
+        let took = wakes(stage, client, name, &meanwhile);
+        wait_until(SOON, "the subscription to end", || subscriptions(stage) == 0);
+        took
+    });
+}
+
+/// How long that takes.
+fn wakes(stage: &Stage, client: &Client, name: &str, meanwhile: impl Fn()) -> Duration {
     let holder = stage.rival(Face::Async);
     let lease = holder.lock(name).acquire().unwrap();
     let asked = || stage.requests(&scripts::acquire().with_arg(name)).len();
@@ -39,9 +48,8 @@ fn woken(stage: &Stage, client: &Client, name: &str, meanwhile: impl FnOnce()) {
         meanwhile();
         let released = Instant::now();
         lease.released();
-        let took = waiter.join().unwrap().saturating_duration_since(released);
-        assert!(took < WOKEN, "{took:?}");
-    });
+        waiter.join().unwrap().saturating_duration_since(released)
+    })
 }
 
 #[test]
@@ -92,13 +100,17 @@ fn a_waiting_thread_whose_subscription_is_cut_listens_again() {
 
 #[test]
 fn more_waiting_threads_than_may_have_a_connection_of_their_own_are_all_woken() {
+    quick_once(WOKEN, "the wake-ups", many_are_woken);
+}
+
+fn many_are_woken() -> Duration {
     const THREADS: usize = 24;
     let stage = Stage::valkey();
     let client = stage.client(Face::Blocking);
     let holder = stage.rival(Face::Blocking);
     let names: Vec<String> = (0..THREADS).map(|number| format!("lock {number}")).collect();
     let leases: Vec<_> = names.iter().map(|name| holder.lock(name).acquire().unwrap()).collect();
-    std::thread::scope(|scope| {
+    let took = std::thread::scope(|scope| {
         let waiters: Vec<_> = names
             .iter()
             .map(|name| {
@@ -121,9 +133,10 @@ fn more_waiting_threads_than_may_have_a_connection_of_their_own_are_all_woken() 
         for waiter in waiters {
             waiter.join().unwrap();
         }
-        assert!(released.elapsed() < WOKEN, "{:?}", released.elapsed());
+        released.elapsed()
     });
     wait_until(SOON, "the subscriptions to end", || subscriptions(&stage) == 0);
+    took
 }
 
 #[test]

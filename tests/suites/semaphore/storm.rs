@@ -57,7 +57,12 @@ async fn task(client: &onelock::Client, inside: &Inside, until: Instant, seed: u
         match dice.below(3) {
             0 => drop(lease),
             1 => drop(tokio::time::timeout(Duration::from_micros(dice.below(500)), lease.release()).await),
-            _ => assert_ne!(lease.release().await.unwrap(), Release::AlreadyExpired),
+            // one of which a message told is short until it is renewed: its release may come too late on a busy machine
+            _ => {
+                let (begun, left) = (Instant::now(), lease.remaining());
+                let release = lease.release().await.unwrap();
+                assert!(release != Release::AlreadyExpired || begun.elapsed() > left, "{left:?} were left");
+            }
         }
     }
 }

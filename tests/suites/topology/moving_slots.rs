@@ -161,7 +161,7 @@ fn renewals_go_slot_by_slot_and_key_by_key_while_a_slot_moves() {
         let client = client(face, &cluster);
         let tag = cluster.name_on(0, &format!("{face:?}"));
         let slot = cluster.slot(&tag);
-        let ttl = ms(1500);
+        let ttl = ms(4000);
         let mine = |count: u32, tag: &str| -> Vec<_> {
             (0..count).map(|at| client.lock(format!("{{{tag}}}{at}")).ttl(ttl).acquire().unwrap()).collect()
         };
@@ -175,9 +175,9 @@ fn renewals_go_slot_by_slot_and_key_by_key_while_a_slot_moves() {
             let name = format!("{{{tag}}}{at}");
             cluster.nodes[0].cmd(&["MIGRATE", "127.0.0.1", &port, &name, "0", "5000"]);
         }
-        // halfway for three times the length of a lease: only renewals keep them
+        // halfway for twice the length of a lease: only renewals keep them
         let begun = Instant::now();
-        wait_until(FAILOVER, "three leases' time", || begun.elapsed() > ttl * 3);
+        wait_until(FAILOVER, "two leases' time", || begun.elapsed() > ttl * 2);
         let all = || together.iter().chain(&elsewhere).chain(&scattered);
         assert_eq!(all().filter(|lease| !lease.is_held()).count(), 0, "lost while the slot moved");
         cluster.move_keys(slot, 0, 2);

@@ -22,6 +22,8 @@ mod world;
 
 pub use plan::Bug;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::Violation;
 use world::World;
 
@@ -135,12 +137,18 @@ pub fn explain(seed: u64, bug: Option<Bug>) -> String {
 /// Runs the schedules of `count` seeds from `first` on, until one fails: what happened in all of them, and the first
 /// failure.
 pub fn sweep(first: u64, count: u64, bug: Option<Bug>) -> (Tally, Option<(u64, Violation)>) {
+    // the lowest seed that failed: what comes after it is of no interest to either half
+    let lowest = AtomicU64::new(u64::MAX);
     let half = |part: u64| {
         let mut whole = Tally::default();
-        for seed in (first..first + count).skip(part as usize).step_by(2) {
+        let seeds = (first..first + count).skip(part as usize).step_by(2);
+        for seed in seeds.take_while(|seed| *seed < lowest.load(Ordering::Relaxed)) {
             match run(seed, bug) {
                 Ok(tally) => whole.merge(&tally),
-                Err(violation) => return (whole, Some((seed, violation))),
+                Err(violation) => {
+                    lowest.fetch_min(seed, Ordering::Relaxed);
+                    return (whole, Some((seed, violation)));
+                }
             }
         }
         (whole, None)
