@@ -6,7 +6,7 @@ use onelock::{ErrorKind, Grade, Kind, LossReason, Release};
 use onelock_tests::face::{Client, everywhere, on_both};
 use onelock_tests::proxy::Match;
 use onelock_tests::servers::{Flavor, Server};
-use onelock_tests::stage::{SLACK, SOON, Stage, fails, ms, quick, quick_once, timed};
+use onelock_tests::stage::{SLACK, SOON, Stage, fails, ms, quick, quick_once, timed, unhurried};
 use onelock_tests::wait::wait_until;
 
 #[test]
@@ -80,7 +80,7 @@ fn a_grade_that_is_demanded_is_checked_before_anything_is_granted() {
         let plain = Server::start(flavor);
         let evicting = Server::builder(flavor).config("maxmemory-policy", "allkeys-lru").start();
         let strict = Server::builder(flavor).aof("always").start();
-        let demand = |grade| quick().request_timeout(ms(2000)).min_fencing_grade(grade);
+        let demand = |grade| unhurried().min_fencing_grade(grade);
         let cases = [
             (&plain, Grade::ClockBounded, None),
             (&plain, Grade::Strict, Some("appendonly")),
@@ -95,7 +95,8 @@ fn a_grade_that_is_demanded_is_checked_before_anything_is_granted() {
                 None => {
                     let facts = connected.unwrap().check().unwrap();
                     assert!(facts.grade >= grade, "{facts:?}");
-                    assert!(lazily.lock("a").try_acquire().unwrap().is_some());
+                    let lease = lazily.lock("a").try_acquire().unwrap().expect("it is free");
+                    assert_eq!(lease.released(), Release::Released);
                 }
                 Some(word) => {
                     let error = fails(connected.map(drop), ErrorKind::Unsupported);
