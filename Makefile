@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-c test-cli test-node test-python demo lint bench servers header dist install clean
+.PHONY: help test test-c test-cli test-node test-python test-ruby demo lint bench servers header dist install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,6 +22,9 @@ test-node: ## the part of it that is about the Node package
 
 test-python: ## the part of it that is about the Python package
 	@tools/python/test.sh
+
+test-ruby: ## the part of it that is about the Ruby gem
+	@tools/ruby/test.sh
 
 demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_URL, or a server of its own
 	@tools/demo.sh
@@ -42,11 +45,12 @@ header: ## write bindings-c/include/onelock.h anew from the source
 	@tools/cargo.sh
 	@cargo run --quiet --package onelock-c-header
 
-dist: ## what is given away, in dist/: the command, the C library, the Node package, the Python package
+dist: ## what is given away, in dist/: the command, the C library, the packages for Node, Python and Ruby
 	@tools/cli/dist.sh
 	@tools/c/dist.sh
 	@tools/node/dist.sh
 	@tools/python/dist.sh
+	@tools/ruby/dist.sh
 
 PREFIX ?= /usr/local
 install: ## the C library into $(DESTDIR)$(PREFIX)

@@ -52,7 +52,7 @@ def default(option, language):
         return option["unset"]
     value, kind = option["default"], option["type"]
     if kind == "duration":
-        return {"python": f"{value / 1000:g}", "node": str(value)}.get(language, span(value))
+        return {"python": f"{value / 1000:g}", "ruby": f"{value / 1000:g}", "node": str(value)}.get(language, span(value))
     if kind == "flag":
         yes, no = {"python": ("True", "False"), "readme": ("yes", "no")}.get(language, ("true", "false"))
         return yes if value else no
@@ -141,6 +141,14 @@ def python_options():
     for option in OPTIONS:
         names = ", ".join(f"`{name}`" for name in files(option))
         yield f"| {names} | {default(option, 'python')} | {sentence(option, 'python')} |"
+
+
+def ruby_options():
+    yield from ("| option | default | lock | meaning |", "|---|---|---|---|")
+    for option in OPTIONS:
+        names = ", ".join(f"`{name}`" for name in files(option))
+        dot = "•" if option.get("lock") else ""
+        yield re.sub(r" +", " ", f"| {names} | {default(option, 'ruby')} | {dot} | {sentence(option, 'ruby')} |")
 
 
 def addresses(full=False):
@@ -279,6 +287,14 @@ def uniffi_setters(options, target, source, tried, indent):
         yield f"{indent}}}"
 
 
+# ---- Ruby -------------------------------------------------------------------------------------------------------------
+
+
+def ruby_types(options):
+    for option in options:
+        yield f"      {option['name']}: :{option['type']},"
+
+
 # ---- C and C++ --------------------------------------------------------------------------------------------------------
 
 
@@ -388,6 +404,7 @@ TABLES = {
     "bindings-python/python/onelock/client.py": {"| address |": addresses(), "| option |": python_options()},
     "bindings-node/README.md": {"| address |": addresses()},
     "bindings-node/ts/client.ts": {"| address |": addresses()},
+    "bindings-ruby/README.md": {"| address |": addresses(), "| option |": ruby_options()},
 }
 BLOCKS = {
     "bindings-python/python/onelock/_types.py": {
@@ -416,6 +433,7 @@ BLOCKS = {
         "lock": uniffi_fields(on_lock()),
         "setters of a lock": uniffi_setters(on_lock(), "lock", "options", "LOCK", " " * 8),
     },
+    "bindings-ruby/lib/onelock/options.rb": {"client": ruby_types(OPTIONS), "lock": ruby_types(on_lock())},
     "bindings-c/src/client_setters.rs": {"client": c_setters(on_client(by_hand=False), "client_options")},
     "bindings-c/src/lock_setters.rs": {"lock": c_setters(on_lock(), "lock_options")},
     "bindings-c/src/lock_options.rs": {"fields": c_fields(on_lock()), "applied": c_applied(on_lock())},
@@ -432,6 +450,7 @@ BLOCKS = {
 BY_HAND = {
     "bindings-python/python/onelock/_types.py": "    {name}: Callable",
     "bindings-node/src/bridge/clients.rs": "builder.{name}(provider)",
+    "bindings-ruby/lib/onelock/credentials.rb": "client_options_set_{name}",
     "bindings-c/src/credentials.rs": "fn onelock_client_options_set_{name}(",
     "bindings-c/include/onelock.hpp": "client_options &{name}(",
 }

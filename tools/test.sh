@@ -3,12 +3,12 @@
 # what passed.
 #
 #   tools/test.sh           all
-#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python
+#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python ruby
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python)
+[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python ruby)
 
 log=$(mktemp)
 times=$(mktemp)
@@ -63,6 +63,7 @@ run_cli() { step tools/cli/test.sh; }
 run_c() { step tools/c/test.sh; }
 run_node() { step tools/node/test.sh; }
 run_python() { step tools/python/test.sh; }
+run_ruby() { step tools/ruby/test.sh; }
 
 for part in "${parts[@]}"; do
     begun=$SECONDS
