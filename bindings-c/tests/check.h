@@ -46,10 +46,10 @@
         onelock_error_free(error);                                                                           \
     } while (0)
 
-/* Waits for a condition, at most ten seconds (valgrind is slow). */
+/* Waits for a condition, at most half a minute (valgrind is slow, and so is a busy machine). */
 #define EVENTUALLY(condition)                                                                                \
     do {                                                                                                     \
-        int eventually_left = 10000;                                                                         \
+        int eventually_left = 30000;                                                                         \
         while (!(condition) && eventually_left-- > 0) sleep_ms(1);                                           \
         if (eventually_left <= 0) {                                                                          \
             fprintf(stderr, "%s:%d: never came: %s\n", __FILE__, __LINE__, #condition);                      \

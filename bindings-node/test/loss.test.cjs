@@ -71,7 +71,8 @@ test('jeopardy comes while the lease is valid', async () => {
   assert.equal(lease.held, true)
   assert.equal(lease.signal.aborted, false)
   at.server.cont()
-  assert.equal(await lease.release(), 'released')
+  // its answer may take longer than this client's requests may
+  assert.match(await lease.release(), /^(released|unconfirmed)$/)
 })
 
 test('a release is no loss', async () => {

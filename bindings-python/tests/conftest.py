@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import secrets
 import socket
 import subprocess
 import time
@@ -21,11 +22,15 @@ SERVERS = Path(os.environ.get("ONELOCK_SERVERS") or ROOT / ".tools" / "bin")
 
 
 def free_port() -> int:
-    """A port that nobody uses just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody uses just now, below those that the system gives to whoever connects."""
+    while True:
+        port = 10_000 + secrets.randbelow(22_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Server:
@@ -58,10 +63,13 @@ class Server:
             # a port can be taken between the choice and the start
             while self.process.poll() is None:
                 try:
-                    self.command("PING")
-                    return
+                    # it may be another one that answers there, and ours about to find the port taken
+                    said = str(self.command("INFO", "server"))
+                    if "process_id:" not in said or f"process_id:{self.process.pid}\r" in said:
+                        return
                 except OSError:
-                    time.sleep(0.005)
+                    pass
+                time.sleep(0.005)
         raise RuntimeError("the server did not start")
 
     @property

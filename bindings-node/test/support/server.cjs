@@ -1,5 +1,6 @@
 // A real server as a child process, on a free port of the loopback interface; it ends with the test.
 const { spawn } = require('node:child_process')
+const { randomInt } = require('node:crypto')
 const { mkdtempSync, rmSync, readdirSync } = require('node:fs')
 const net = require('node:net')
 const { tmpdir } = require('node:os')
@@ -8,14 +9,13 @@ const { join } = require('node:path')
 const folder = process.env.ONELOCK_SERVERS ?? join(__dirname, '..', '..', '..', '.tools', 'bin')
 const FLAVOURS = readdirSync(folder).filter((name) => /^[a-z]+-server-/.test(name))
 
+/** A port that nobody uses just now, below those that the system gives to whoever connects. */
 function freePort() {
-  return new Promise((resolve, reject) => {
+  const port = randomInt(10_000, 32_000)
+  return new Promise((resolve) => {
     const probe = net.createServer()
-    probe.on('error', reject)
-    probe.listen(0, '127.0.0.1', () => {
-      const { port } = probe.address()
-      probe.close(() => resolve(port))
-    })
+    probe.on('error', () => resolve(freePort()))
+    probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(port)))
   })
 }
 
@@ -149,9 +149,10 @@ async function answers(child, port) {
   for (let round = 0; round < 500; round += 1) {
     if (child.exitCode !== null) return false
     const wire = new Wire(port)
-    const pong = await wire.send('PING').catch(() => null)
+    const said = await wire.send('INFO', 'server').catch(() => null)
     wire.end()
-    if (pong === 'PONG') return true
+    // it may be another one that answers there, and ours about to find the port taken
+    if (typeof said === 'string' && said.includes(`process_id:${child.pid}\r`)) return true
     await new Promise((resolve) => setTimeout(resolve, 10))
   }
   child.kill('SIGKILL')
