@@ -22,9 +22,9 @@ SERVERS = Path(os.environ.get("ONELOCK_SERVERS") or ROOT / ".tools" / "bin")
 
 
 def free_port() -> int:
-    """A port that nobody uses just now, below those that the system gives to whoever connects."""
+    """A port that nobody uses just now, between those of the Rust tests and those that the system gives to whoever connects."""
     while True:
-        port = 10_000 + secrets.randbelow(22_000)
+        port = 21_000 + secrets.randbelow(11_000)
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))

@@ -9,9 +9,9 @@ const { join } = require('node:path')
 const folder = process.env.ONELOCK_SERVERS ?? join(__dirname, '..', '..', '..', '.tools', 'bin')
 const FLAVOURS = readdirSync(folder).filter((name) => /^[a-z]+-server-/.test(name))
 
-/** A port that nobody uses just now, below those that the system gives to whoever connects. */
+/** A port that nobody uses just now, between those of the Rust tests and those that the system gives to whoever connects. */
 function freePort() {
-  const port = randomInt(10_000, 32_000)
+  const port = randomInt(21_000, 32_000)
   return new Promise((resolve) => {
     const probe = net.createServer()
     probe.on('error', () => resolve(freePort()))

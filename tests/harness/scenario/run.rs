@@ -498,9 +498,19 @@ pub(crate) fn leftovers(server: &Server, allowed: &[String]) -> BTreeSet<String>
     let channels = channels.into_iter().filter(|channel| channel != "__sentinel__:hello");
     left.extend(channels.map(|channel| format!("subscription of {channel}")));
     let clients = server.text(&["CLIENT", "LIST"]);
-    // replicas, their masters and Sentinels are at home here
-    let others =
-        ["user=fixture", "flags=S", "flags=M", "name=sentinel-", "cmd=client|setname", "cmd=replconf", "cmd=restore"];
+    // replicas, their masters and Sentinels are at home here; a client of another library looks for a server that was at this
+    // port before
+    let others = [
+        "user=fixture",
+        "flags=S",
+        "flags=M",
+        "name=sentinel-",
+        "cmd=client|setname",
+        "cmd=replconf",
+        "cmd=restore",
+        "lib-name=ioredis",
+        "lib-name=redis-py",
+    ];
     let ours = clients.lines().filter(|line| !others.iter().any(|word| line.contains(word)));
     left.extend(ours.map(|line| format!("connection {line}")));
     left

@@ -17,7 +17,7 @@ pub struct Port {
 }
 
 const FIRST: u32 = 10_000;
-const LAST: u32 = 32_000;
+const LAST: u32 = 21_000;
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
