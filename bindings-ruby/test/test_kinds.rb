@@ -35,7 +35,10 @@ class TestKinds < OnelockTest
       scoped.synchronize { assert_nil Onelock.owner_scope { scoped.try_acquire } }
     end
     assert_raises(Onelock::InvalidArgument) { @client.reentrant_lock(@name, owner: "text") }
-    assert_raises(ArgumentError) { @client.lock(@name, owner: owner) }
+    %i[lock fair_lock semaphore].each do |kind|
+      assert_raises(Onelock::InvalidArgument, kind) { @client.public_send(kind, @name, owner: owner).acquire }
+    end
+    assert_raises(ArgumentError) { @client.lock(@name, permits: 3) }
   end
 
   def test_a_fair_lock_serves_in_order

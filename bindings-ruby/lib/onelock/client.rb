@@ -55,7 +55,7 @@ module Onelock
     # The owner is the argument `owner`, an Owner, or that of the `owner_scope` around; otherwise the fiber, and so the thread
     # where the program makes no fibers. On the server it is a hash that Redisson's `RLock` shares. Otherwise as `lock`.
     def reentrant_lock(name, **options)
-      made(Lock, :reentrant_lock, name, options, :owner)
+      made(Lock, :reentrant_lock, name, options)
     end
 
     # The fair lock of this name: first come, first served among the processes that wait. No I/O.
@@ -69,7 +69,7 @@ module Onelock
     # The read/write lock of this name, a RwLock. Owners are as in `reentrant_lock`. On the server it is a hash that Redisson's
     # `RReadWriteLock` shares. Not on several servers: Unsupported. Otherwise as `lock`.
     def rw_lock(name, **options)
-      made(RwLock, nil, name, options, :owner)
+      made(RwLock, nil, name, options)
     end
 
     # The semaphore of this name: at most `permits` holders at a time, 1 to 1024, in all programs together. No I/O.
@@ -177,12 +177,12 @@ module Onelock
 
     attr_reader :handle
 
-    # What a program may say of a lock by keyword.
-    COMMON = (%i[wait on_lost on_jeopardy renew_every] + Options::LOCK.keys).freeze
+    # What a program may say of a lock by keyword. The library says which kinds of lock have owners.
+    COMMON = (%i[wait owner on_lost on_jeopardy renew_every] + Options::LOCK.keys).freeze
     private_constant :COMMON
 
-    def made(type, kind, name, options, *more, **own)
-      unknown = options.keys - COMMON - more
+    def made(type, kind, name, options, **own)
+      unknown = options.keys - COMMON
       raise ArgumentError, "unknown keyword: #{unknown.first.inspect}" unless unknown.empty?
 
       type.__send__(:new, self, *kind, name, **own, **options)
