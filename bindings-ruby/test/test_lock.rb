@@ -230,6 +230,20 @@ class TestLock < OnelockTest
     assert_equal 5, Onelock::Client.open(URL) { |client| client.lock(@name).synchronize { 5 } }
   end
 
+  def test_a_client_that_is_refused_keeps_no_connection
+    label = unused("refused").tr(":", "-")
+    GC.disable
+    assert_raises(Onelock::Unsupported) { Onelock::Client.open(URL, label: label, min_fencing_grade: :strict) }
+    assert_raises(IndexError) { Onelock::Client.open(URL, label: label) { raise IndexError } }
+    eventually("its connections end") { redis.client(:list).none? { |one| one["name"].include?(label) } }
+    Onelock::Client.open(URL, label: label).tap do |client|
+      assert(redis.client(:list).any? { |one| one["name"].include?(label) })
+      client.close
+    end
+  ensure
+    GC.enable
+  end
+
   def test_the_gate_refuses_lower_tokens
     gate = Onelock::FenceGate.new
     assert gate.admit?(5)

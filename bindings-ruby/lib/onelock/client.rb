@@ -32,11 +32,10 @@ module Onelock
       client = new(url, **options)
       begin
         client.check
-        return client unless block_given?
-
-        yield client
+        block_given? ? yield(client) : (opened = client)
       ensure
-        client.close if block_given?
+        # also the connections of a client that nobody gets
+        client.close unless opened
       end
     end
 
