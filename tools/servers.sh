@@ -4,7 +4,7 @@
 #
 #   tools/servers.sh              all of them
 #   tools/servers.sh NAME...      only these: valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0
-#                                 postgres memcached
+#                                 postgres memcached etcd
 #
 # ONELOCK_SERVERS=/some/dir names a directory that has them already; then it is only checked.
 set -euo pipefail
@@ -12,7 +12,7 @@ set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 tools=$root/.tools
 bin=$tools/bin
-all=(valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0 postgres memcached)
+all=(valkey-server-9.1 redis-server-6.2 redis-server-8.2 redis-server-7.0 postgres memcached etcd)
 
 say() { printf 'servers: %s\n' "$*" >&2; }
 die() { say "$*"; exit 1; }
@@ -23,6 +23,7 @@ works() {
     local want=${1##*-} out
     if [ "$1" = postgres ]; then has_postgres "$2"; return; fi
     if [ "$1" = memcached ]; then has_memcached "$2"; return; fi
+    if [ "$1" = etcd ]; then has_etcd "$2"; return; fi
     [ -x "$2" ] && out=$("$2" --version 2>/dev/null) && [[ $out == *"v=$want."* ]]
 }
 
@@ -45,6 +46,16 @@ has_memcached() {
     out=${out%%$'\n'*}
     out=${out#memcached }
     [ "$(printf '%s\n' 1.6.12 "$out" | sort -V | head -n 1)" = 1.6.12 ]
+}
+
+# The same for etcd, of any version from 3.4 on; beside it stands etcdctl.
+has_etcd() {
+    local program out
+    for program in "$1" "$(dirname "$1")/etcdctl"; do
+        [ -x "$program" ] || return 1
+        out=$(ETCDCTL_API=3 "$program" version 2>/dev/null) || out=$("$program" --version 2>/dev/null) || return 1
+        [[ ${out,,} =~ version:\ 3\.([0-9]+) ]] && [ "${BASH_REMATCH[1]}" -ge 4 ] || return 1
+    done
 }
 
 # ---- wheels -------------------------------------------------------------------------------------------------
@@ -229,6 +240,20 @@ debian_memcached() {
     has_memcached "$bin/memcached" || die "this distribution's memcached is older than 1.6.12 or has no TLS: $("$bin/memcached" -V)"
 }
 
+# ---- etcd ---------------------------------------------------------------------------------------------------
+
+# Debian's packages, unpacked: programs without libraries.
+debian_etcd() {
+    local work program
+    command -v apt-get >/dev/null && command -v dpkg >/dev/null ||
+        die "etcd 3.4 or newer is missing: put its programs etcd and etcdctl into $bin"
+    say "fetching the packages etcd-server and etcd-client"
+    work=$(mktemp -d "$tools/deb.XXXXXX")
+    unpack_packages "$work" etcd-server etcd-client || die "apt-get could not download etcd-server and etcd-client"
+    for program in etcd etcdctl; do mv -f "$work/x/usr/bin/$program" "$bin/$program"; done
+    has_etcd "$bin/etcd" || die "the unpacked etcd does not run, or is older than 3.4: $("$bin/etcd" --version)"
+}
+
 # The last resort: let apt resolve the libraries by installing redis-tools, which holds programs and no service.
 install_libraries() {
     say "installing redis-tools for its libraries"
@@ -246,6 +271,7 @@ fetch() {
         redis-server-7.0) debian_redis ;;
         postgres) debian_postgres ;;
         memcached) debian_memcached ;;
+        etcd) debian_etcd ;;
         *) die "there is no server $1; the names are ${all[*]}" ;;
     esac
 }

@@ -94,9 +94,7 @@ impl ClientState {
             let store = self.address.open(&self.options);
             let fresh = Engine::start(self.options.clone(), store, self.runtime()?, self.background)?;
             exit::watch(&fresh, self.background);
-            if let Some(group) = &self.group {
-                group.add(&fresh);
-            }
+            self.group.iter().for_each(|group| group.add(&fresh));
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
             leak_inherited(present);
             leak_inherited(arc_swap::Guard::into_inner(seen));
@@ -247,6 +245,7 @@ impl Client {
     /// | `file:///dir` | one machine without a server: a directory, in which each lock is a file that the kernel locks |
     /// | `postgres://user[:password]@host[:port][/database]` | PostgreSQL 12 or newer: each lock is a row of a table |
     /// | `memcached://[user:password@]host[:port]` | memcached 1.6.12 or newer, best effort only: each lock is an item |
+    /// | `etcd://[user:password@]h1:2379,h2:2379[/NAMESPACE]` | etcd 3.4 or newer: each lock is a directory of keys, in the order of arrival |
     /// | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
     /// | (empty) | the address in `$ONELOCK_URL` |
     ///

@@ -42,6 +42,8 @@
 //! |---|---|
 //! | `redis` | one server, a group behind Sentinels, a cluster: `redis://`, `valkey://`, `unix://`, `redis+sentinel://` ... |
 //! | `redlock` | several independent servers, of Redis or, with `postgres`, databases: `redlock://`, [`ClientBuilder::connect_nodes`] |
+//! | `postgres` | a table of PostgreSQL: `postgres://` |
+//! | `etcd` | a cluster of etcd: `etcd://`, `etcds://` |
 //! | `file` | a directory on one machine: `file:///dir`; Unix only |
 //! | `postgres` | a table of a database: `postgres://user@host/database` |
 //! | `memcached` | items of a cache, best effort only: `memcached://host` |

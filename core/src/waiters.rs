@@ -60,7 +60,7 @@ pub(crate) async fn waiting(engine: &Arc<Engine>, locks: Vec<(Kind, Key)>, until
 
 /// The queue of a lock: an empty one of a kind that has none, `None` where the server doesn't tell.
 async fn queue(engine: Arc<Engine>, (kind, key): (Kind, Key), until: Time) -> Option<QueueSight> {
-    if !kind.has_a_queue() {
+    if !kind.has_a_queue() && engine.store.capabilities().place_min.is_none() {
         return Some(QueueSight::default());
     }
     match engine.store.call(Op::InspectQueue { key }, until).await.outcome {

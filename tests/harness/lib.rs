@@ -2,6 +2,7 @@
 //! recorded histories.
 //!
 //! - [`servers`]: a Redis or Valkey of one's own, ready within milliseconds and gone at the end of the test.
+//! - [`etcd`]: an etcd of one's own, and `etcdctl` for it.
 //! - [`postgres`]: a PostgreSQL of one's own.
 //! - [`memcached`]: a memcached of one's own.
 //! - [`proxy`]: sits between client and server and loses, holds, doubles, delays or spoils single messages.
@@ -28,6 +29,7 @@
 
 pub mod chaos;
 pub mod clock;
+pub mod etcd;
 pub mod face;
 pub mod history;
 pub mod holder;

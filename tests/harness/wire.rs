@@ -15,8 +15,19 @@ pub struct Rules {
     pub lose_request: Option<String>,
     /// Nothing passes in either direction, until it may again.
     pub hold: bool,
+    /// From the next loss on nothing passes.
+    pub hold_after_loss: bool,
     /// How long replies take.
     pub delay: Duration,
+}
+
+impl Rules {
+    /// What holds after a loss under these.
+    fn lost(&self, rules: &Mutex<Rules>) {
+        let mut now = rules.lock().unwrap();
+        (now.lose_request, now.lose_reply_to) = (None, None);
+        now.hold |= self.hold_after_loss;
+    }
 }
 
 /// A way to a server.
@@ -64,6 +75,14 @@ impl Wire {
     /// When it is no text.
     pub fn sent(&self) -> String {
         String::from_utf8(self.sent.lock().unwrap().clone()).expect("text")
+    }
+
+    /// The same of a protocol that is no text.
+    ///
+    /// # Panics
+    /// When a thread of it has panicked.
+    pub fn sent_bytes(&self) -> Vec<u8> {
+        self.sent.lock().unwrap().clone()
     }
 
     /// From now on.
@@ -117,12 +136,12 @@ fn carry(
         wait_while_held(rules);
         let present = rules.lock().unwrap().clone();
         if contains(bytes, present.lose_request.as_ref()) {
-            rules.lock().unwrap().lose_request = None;
+            present.lost(rules);
             lost.fetch_add(1, Ordering::Relaxed);
             break;
         }
         if contains(bytes, present.lose_reply_to.as_ref()) {
-            rules.lock().unwrap().lose_reply_to = None;
+            present.lost(rules);
             is_mute.store(true, Ordering::Release);
             lost.fetch_add(1, Ordering::Relaxed);
             let _ = to.write_all(bytes);

@@ -390,11 +390,15 @@ fn each_store_builds_alone() {
     );
     let memcached = dependencies(&["--no-default-features", "--features", "memcached"]);
     assert!(memcached.is_subset(&redis), "a cache needs no crate that Redis does not need: {memcached:?}");
+    let etcd = dependencies(&["--no-default-features", "--features", "etcd"]);
+    assert!(etcd.contains("h2") && etcd.contains("ring") && !etcd.contains("redis"), "{etcd:?}");
+    assert!(!etcd.contains("prost") && !etcd.contains("tonic") && !etcd.contains("tokio-postgres"), "{etcd:?}");
     let usual = dependencies(&[]);
-    assert!(!usual.contains("tokio-postgres"), "a driver that not everybody needs");
+    assert!(!usual.contains("tokio-postgres") && !usual.contains("h2"), "a driver that not everybody needs");
     check_core(&["--features", "client"]);
     check_core(&["--features", "redis"]);
     check_core(&["--features", "file"]);
     check_core(&["--features", "postgres"]);
     check_core(&["--features", "memcached"]);
+    check_core(&["--features", "etcd"]);
 }

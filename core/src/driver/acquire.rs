@@ -33,6 +33,7 @@ const LONG_WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct Acquiring {
     engine: Arc<Engine>,
     lock: LockSpec,
+    queues: bool,
     machine: Acquire,
     jitter: Jitter,
     undo_guard: Option<UndoGuard>,
@@ -59,6 +60,7 @@ impl Acquiring {
             look_every: lock.look_every(),
             // whoever hands it over does not wait for replicas, and what it tells of has to be renewed at once
             believes_messages: engine.options.min_replicas == 0 && engine.renews_beside_callers,
+            place_for: place::place_for(&engine, lock),
         };
         let lock = lock.bounded();
         let mut machine = Acquire::new((*lock.terms).clone(), limits, now);
@@ -67,6 +69,7 @@ impl Acquiring {
             machine.yield_first(now);
         }
         Acquiring {
+            queues: lock.kind.row().queues || engine.store.capabilities().place_min.is_some(),
             lock,
             machine,
             jitter: engine.jitter(),
@@ -131,7 +134,7 @@ impl Acquiring {
                     }
                 }
                 // one with a queue on the server needs a subscription that outlives its head: that of the runtime
-                Step::Watch { until } if self.subscription.is_none() && !self.lock.kind.row().queues => {
+                Step::Watch { until } if self.subscription.is_none() && !self.queues => {
                     self.note_waiting();
                     subscription = self.engine.store.subscribe_blocking(
                         self.lock.kind,
@@ -151,8 +154,8 @@ impl Acquiring {
                     let Some(subscription) = &mut subscription else { return None };
                     self.set_herd_backoff();
                     let answering = self.machine.is_answering();
-                    let pause = if answering { until } else { self.machine.away_until().min(until) };
-                    let pause = pause.since(clock::now());
+                    let end = if answering { until } else { self.machine.away_until().min(until) };
+                    let pause = end.since(clock::now());
                     if !pause.is_zero() {
                         thread::park_timeout(pause);
                         if answering {
@@ -249,10 +252,8 @@ impl Acquiring {
             let (total, info) = (self.lock.permits, info_now(&self.engine));
             return Ok(Op::AcquirePermits { claim, total, ttl_ms, info, entry });
         }
-        if self.lock.kind.row().queues || self.lock.kind == Kind::Read {
-            if let Some(info) = info_now(&self.engine) {
-                self.info = Some(info);
-            }
+        if self.queues || self.lock.kind == Kind::Read {
+            self.info = info_now(&self.engine).or(self.info.take());
             let (fence_ttl_ms, info) = (naming::fence_ttl_ms(ttl_ms), self.info.clone());
             return Ok(Op::Enter { claim, ttl_ms, fence_ttl_ms, info, entry });
         }
@@ -374,8 +375,7 @@ impl Acquiring {
             (Verdict::Failed(failure), _) => return Err(self.fail(&failure)),
         };
         let now = clock::now();
-        let claim = undo_guard.claim().clone();
-        let uncertainty = undo_guard.settle();
+        let (claim, uncertainty) = (undo_guard.claim().clone(), undo_guard.settle());
         let hold = Arc::new(Hold::new(
             self.engine.new_lease_id(),
             claim,

@@ -77,6 +77,7 @@ impl Reentry {
             unreachable_limit: options.unreachable_limit,
             look_every: None,
             believes_messages: false,
+            place_for: None,
         };
         self.acquire = Acquire::new((**self.hold.terms()).clone(), patience, clock::now());
         self

@@ -37,6 +37,9 @@ impl UndoGuard {
     pub(crate) fn new(engine: Arc<Engine>, claim: Claim, server_ttl_ms: u64) -> UndoGuard {
         engine.reserve_undo();
         let mut server_ttl = Duration::from_millis(server_ttl_ms);
+        if let Some(least) = engine.store.capabilities().place_min {
+            server_ttl = server_ttl.max(least);
+        }
         if claim.kind.row().queues {
             // a late enter stands in the queue for as long as a place lasts
             server_ttl = server_ttl.max(PLACE_MAX);
@@ -81,6 +84,11 @@ impl UndoGuard {
     /// The operation that releases it now.
     pub(crate) fn release_op(&self, now: Time) -> Op {
         release_op(now, self.claim.clone(), self.stays_until)
+    }
+
+    /// How long the server keeps what its requests made, at most.
+    pub(crate) fn server_ttl(&self) -> Duration {
+        self.server_ttl
     }
 
     pub(crate) fn claim(&self) -> &Claim {

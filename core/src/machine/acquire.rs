@@ -77,6 +77,7 @@ impl Acquire {
         let hard_limit = give_up_at + patience.connect_timeout + patience.request_timeout * 2;
         Acquire {
             terms,
+            place: Place::lasting(patience.place_for),
             safety_poll: patience.look_every.unwrap_or(SAFETY_POLL_MIN),
             limits: patience,
             give_up_at,
@@ -91,7 +92,6 @@ impl Acquire {
             resends: 0,
             ties: 0,
             race: WakeRace::default(),
-            place: Place::default(),
             route: Route::default(),
         }
     }
@@ -234,10 +234,7 @@ impl Acquire {
                 self.queued(now, *look_in_ms, jitter);
                 Token::Keep
             }
-            Outcome::Applied(Reply::Unconfirmed(failure)) => {
-                self.failed(now, failure, false, jitter);
-                Token::Retire
-            }
+            Outcome::Applied(Reply::Unconfirmed(failure)) => self.retired(now, failure, jitter),
             Outcome::Applied(Reply::Split { ttl_left_ms, announces, tie, failure, .. }) => {
                 match failure {
                     Some(failure) => self.failed(now, failure, false, jitter),
@@ -260,12 +257,8 @@ impl Acquire {
                 self.over(Verdict::Failed(Failure::lasting(ErrorKind::Internal, detail)));
                 Token::Retire
             }
-            Outcome::NotApplied(failure) => {
-                self.failed(now, failure, false, jitter);
-                Token::Keep
-            }
-            Outcome::Indeterminate(failure) => {
-                self.failed(now, failure, true, jitter);
+            Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => {
+                self.failed(now, failure, matches!(answer.outcome, Outcome::Indeterminate(_)), jitter);
                 Token::Keep
             }
         }
@@ -281,7 +274,12 @@ impl Acquire {
         }
         // too late to be believed: not a grant
         let detail = format!("granted, but the reply took {:?} of a ttl of {:?}", now.since(sent_at), self.terms.ttl);
-        self.failed(now, &Failure::transient(ErrorKind::Unavailable, detail), false, jitter);
+        self.retired(now, &Failure::transient(ErrorKind::Unavailable, detail), jitter)
+    }
+
+    fn retired(&mut self, now: Time, failure: &Failure, jitter: &mut Jitter) -> Token {
+        self.place.retire();
+        self.failed(now, failure, false, jitter);
         Token::Retire
     }
 
@@ -294,7 +292,7 @@ impl Acquire {
     /// A lease was granted but its deadline came before it could be handed out: not a grant after all.
     pub fn too_late(&mut self, now: Time, jitter: &mut Jitter) {
         let detail = format!("granted, but nothing of the ttl of {:?} was left on hand-over", self.terms.ttl);
-        self.failed(now, &Failure::transient(ErrorKind::Unavailable, detail), false, jitter);
+        self.retired(now, &Failure::transient(ErrorKind::Unavailable, detail), jitter);
     }
 
     /// Another client has the lock, or is about to. Returns whether the acquire ends with that.

@@ -18,6 +18,8 @@ pub struct AcquireLimits {
     /// Whether a message may tell it a grant. Not where more than one server has to confirm one,
     /// nor where it may not be renewed at once.
     pub believes_messages: bool,
+    /// How long a place in a queue on the server lasts there without being kept, where the store says so.
+    pub place_for: Option<Duration>,
 }
 
 impl Default for AcquireLimits {
@@ -29,6 +31,7 @@ impl Default for AcquireLimits {
             unreachable_limit: Duration::from_secs(30),
             look_every: None,
             believes_messages: true,
+            place_for: None,
         }
     }
 }

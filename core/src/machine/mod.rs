@@ -17,6 +17,7 @@
 //! | `cleanup` | undoing what ended without a lease |
 //! | `wait_queue` | the local queue of waiters |
 //! | `place`, `grant_notice` | the place of a waiting acquire in a queue on the server, and the message that it became a hold |
+//! | `session` | from when a server certainly counts the time of a lease that it ends by itself |
 //! | `spacing` | the distance between the attempts of waiters |
 //! | `contention` | backoff when many clients are woken by one release |
 //! | `multi` | several locks, all or none: their order, and when to begin anew |
@@ -56,6 +57,7 @@ pub mod quorum;
 mod random;
 mod reentry;
 mod release;
+mod session;
 mod spacing;
 mod step;
 pub mod terms;
@@ -84,6 +86,7 @@ pub use quorum::NodeSet;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
 pub use release::Release;
+pub use session::{KeptAlive, SessionState, whole_seconds};
 pub use spacing::{ATTEMPT_SPACING, PROMPT_ANSWERS, Spacing};
 pub use step::{Step, Verdict};
 pub use terms::Terms;

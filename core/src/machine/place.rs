@@ -19,6 +19,8 @@ const KEEP_EVERY_FAR: Duration = Duration::from_secs(1);
 /// By how much a fencing token may be above the last answer's where it is also above the server's clock in microseconds, from
 /// which a new counter begins: far more than are granted meanwhile, and no number that shuts out the holders after it.
 const AHEAD_MAX: u64 = 1_000_000;
+/// A place that lasts long is kept at least this often, in case that a message was missed.
+const KEEP_EVERY_LASTING: Duration = Duration::from_secs(5);
 /// With less than this left a told grant is asked for first: a packet that is lost and sent again would cost the lease.
 const LEFT_MIN: Duration = Duration::from_millis(250);
 
@@ -62,6 +64,8 @@ pub struct Place {
     ahead: u64,
     /// It was asked for as long as a place in a long queue lasts.
     lasts: bool,
+    /// How long places of this store last without being kept; `None` for the usual short time.
+    lasts_for: Option<Duration>,
     /// The server counted no subscriber where there is one: whether the client listens is not said any more.
     miscounted: bool,
     /// `None`: no message is believed.
@@ -69,10 +73,15 @@ pub struct Place {
 }
 
 impl Place {
+    /// No place yet, of a store whose places last for so long without being kept.
+    pub fn lasting(lasts_for: Option<Duration>) -> Place {
+        Place { lasts_for, ..Place::default() }
+    }
+
     /// The server has answered that it has this place.
     pub fn queued(&mut self, number: u64, ahead: u64, unheard: bool) {
         let (lasts, miscounted) = (self.is_far(), self.miscounted || unheard);
-        *self = Place { number: Some(number), ahead, lasts, miscounted, answered: None };
+        *self = Place { number: Some(number), ahead, lasts, miscounted, answered: None, ..*self };
     }
 
     /// The same answer tells since when and how long the server keeps the place, and which grants came before. A request
@@ -126,6 +135,13 @@ impl Place {
             .then_some(ToldGrant { sent_at: kept.sent_at, deadline })
     }
 
+    /// Its token is dead. Where a place lasts as a hold does it hangs on its token: the next token takes another one.
+    pub fn retire(&mut self) {
+        if self.lasts_for.is_some() {
+            self.number = None;
+        }
+    }
+
     /// How many are before it, as far as is known.
     pub fn ahead(&self) -> u64 {
         self.ahead
@@ -137,7 +153,7 @@ impl Place {
 
     /// What the next request says of it.
     pub fn entry(&self, client: ClientTag, subscribed: bool) -> QueueEntry {
-        let window = if self.is_far() { PLACE_MAX } else { WINDOW };
+        let window = self.lasts_for.unwrap_or(if self.is_far() { PLACE_MAX } else { WINDOW });
         QueueEntry {
             client,
             window_ms: window.as_millis() as u64,
@@ -153,14 +169,23 @@ impl Place {
 
     /// How long it waits for the confirmation of a subscription before it keeps the place.
     pub fn watch_for(&self) -> Duration {
-        KEEP_EVERY
+        self.lasts_for.map_or(KEEP_EVERY, Self::keep_every)
+    }
+
+    /// A third of the time, as leases are renewed.
+    fn keep_every(lasts_for: Duration) -> Duration {
+        (lasts_for / 3).min(KEEP_EVERY_LASTING)
     }
 
     /// How long the acquire sleeps without a message. The head also asks when the holder's time is over, since nobody
     /// publishes that.
     pub fn keep_in(&self, look_in_ms: Option<u64>, jitter: &mut Jitter) -> Duration {
         // the answer that tells how long the queue is may be the first: then the place was asked for a short time
-        let most = if self.is_far() && self.lasts { KEEP_EVERY_FAR } else { KEEP_EVERY };
+        let most = match self.lasts_for {
+            Some(lasts_for) => Self::keep_every(lasts_for),
+            None if self.is_far() && self.lasts => KEEP_EVERY_FAR,
+            None => KEEP_EVERY,
+        };
         let keep = jitter.between(most.mul_f64(0.8), most);
         match look_in_ms {
             // 0: the server has more to forget before it comes to this place
@@ -198,6 +223,25 @@ mod tests {
         assert_eq!(place.entry(client, true).window_ms, 3000);
         place.queued(41, FAR_FROM, false);
         assert!(place.keep_in(None, &mut jitter) > KEEP_EVERY);
+    }
+
+    #[test]
+    fn a_place_that_lasts_is_kept_in_thirds_and_dies_with_its_token() {
+        let mut jitter = Jitter::new(1);
+        for (lasts, most) in [(Duration::from_secs(3), Duration::from_secs(1)), (PLACE_MAX * 100, KEEP_EVERY_LASTING)] {
+            let mut place = Place::lasting(Some(lasts));
+            assert_eq!(place.entry(ClientTag(7), true).window_ms, lasts.as_millis() as u64);
+            place.queued(41, 3, false);
+            assert_eq!(place.entry(ClientTag(7), true).place, Some(41));
+            let keep = place.keep_in(None, &mut jitter);
+            assert!(keep <= most && keep * 5 >= most * 4 && place.watch_for() == most, "{keep:?}");
+            place.retire();
+            assert_eq!(place.entry(ClientTag(7), true).place, None);
+        }
+        let mut usual = Place::default();
+        usual.queued(41, 3, false);
+        usual.retire();
+        assert_eq!(usual.entry(ClientTag(7), true).place, Some(41), "the server knows it by its number");
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub struct Capabilities {
     pub wake_ups: bool,
     /// Whether mutexes of one [shard](crate::store::Store::shard) can be taken and released together, by one request.
     pub together: bool,
+    /// Where a waiting acquire of any kind has a place in a queue on the server, first come, first served: for how long a
+    /// place lasts at least without being kept. `None` where only kinds that are made for it have one.
+    pub place_min: Option<Duration>,
     /// The shortest lease that it keeps.
     pub ttl_min: Duration,
     /// The longest.
@@ -55,6 +58,7 @@ impl Capabilities {
             min_replicas: true,
             wake_ups: true,
             together: false,
+            place_min: None,
             ttl_min: terms::TTL_MIN,
             ttl_max: terms::SPAN_MAX,
         }
@@ -168,6 +172,7 @@ mod tests {
         min_replicas: false,
         wake_ups: false,
         together: false,
+        place_min: None,
         ttl_min: SECOND,
         ttl_max: Duration::from_secs(60),
     };

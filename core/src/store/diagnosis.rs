@@ -123,7 +123,13 @@ impl FindingList {
 }
 
 /// What a look at a directory needs, too.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached", all(feature = "file", unix)))]
+#[cfg(any(
+    feature = "redis",
+    feature = "postgres",
+    feature = "etcd",
+    feature = "memcached",
+    all(feature = "file", unix)
+))]
 impl FindingList {
     pub(crate) fn warning(&mut self, step: &'static str, detail: impl Into<String>, todo: impl Into<String>) {
         self.add(step, Severity::Warning, detail.into(), todo.into());
@@ -131,7 +137,7 @@ impl FindingList {
 }
 
 /// What only a look at a server needs.
-#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
 impl FindingList {
     /// Adds what was measured to the last finding.
     pub(crate) fn measured(&mut self, values: &[(&'static str, f64)]) {

@@ -21,16 +21,18 @@ use crate::machine::{Answer, Claim, ClientTag, Failure, Grade, GrantNotice, Key,
 pub(crate) mod address;
 mod capabilities;
 pub(crate) mod diagnosis;
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(all(feature = "file", unix))]
 mod file;
-#[cfg(any(feature = "postgres", feature = "memcached"))]
+#[cfg(any(feature = "postgres", feature = "etcd", feature = "memcached"))]
 mod login;
 #[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
 pub(crate) mod member;
 #[cfg(feature = "memcached")]
 mod memcached;
 pub mod memory;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
 pub(crate) mod net;
 mod on_runtime;
 #[cfg(feature = "postgres")]
@@ -44,9 +46,9 @@ pub mod redlock;
 pub(crate) mod schemes;
 #[cfg(any(all(feature = "file", unix), feature = "memcached"))]
 mod sha256;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
 pub(crate) mod tls;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "memcached"))]
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
 mod tls_configs;
 
 /// A boxed future, so that stores are trait objects.

@@ -20,9 +20,9 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
 /// Any async byte stream.
-#[cfg(any(feature = "postgres", feature = "memcached"))]
+#[cfg(any(feature = "postgres", feature = "etcd", feature = "memcached"))]
 pub(crate) trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
-#[cfg(any(feature = "postgres", feature = "memcached"))]
+#[cfg(any(feature = "postgres", feature = "etcd", feature = "memcached"))]
 impl<S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for S {}
 
 /// Sets the options of a TCP socket. An option that the system does not have is skipped.

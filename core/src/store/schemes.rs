@@ -86,6 +86,12 @@ const SCHEMES: &[Scheme] = &[
         read: built_in!("memcached", ReadAddress, super::memcached::address::read),
     },
     Scheme {
+        names: &["etcd", "etcds"],
+        aliases: &[],
+        feature: "etcd",
+        read: built_in!("etcd", ReadAddress, super::etcd::address::read),
+    },
+    Scheme {
         names: &["memory"],
         aliases: &[],
         feature: "client",

@@ -43,6 +43,7 @@ impl World {
             unreachable_limit: self.plan.unreachable_limit,
             look_every: None,
             believes_messages: true,
+            place_for: None,
         };
         let mut terms = (*self.tasks[task].terms).clone();
         terms.auto_renew |= self.bug == Some(Bug::FixedLeaseBelieved);

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use onelock::ClientBuilder;
 use onelock::store::SharedStore;
+use onelock_tests::etcd::Etcd;
 use onelock_tests::face::{Client, Face, side_by_side};
 use onelock_tests::memcached::Memcached;
 use onelock_tests::postgres::Postgres;
@@ -34,6 +35,8 @@ static RUNNING: LazyLock<Vec<Running>> = LazyLock::new(|| {
     let mixed = Mixed::start(1, &[&postgres, &second]);
     all.push(running("mixture", mixed.url(), Box::new((mixed.servers, second))));
     all.push(running("postgres", postgres.url(""), Box::new(postgres)));
+    let etcd = Etcd::start();
+    all.push(running("etcd", etcd.url("/contract/"), Box::new(etcd)));
     for flavor in Flavor::ALL {
         let server = Server::start(flavor);
         all.push(running(&format!("redis {flavor:?}"), server.url(), Box::new(server)));

@@ -2,21 +2,33 @@
 //! message may tell that it became a hold.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Acquiring;
+use crate::driver::engine::Engine;
+use crate::driver::lock_spec::LockSpec;
 use crate::driver::wait_queues::PassedClaim;
 use crate::machine::Route;
 use crate::sys::clock;
+
+/// How long the server keeps a place in the queue of this lock, where the store keeps it as it keeps a hold.
+pub(super) fn place_for(engine: &Engine, lock: &LockSpec) -> Option<Duration> {
+    let span = Duration::from_millis(lock.terms.server_ttl_ms(lock.terms.ttl));
+    engine.store.capabilities().place_min.map(|least| span.max(least))
+}
 
 impl Acquiring {
     /// Goes on where the head before it has ended.
     pub(super) fn become_head(&mut self) {
         let Some(position) = &self.position else { return };
         let (spacing, away_since, heard) = position.inheritance();
-        let spacing = if self.lock.kind.row().queues { spacing.for_a_place() } else { spacing };
+        let spacing = if self.queues { spacing.for_a_place() } else { spacing };
         self.machine.set_spacing(spacing);
         self.machine.set_unreachable_since(away_since);
-        if let Some(claim) = position.take_claim() {
+        // where a place lasts as a hold does, one for another time is given up
+        let place_for = place_for(&self.engine, &self.lock);
+        let fits = |claim: &PassedClaim| place_for.is_none_or(|place_for| claim.undo_guard.server_ttl() == place_for);
+        if let Some(claim) = position.take_claim().filter(fits) {
             self.machine.take_place(claim.place);
             self.undo_guard = claim.for_heir(self.lock.count, self.lock.terms.server_ttl_ms(self.lock.terms.ttl));
         }
@@ -39,7 +51,7 @@ impl Acquiring {
 
     /// Leaves a place on the server to the next waiter of this client. With the last one it is given up.
     pub(super) fn pass_on(&mut self) {
-        if self.lock.kind.row().queues
+        if self.queues
             && self.engine.is_here()
             && let Some(position) = &self.position
             && let Some(undo_guard) = self.undo_guard.take()

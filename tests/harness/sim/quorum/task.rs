@@ -78,6 +78,7 @@ impl World {
             unreachable_limit: Duration::from_secs(3600),
             look_every: None,
             believes_messages: false,
+            place_for: None,
         };
         let deed = self.claim(client, Arc::new(terms.clone()));
         let task_now = &mut self.tasks[task];
