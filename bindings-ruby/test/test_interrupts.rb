@@ -120,6 +120,50 @@ class TestInterrupts < OnelockTest
     1
   end
 
+  # An exception before each line that an acquire and a scope run through, one after the other.
+  def test_at_every_line
+    GC.disable
+    # where the calling thread asks, and where it waits for the background
+    [true, false].each do |prompt|
+      scope = lines_before { prepare(prompt) && @lock.synchronize { nil } }
+      single = lines_before { prepare(prompt) && @lock.acquire }
+      assert_operator [scope, single].min, :>, 20
+    end
+  ensure
+    GC.enable
+  end
+
+  def prepare(prompt)
+    @client.instance_variable_set(:@prompt, prompt ? Process.pid : nil)
+    true
+  end
+
+  # What says that the caller has the lease now runs to its end, as it does without a debugger.
+  HANDED_OVER = /\.free unless (done|left)$/
+
+  # Runs the block again and again, with an exception before the first line of the gem, the second ... until none comes.
+  def lines_before
+    folder = File.expand_path("../lib", __dir__)
+    (1..).each do |number|
+      count = 0
+      trace = TracePoint.new(:line) do |point|
+        next unless point.path.start_with?(folder) && Thread.current == Thread.main
+        next if File.readlines(point.path)[point.lineno - 1].match?(HANDED_OVER)
+
+        raise Stop, "#{point.path}:#{point.lineno}" if (count += 1) == number
+      end
+      begin
+        # who has a lease releases it
+        trace.enable { yield }&.release
+        return number
+      rescue Stop => e
+        eventually("nothing is left after #{e.message}") do
+          @client.stats.to_h.values_at(:held, :waiting, :cleaning).all?(&:zero?) && !redis.exists?(@name)
+        end
+      end
+    end
+  end
+
   # Many exceptions, of which some come while an earlier one is under way.
   def test_at_any_moment
     ended = Hash.new(0)

@@ -46,7 +46,8 @@ check_gem() {
     gem=$(tools/ruby/dist.sh)
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    gem install --local --no-document --silent --ignore-dependencies --install-dir "$work/gems" "$gem"
+    # ffi is the system's
+    GEM_HOME=$work/gems gem install --local --no-document --silent "$gem"
     mkdir "$work/empty"
     cat >"$work/empty/program.rb" <<'RUBY'
 require "onelock"
