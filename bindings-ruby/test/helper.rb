@@ -48,6 +48,22 @@ class OnelockTest < Minitest::Test
     found
   end
 
+  # A server of its own, which the block may stop.
+  def with_server
+    Dir.mktmpdir do |folder|
+      program = File.join(ENV.fetch("ONELOCK_SERVERS", File.join(ROOT, ".tools/bin")), "valkey-server-9.1")
+      words = ["--port", "0", "--unixsocket", "#{folder}/socket", "--save", "", "--dir", folder]
+      server = spawn(program, *words, out: File::NULL)
+      begin
+        eventually("the server runs") { File.socket?("#{folder}/socket") }
+        yield server, "unix://#{folder}/socket"
+      ensure
+        Process.kill(:KILL, server)
+        Process.wait(server)
+      end
+    end
+  end
+
   # Nothing is held, waits, or is still to be undone.
   def assert_nothing_left(client, *names)
     eventually("nothing is left: #{client.stats.to_h}") do

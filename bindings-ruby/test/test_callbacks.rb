@@ -9,25 +9,13 @@ require "socket"
 class TestCallbacks < OnelockTest
   def test_missed_renewals_are_told
     told = Queue.new
-    Dir.mktmpdir do |folder|
-      # a server of its own, which can be stopped
-      server, url = start_server(folder)
+    with_server do |server, url|
       client = connect(url)
       lease = client.lock(unused, ttl: 6, on_jeopardy: ->(at_risk) { told << at_risk }).acquire
       Process.kill(:STOP, server)
       assert_same lease, Timeout.timeout(LONG) { told.pop }
       assert_equal :expired, lease.wait_lost(LONG)
-    ensure
-      Process.kill(:KILL, server)
-      Process.wait(server)
     end
-  end
-
-  def start_server(folder)
-    program = File.join(ENV.fetch("ONELOCK_SERVERS", File.join(ROOT, ".tools/bin")), "valkey-server-9.1")
-    pid = spawn(program, "--port", "0", "--unixsocket", "#{folder}/socket", "--save", "", "--dir", folder, out: File::NULL)
-    eventually("the server runs") { File.socket?("#{folder}/socket") }
-    [pid, "unix://#{folder}/socket"]
   end
 
   def test_log_lines_reach_the_logger

@@ -204,6 +204,26 @@ class TestInterrupts < OnelockTest
     end
   end
 
+  # The calling thread asks a server that has just stopped: it is waited for within the limits of a request, and from then on not
+  # asked by that thread. What the server carries out later is undone.
+  def test_a_server_that_stops_to_answer
+    with_server do |server, url|
+      client = connect(url, request_timeout: 0.3, connect_timeout: 0.3)
+      lock = client.lock(@name)
+      eventually("it answers promptly") { lock.synchronize { client.__send__(:prompt?) } }
+      Process.kill(:STOP, server)
+      2.times do
+        assert_raises(Timeout::Error) { Timeout.timeout(0.5) { lock.acquire } }
+        refute client.__send__(:prompt?)
+      end
+      assert_raises(Onelock::ServerUnavailable) { lock.acquire(wait: 0) }
+      Process.kill(:CONT, server)
+      assert_nothing_left(client)
+      eventually("it answers again") { lock.acquire(wait: 5).release == :released rescue nil }
+      assert_nil client.inspect(@name)
+    end
+  end
+
   CTRL_C = <<~'RUBY'
     require "onelock"
     client = Onelock::Client.new

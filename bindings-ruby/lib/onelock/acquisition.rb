@@ -48,7 +48,12 @@ module Onelock
     # One try by this thread. False when the lock is held.
     def ask(slot)
       error = Native.place
-      status = Native.lock_try_acquire(@handle, slot.place, error)
+      begin
+        status = Native.lock_try_acquire(@handle, slot.place, error)
+      ensure
+        # also when an exception from outside has waited for the answer
+        answered(false) if now - @started >= PROMPT
+      end
       if status.zero?
         Native.put_back(error)
         return true
@@ -71,7 +76,6 @@ module Onelock
         raise error if @wait_ms.zero?
       else raise error
       end
-      answered(false) if passed >= PROMPT
       @wait_ms = [@wait_ms - (passed * 1000).to_i, 1].max if @wait_ms.positive?
     end
 

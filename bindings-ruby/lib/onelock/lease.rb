@@ -297,10 +297,13 @@ module Onelock
       Events.failed("a callback for a #{what == :lost ? "loss" : "missed renewal"}", e)
     end
 
+    NEVER = { Object => :never }.freeze
+    private_constant :NEVER
+
     # Ends a scope: releases, and returns the error of a loss. An exception from outside does not keep it from that.
     def leave
       begin
-        Thread.handle_interrupt(Object => :never) { release }
+        Thread.handle_interrupt(NEVER) { release }
       rescue LeaseForked
         # a forked child leaves the scope of its parent: it holds nothing
         return nil
