@@ -5,6 +5,7 @@
 //! assert_eq!(server.ctl(&["get", "a"]), "");
 //! ```
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -204,12 +205,36 @@ impl Etcd {
     /// # Panics
     /// When it does not tell it.
     pub fn metric(&self, name: &str) -> u64 {
+        self.metrics().into_iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    /// How often each call of its API was begun, by words such as `KV/Range`.
+    ///
+    /// # Panics
+    /// When it does not tell it.
+    pub fn calls(&self) -> BTreeMap<String, u64> {
+        let call = |name: &str| {
+            let labels = name.strip_prefix("grpc_server_started_total{")?;
+            let label =
+                |word: &str| labels.split_once(&format!("{word}=\"")).and_then(|(_, rest)| rest.split('"').next());
+            Some(format!("{}/{}", label("grpc_service")?.strip_prefix("etcdserverpb.")?, label("grpc_method")?))
+        };
+        let calls: BTreeMap<_, _> =
+            self.metrics().iter().filter_map(|(name, count)| Some((call(name)?, *count))).collect();
+        assert!(calls.contains_key("KV/Range"), "{calls:?}");
+        calls
+    }
+
+    fn metrics(&self) -> Vec<(String, u64)> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).expect("the server listens");
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("the server reads");
         let mut told = String::new();
         stream.read_to_string(&mut told).expect("the server answers");
-        let value = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-        value.and_then(|value| value.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name}")) as u64
+        let read = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse::<f64>().ok()? as u64))
+        };
+        told.lines().filter_map(read).collect()
     }
 
     /// How many leases there are.

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod document;
+mod etcd;
 mod memcached;
 mod scripts;
 
