@@ -7,6 +7,7 @@
     reason = "a test; and the seed of a run must be known to repeat it"
 )]
 
+use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use onelock_tests::chaos::{Outcome, Place, Plan, run};
@@ -19,9 +20,34 @@ fn plan(place: Place, seed: u64, loses_data: bool) -> Plan {
     Plan { place, seed, faults, loses_data, believes_for_ever: false }
 }
 
+/// How many runs there are at once, however many tests: each has many processes, and limits of time.
+const AT_ONCE: usize = 2;
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// A run's turn, until it is dropped.
+struct Turn;
+
+impl Turn {
+    fn take() -> Turn {
+        let running = RUNNING.lock().expect("nobody panics meanwhile");
+        *ENDED.wait_while(running, |running| *running == AT_ONCE).expect("nobody panics meanwhile") += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock().expect("nobody panics meanwhile") -= 1;
+        ENDED.notify_one();
+    }
+}
+
 fn go(plan: Plan) -> Outcome {
     println!("{plan:?}");
+    let turn = Turn::take();
     let outcome = run(plan);
+    drop(turn);
     let (increments, counted) = outcome.counted;
     println!(
         "{}\nrecovered in {:?}, {increments} increments, counted {counted}",
@@ -57,7 +83,9 @@ fn holders_that_believe_for_ever_are_caught() {
         loses_data: false,
         believes_for_ever: true,
     };
+    let turn = Turn::take();
     let report = run(plan).report;
+    drop(turn);
     assert!(!report.of(Check::Exclusion).is_empty(), "two holders at once went unseen: {}", report.summary);
     assert!(!report.of(Check::Held).is_empty(), "a hold past its end went unseen: {}", report.summary);
 }
