@@ -73,10 +73,10 @@ pub(crate) struct Server {
 /// Waits until the lock NAME is free, takes it, runs the command, and releases the lock when the command has ended. The
 /// lock is renewed as long as the command runs. The command finds ONELOCK_NAME and ONELOCK_FENCING_TOKEN (but for --limit) in its environment.
 ///
-/// Signals are passed on to the command, which runs in a process group of its own and has the terminal. If the lock is lost (the server forgot
-/// it, somebody took it away, the network was away for too long), the command gets SIGTERM, and SIGKILL after --grace. If
-/// onelock itself is killed, so is the process group of the command, at once; what has left the group (setsid, set -m) is not,
-/// and the lock ends with its --ttl.
+/// Signals are passed on to the command, which runs in a process group of its own and has the terminal. If the lock is lost
+/// (the server forgot it, somebody took it away, the network was away for too long), the command and all that it has started
+/// get SIGTERM, and SIGKILL after --grace. If onelock itself is killed, so is all of that, at once. On Linux this reaches what
+/// has left the process group, too (setsid, timeout, set -m). What is left when the command ends by itself goes on.
 #[derive(Debug, Parser)]
 #[command(after_help = RUN_HELP, override_usage = RUN_USAGE)]
 pub(crate) struct Run {
@@ -112,8 +112,8 @@ pub(crate) struct Run {
     pub(crate) min_hold: Duration,
     /// End the command when it has run for so long
     ///
-    /// SIGTERM, and SIGKILL after --grace. The lock is kept until the command's process group has ended. The
-    /// status is 80.
+    /// SIGTERM, and SIGKILL after --grace. The lock is kept until all that the command has started has ended. The status is
+    /// 80.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) max_hold: Option<Duration>,
     /// After SIGTERM, how long until SIGKILL

@@ -10,12 +10,21 @@ use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{Place, Running, SOON, text};
 use onelock_tests::wait::wait_until;
 
 /// A user of whom nobody else here has processes: for root the limit does not count.
 const NOBODY_ELSE: u32 = 61_234;
+
+/// One test at a time: the limit is that of the user.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How many threads of processes the user has.
 fn threads_of(user: u32) -> u64 {
@@ -75,27 +84,45 @@ fn ends_clearly(place: &Place, arguments: &[&str]) -> Vec<i32> {
 
 #[test]
 fn measuring_says_that_there_is_no_thread() {
+    let _alone = alone();
     let place = Place::new();
     let found = ends_clearly(&place, &["bench", "--time", "60ms", "--threads", "3"]);
     assert!(found.len() >= 3 && found.contains(&70), "{found:?}");
 }
 
 #[test]
-fn a_request_for_which_there_is_no_thread_is_closed_and_a_later_one_is_answered() {
+fn running_says_that_there_is_no_process_and_holds_nothing() {
+    let _alone = alone();
     let place = Place::new();
-    // the least with which it starts: there is next to nothing left for those who ask
-    let (_exporter, mut told, url) = (0..24)
-        .find_map(|more| {
-            let command = place.onelock(&["export", "*", "--listen", "127.0.0.1:0"]);
-            let mut exporter = Running::of(limited(command, threads_of(user()) + 1 + more));
-            let mut told = BufReader::new(exporter.child().stderr.take().unwrap()).lines();
-            let url = told.next().unwrap().unwrap();
-            url.contains("http://").then_some((exporter, told, url))
-        })
-        .unwrap();
+    let found = ends_clearly(&place, &["run", "x", "--", "true"]);
+    assert!(found.len() >= 3 && found.contains(&70), "{found:?}");
+    assert!(!place.exists("x"));
+    let inner = ["run", "x", "--owner", "--", env!("CARGO_BIN_EXE_onelock"), "run", "x", "--", "true"];
+    ends_clearly(&place, &inner);
+}
+
+#[test]
+fn a_request_for_which_there_is_no_thread_is_closed_and_a_later_one_is_answered() {
+    let _alone = alone();
+    let place = Place::new();
+    let start = |more| {
+        let command = place.onelock(&["export", "*", "--listen", "127.0.0.1:0"]);
+        let mut exporter = Running::of(limited(command, threads_of(user()) + 1 + more));
+        let mut told = BufReader::new(exporter.child().stderr.take().unwrap()).lines();
+        let url = told.next().unwrap().unwrap();
+        url.contains("http://").then_some((exporter, told, url))
+    };
+    // the least with which it starts, and two threads for those who ask
+    let least = (0..24).find(|more| start(*more).is_some()).unwrap();
+    let (_exporter, mut told, url) = start(least + 2).unwrap();
     let address = url.rsplit_once("//").unwrap().1.strip_suffix("/metrics").unwrap();
     let silent: Vec<_> = (0..16).map(|_| TcpStream::connect(address).unwrap()).collect();
-    let closed = told.by_ref().map(Result::unwrap).find(|line| line.contains("no thread can be made"));
+    let (tell, heard) = channel();
+    std::thread::spawn(move || {
+        let closed = told.by_ref().map_while(Result::ok).find(|line| line.contains("no thread can be made"));
+        tell.send(closed).unwrap();
+    });
+    let closed = heard.recv_timeout(SOON).unwrap();
     assert!(closed.is_some(), "it has ended");
     drop(silent);
     wait_until(SOON, "an answer", || {

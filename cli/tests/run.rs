@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use common::{Place, SOON, is_alive, onelock, text};
+use common::{Place, SOON, onelock, text};
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::wait::wait_until;
 
@@ -253,74 +253,6 @@ fn a_signal_while_it_waits_ends_it_and_leaves_nothing() {
 }
 
 #[test]
-fn a_lost_lock_ends_the_command_and_what_it_started() {
-    let place = Place::new();
-    // renewed every 200 ms, so the loss is found soon
-    let line = format!("trap 'echo term; exit 0' TERM; echo > {}; while :; do sleep 0.02; done", place.path("polite"));
-    let running = place.start(&["run", "x", "--ttl", "600ms", "-c", &line]);
-    place.wait_written("polite");
-    place.server.cmd(&["DEL", "x"]);
-    let output = running.output();
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(80), "term\n"), "{output:?}");
-    assert!(text(&output.stderr).contains("x: the lock was lost"), "{output:?}");
-
-    // one that does not listen, and one more in the background
-    let line = format!("trap '' TERM; sleep 1000 & echo $! $$ > {}; wait; sleep 1000", place.path("deaf"));
-    let running = place.start(&["run", "x", "--ttl", "600ms", "--grace", "300ms", "-c", &line]);
-    let pids = place.wait_written("deaf");
-    place.server.cmd(&["DEL", "x"]);
-    assert_eq!(running.code(), 80);
-    for pid in pids.split_whitespace() {
-        wait_until(SOON, "everything has ended", || !is_alive(pid.parse().unwrap()));
-    }
-
-    // the time is over
-    let begun = Instant::now();
-    let output = place.output(&["run", "x", "--max-hold", "500ms", "--", "sleep", "1000"]);
-    assert_eq!(output.status.code(), Some(80), "{output:?}");
-    assert!(begun.elapsed() >= Duration::from_millis(450));
-}
-
-#[test]
-fn a_lock_that_was_gone_when_the_command_ended_is_told() {
-    let place = Place::new();
-    let mut running = place.start(&["run", "x", "--", "cat"]);
-    place.wait_held("x");
-    place.server.cmd(&["DEL", "x"]);
-    drop(running.child().stdin.take());
-    let output = running.output();
-    assert_eq!(output.status.code(), Some(80), "{output:?}");
-    assert!(text(&output.stderr).contains("lost before the command ended"), "{output:?}");
-}
-
-#[test]
-fn killed_at_any_moment_it_takes_the_command_with_it_and_the_lock_ends() {
-    let place = Place::new();
-    let mut commands = 0;
-    for round in 0..24_u64 {
-        let (name, file) = (format!("x{round}"), format!("pid{round}"));
-        let line = format!("echo $$ > {}; exec sleep 1000", place.path(&file));
-        let mut running = place.start(&["run", &name, "--ttl", "700ms", "-c", &line]);
-        match round % 4 {
-            // while it connects, takes the lock, makes the process
-            0 | 1 => std::thread::sleep(Duration::from_micros(round * 700)),
-            2 => place.wait_held(&name),
-            _ => drop(place.wait_written(&file)),
-        }
-        running.child().kill().unwrap();
-        assert_eq!(running.output().status.signal(), Some(9));
-        place.wait_free(&name);
-        // one that was killed while it wrote has ended already
-        let written = fs::read_to_string(place.file(&file)).unwrap_or_default();
-        if let Ok(pid) = written.trim().parse() {
-            commands += 1;
-            wait_until(SOON, "the command has ended", || !is_alive(pid));
-        }
-    }
-    assert!(commands >= 6, "{commands}");
-}
-
-#[test]
 fn a_run_inside_enters_when_it_may_and_waits_when_not() {
     let place = Place::new();
     let inner = format!("{} run x --wait 0 -- sh -c 'echo $ONELOCK_FENCING_TOKEN'", env!("CARGO_BIN_EXE_onelock"));
@@ -484,110 +416,6 @@ fn it_says_what_it_does_when_asked() {
 }
 
 #[test]
-fn killed_it_takes_with_it_what_the_command_has_started() {
-    let place = Place::new();
-    let exe = env!("CARGO_BIN_EXE_onelock");
-    // a process in the background, one in the foreground, and the shell that waits for both
-    let line = |file: &str| format!("sleep 1000 & echo $! $$ > {}; sleep 1000; true", place.path(file));
-    let (plain, nested) = (line("plain"), line("nested"));
-    let inner = format!("{exe} run y --ttl 700ms -c '{nested}'; true");
-    for (file, command) in [("plain", &plain), ("nested", &inner)] {
-        let mut running = place.start(&["run", "x", "--ttl", "700ms", "-c", command]);
-        let pids = place.wait_written(file);
-        running.child().kill().unwrap();
-        for pid in pids.split_whitespace() {
-            wait_until(SOON, "everything has ended", || !is_alive(pid.parse().unwrap()));
-        }
-        // nobody is left that holds the output open
-        assert_eq!(running.output().status.signal(), Some(9), "{file}");
-        place.wait_free("x");
-    }
-    place.wait_free("y");
-}
-
-#[test]
-fn what_the_command_leaves_in_the_background_goes_on_and_no_other_process_is_left() {
-    let place = Place::new();
-    let line = "sleep 1000 < /dev/null > /dev/null 2>&1 & echo $! $PPID";
-    let output = place.output(&["run", "x", "-c", line]);
-    let out = text(&output.stdout);
-    let pids: Vec<u32> = out.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-    assert!(output.status.success() && is_alive(pids[0]), "{output:?}");
-    common::signal(pids[0], "KILL");
-    // the guard has the arguments of the process that made it
-    let mine = place.path("no such command");
-    assert_eq!(place.status(&["run", "x", "--", &mine]), 127);
-    let left = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .find(|process| fs::read_to_string(process.path().join("cmdline")).is_ok_and(|line| line.contains(&mine)));
-    assert!(left.is_none(), "{left:?}");
-}
-
-#[test]
-fn who_runs_too_long_is_ended_and_keeps_the_lock_until_then() {
-    let place = Place::new();
-    let line = format!("trap 'echo > {}; read go; exit 0' TERM; while :; do sleep 0.02; done", place.path("term"));
-    let mut running = place.start(&["run", "x", "--ttl", "1500ms", "--max-hold", "400ms", "-c", &line]);
-    place.wait_written("term");
-    let token = place.server.text(&["GET", "x"]);
-    let first: i64 = place.server.int(&["PTTL", "x"]);
-    // renewed: what is left of it grows again, and it is the same hold
-    let mut before = first;
-    wait_until(SOON, "a renewal after the limit", || {
-        let now = place.server.int(&["PTTL", "x"]);
-        std::mem::replace(&mut before, now) < now
-    });
-    assert_eq!(place.server.text(&["GET", "x"]), token);
-    assert_eq!(place.status(&["run", "x", "-w0", "--", "true"]), 75);
-    running.child().stdin.take().unwrap().write_all(b"\n").unwrap();
-    let output = running.output();
-    assert_eq!(output.status.code(), Some(80), "{output:?}");
-    let told = text(&output.stderr);
-    assert!(told.contains("x: it ran for longer than --max-hold (400ms)") && !told.contains("lost"), "{told}");
-    assert!(!place.exists("x"));
-
-    // one that does not listen: free only when all of it is gone
-    let line = format!("trap '' TERM; sleep 1000 & echo $! $$ > {}; wait; sleep 1000", place.path("deaf"));
-    let begun = Instant::now();
-    let running = place.start(&["run", "x", "--max-hold", "200ms", "--grace", "200ms", "-c", &line]);
-    let pids = place.wait_written("deaf");
-    place.wait_free("x");
-    assert!(pids.split_whitespace().all(|pid| !is_alive(pid.parse().unwrap())) && begun.elapsed().as_millis() >= 400);
-    assert_eq!(running.code(), 80);
-    assert_eq!(place.status(&["run", "x", "--max-hold", "0", "--", "true"]), 64);
-}
-
-#[test]
-fn who_entered_ends_when_the_hold_around_it_has_ended() {
-    let place = Place::new();
-    let exe = env!("CARGO_BIN_EXE_onelock");
-    for how in ["lost", "ended", "killed"] {
-        let [ready, term] = ["ready", "term"].map(|file| format!("{file}-{how}"));
-        let line = format!(
-            "trap \"echo > {}; exit 0\" TERM; echo $$ > {}; while :; do sleep 0.02; done",
-            place.path(&term),
-            place.path(&ready)
-        );
-        // `setsid`: what ends the group of the outer one does not reach the inner one
-        let inner = format!("setsid {exe} run x --ttl 600ms -c '{line}' 2> {} & read go", place.path("told"));
-        let mut outer = place.start(&["run", "x", "--owner", "--ttl", "1500ms", "-c", &inner]);
-        let pid: u32 = place.wait_written(&ready).trim().parse().unwrap();
-        match how {
-            "lost" => drop(place.server.cmd(&["SET", "x", "another", "PX", "1000"])),
-            "ended" => drop(outer.child().stdin.take()),
-            _ => outer.child().kill().unwrap(),
-        }
-        place.wait_written(&term);
-        wait_until(SOON, "it has ended", || !is_alive(pid));
-        let told = fs::read_to_string(place.file("told")).unwrap();
-        assert!(told.contains("x: the lock was lost: the hold that this one entered has ended"), "{how} {told}");
-        drop(outer);
-        place.wait_free("x");
-    }
-}
-
-#[test]
 fn a_token_of_another_lock_is_not_handed_down() {
     let place = Place::new();
     let exe = env!("CARGO_BIN_EXE_onelock");
@@ -606,36 +434,4 @@ fn what_excludes_nobody_is_refused() {
         let told = text(&output.stderr);
         assert!(output.status.code() == Some(64) && told.contains("file:///FOLDER"), "{output:?}");
     }
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-#[allow(clippy::print_stderr, reason = "who runs the tests is to know that this one was not tried")]
-fn as_the_first_process_of_a_container_it_runs_and_waits_for_orphans() {
-    let place = Place::new();
-    // a new PID namespace, as a user of its own where one has to be root for that; its group is of outside, and has no number there
-    let mut container = std::process::Command::new("unshare");
-    // the orphan is waited for by us as soon as it ends: no entry of it is left in the table of processes
-    let line = "(sleep 0 & echo $! > $FILE); while [ -e /proc/$(cat $FILE) ]; do :; done; echo $PPID gone";
-    container.args([
-        "--map-root-user",
-        "--pid",
-        "--fork",
-        "--kill-child",
-        "--mount-proc",
-        env!("CARGO_BIN_EXE_onelock"),
-        "run",
-        "x",
-        "-c",
-        line,
-    ]);
-    container.env("ONELOCK_URL", place.server.url()).env("FILE", place.path("orphan")).env_remove("ONELOCK_OWNER");
-    let mut running = common::Running::of(container);
-    wait_until(SOON, "an end", || running.child().try_wait().unwrap().is_some());
-    let output = running.output();
-    if text(&output.stderr).starts_with("unshare: ") {
-        eprintln!("not tried: this machine makes no PID namespaces: {output:?}");
-        return;
-    }
-    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "1 gone\n"), "{output:?}");
 }

@@ -207,6 +207,52 @@ fn stopping_stops_both_and_going_on_goes_on() {
     assert!(!place.exists("x"));
 }
 
+/// Whether a process is stopped.
+fn is_stopped(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.contains(") T ")
+}
+
+#[test]
+fn one_that_was_stopped_alone_goes_on_or_ends_alone() {
+    let place = Place::new();
+    for how in ["CONT", "KILL"] {
+        let line = format!("echo $$ > {}; echo ready; read word; echo read:$word", place.path(how));
+        let mut screen = Screen::start(&place, &["run", "x", "-c", &line], true);
+        let command: u32 = place.wait_written(how).trim().parse().unwrap();
+        screen.wait_shown("ready");
+        let id = screen.child.id();
+        signal(command, "STOP");
+        wait_until(SOON, "it stops with it", || is_stopped(id));
+        signal(command, how);
+        wait_until(SOON, "it goes on", || !is_stopped(id));
+        screen.press(b"again\n");
+        if how == "CONT" {
+            screen.wait_shown("read:again");
+            assert_eq!(screen.code(), Some(0));
+        } else {
+            assert_eq!(screen.code(), Some(128 + 9));
+        }
+        assert!(!place.exists("x"));
+    }
+}
+
+#[test]
+fn one_that_is_stopped_and_woken_at_once_never_leaves_it_stopped() {
+    let place = Place::new();
+    let line = format!("echo $$ > {}; echo ready; read word; echo read:$word", place.path("pid"));
+    let mut screen = Screen::start(&place, &["run", "x", "-c", &line], true);
+    let command: u32 = place.wait_written("pid").trim().parse().unwrap();
+    screen.wait_shown("ready");
+    for _ in 0..20 {
+        signal(command, "STOP");
+        signal(command, "CONT");
+    }
+    screen.press(b"again\n");
+    screen.wait_shown("read:again");
+    assert_eq!(screen.code(), Some(0));
+}
+
 #[test]
 fn force_release_shows_the_holder_and_asks() {
     let place = Place::new();

@@ -28,6 +28,10 @@ pub(super) enum Event {
     Stopped(i32),
     /// The command has ended, with this status.
     Ended(Status),
+    /// Nothing is left of what it has started.
+    Gone,
+    /// Nobody watches over it any more: somebody has killed the guard, and the kernel the command with it.
+    Unguarded,
 }
 
 /// The line of events.
@@ -88,6 +92,17 @@ impl Events {
     pub(super) fn next(&self, until: Option<Instant>) -> Option<Event> {
         let Some(until) = until else { return self.receiver.recv().ok() };
         self.receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
+    }
+
+    /// Whether nothing is left by then of what the command has started. What else happens meanwhile changes nothing any more.
+    pub(super) fn is_gone_by(&self, until: Instant) -> bool {
+        loop {
+            match self.next(Some(until)) {
+                Some(Event::Gone | Event::Unguarded) => return true,
+                Some(_) => {}
+                None => return false,
+            }
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! | file | is |
 //! |---|---|
 //! | `child` | the command as a process, and its group |
-//! | `guard` | the command's group is killed when `onelock` is |
+//! | `guard/` | what the command has started, wherever it is, is ended with it or with `onelock` |
 //! | `events` | what may happen meanwhile, in one line: signals, the loss of the lock, the end of the command |
 //! | `terminal` | who may read from the terminal |
 //! | `entering` | an `onelock run` inside another one of the same lock |
@@ -92,7 +92,7 @@ fn held(options: &Run) -> Result<End, Failure> {
             if entering::stands(client.inspect(name)?.as_ref(), token) {
                 told(options, "entered again: it is held by the command that this one runs in");
                 let environment = environment(options, None, Some(token));
-                return under(options, &events, &mut guard()?, &environment, Hold::Outer(client, token));
+                return under(options, &events, &environment, Hold::Outer(client, token)).map(|(end, _)| end);
             }
             let text = format!("{}: the hold that this is to enter has ended", show::name(name));
             return Err(Failure::new(Status::Lost, text));
@@ -114,15 +114,10 @@ fn held(options: &Run) -> Result<End, Failure> {
         return Ok(End::early(signal));
     }
     let environment = environment(options, Some((&place, lock.kind())), lease.fencing_token());
-    // it is waited for when the lock is free again
-    let mut guard = guard();
-    let end = match &mut guard {
-        Ok(guard) => under(options, &events, guard, &environment, Hold::Own(&lease)),
-        Err(_) => Ok(End { status: Status::Software, keys: Keys::Others }),
-    };
+    let ended = under(options, &events, &environment, Hold::Own(&lease));
     let released = released(options, &client, &lease);
-    let guard = guard?;
-    drop(guard);
+    // the guard is waited for now that the lock is free again
+    let end = ended.map(|(end, _)| end);
     let end = end?;
     if end.status == Status::Lost { Ok(end) } else { released.map(|()| end) }
 }
@@ -202,10 +197,6 @@ fn environment(options: &Run, held: Option<(&entering::Place, Kind)>, token: Opt
     variables
 }
 
-fn guard() -> Result<Guard, Failure> {
-    Guard::start().map_err(|error| Failure::new(Status::Software, format!("no process can be made: {error}")))
-}
-
 /// What the command runs under.
 enum Hold<'a> {
     /// A lock of our own.
@@ -214,27 +205,22 @@ enum Hold<'a> {
     Outer(Client, u64),
 }
 
-/// Runs the command until it ends, or until it has to.
-fn under(
-    options: &Run,
-    events: &Events,
-    guard: &mut Guard,
-    environment: &Environment,
-    hold: Hold<'_>,
-) -> Result<End, Failure> {
-    let mut child = Child::spawn(options, environment, events, guard)?;
+/// Runs the command until it ends, or until it has to. The guard has nothing to do any more, but may still be there.
+fn under(options: &Run, events: &Events, environment: &Environment, hold: Hold<'_>) -> Result<(End, Guard), Failure> {
     let sender = events.sender();
     match hold {
         Hold::Own(lease) => lease.on_lost(move |reason| drop(sender.send(Event::Lost(reason.explain().to_owned())))),
         Hold::Outer(client, token) => {
             let every = options.ttl.map_or(LOOK_EVERY, |ttl| LOOK_EVERY.min(ttl / 3));
             let name = options.name.as_encoded_bytes().to_vec();
-            std::thread::spawn(move || {
+            let looking = std::thread::Builder::new().name("outer".to_owned()).spawn(move || {
                 let why = entering::wait_ended(&client, &name, token, every);
                 drop(sender.send(Event::Lost(why)));
             });
+            looking.map_err(|error| Failure::new(Status::Software, format!("no thread can be made: {error}")))?;
         }
     }
+    let mut child = Child::spawn(options, environment, events)?;
     let mut limit = options.max_hold.map(|span| Instant::now() + span);
     let end = |child: &mut Child, why: &str| {
         let (name, grace) = (show::name(options.name.as_encoded_bytes()), show(options.grace));
@@ -250,9 +236,17 @@ fn under(
                 end(&mut child, &format!("the lock was lost: {why}"));
             }
             Some(Event::Ended(status)) => {
-                let keys = child.ended();
-                guard.dismiss();
-                return Ok(End { status: if child.had_to_end() { Status::Lost } else { status }, keys });
+                let keys = child.ended(events);
+                let end = End { status: if child.had_to_end() { Status::Lost } else { status }, keys };
+                return Ok((end, child.into_guard()));
+            }
+            // told when it has ended, too, where something may be left
+            Some(Event::Gone) => {}
+            Some(Event::Unguarded) => {
+                let keys = child.unguarded();
+                say("the process that guards the command was killed, and the command with it");
+                let status = if child.had_to_end() { Status::Lost } else { Status::Software };
+                return Ok((End { status, keys }, child.into_guard()));
             }
             None if limit.is_some_and(|limit| limit <= Instant::now()) => {
                 let span = limit.take().and(options.max_hold).unwrap_or_default();

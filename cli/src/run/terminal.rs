@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use rustix::process::Pid;
@@ -73,6 +73,10 @@ impl Terminal {
             _ if group == self.us => Keys::Us,
             _ => Keys::Others,
         }
+    }
+
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.tty.as_raw_fd()
     }
 
     /// Whether it worked.

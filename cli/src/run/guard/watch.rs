@@ -1,0 +1,292 @@
+//! The life of the guard, in a process that has only this thread: it asks the system, and takes no lock and no memory.
+
+use std::io;
+use std::os::fd::RawFd;
+
+use super::descendants::kill_children;
+use super::{AWAKE, ENDED, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, STOP_US, STOPPED, tell};
+
+/// Another name than ours: `killall onelock` ends us, and the guard is to outlive us. In `ps` it has our arguments.
+#[cfg(target_os = "linux")]
+pub(super) const NAME: &std::ffi::CStr = c"lock-guard";
+
+/// How often it is killed again, or looked whether the group is gone, in nanoseconds.
+const AGAIN: libc::c_long = 20_000_000;
+/// How often in all, when nobody waits for it any more.
+const ROUNDS: u32 = 500;
+
+/// Where the two pipes are once there is nothing else.
+const ORDERS: RawFd = 0;
+const REPORTS: RawFd = 1;
+
+/// The guard's ends of its pipes, and what it has for the command alone.
+#[derive(Clone, Copy)]
+pub(super) struct Ends {
+    pub(super) orders: RawFd,
+    pub(super) reports: RawFd,
+    /// Closed when the command begins. Before, its number is written, and in the place of the next one why it does not.
+    pub(super) begin: RawFd,
+    /// The terminal that the command is given, or a negative number.
+    pub(super) terminal: RawFd,
+}
+
+/// Makes the command, and watches over it.
+///
+/// # Safety
+/// Only for a process that was just forked, with every signal blocked.
+pub(super) unsafe fn watch(us: libc::pid_t, ends: Ends, command: &Prepared) -> ! {
+    // SAFETY: system calls on numbers, constant texts and descriptors of this process, which nobody else in it uses.
+    unsafe {
+        // a group of its own: what ends that of the command does not end the guard. But the same session: it is for a parent
+        // there that the command may be stopped and brought back
+        libc::setpgid(0, 0);
+        #[cfg(target_os = "linux")]
+        {
+            libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
+            libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
+        }
+        let guard = libc::getpid();
+        let group = libc::fork();
+        if group == 0 {
+            become_command(guard, ends, command);
+        }
+        if group < 0 {
+            let why = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            let _ = tell(ends.begin, [0, why, 0]);
+            libc::_exit(0);
+        }
+        libc::chdir(c"/".as_ptr());
+        // none of the three is 0 to 2, unless those were closed
+        let [orders, reports] = [ends.orders, ends.reports].map(|end| libc::fcntl(end, libc::F_DUPFD, 3));
+        libc::dup2(orders, ORDERS);
+        libc::dup2(reports, REPORTS);
+        close_from(2);
+        libc::signal(libc::SIGCHLD, nothing as *const () as libc::sighandler_t);
+        let mut watch = Watch {
+            us,
+            group,
+            is_stopped: false,
+            stops: 0,
+            stopped_us: false,
+            has_ended: false,
+            has_children: true,
+            is_gone: false,
+            kills: false,
+            is_alone: false,
+            rounds: 0,
+        };
+        watch.live()
+    }
+}
+
+/// The process between the guard and the command.
+///
+/// # Safety
+/// Only for a process that was just forked, with every signal blocked.
+unsafe fn become_command(guard: libc::pid_t, ends: Ends, command: &Prepared) -> ! {
+    let mut none = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: system calls on numbers, a set of our own, and descriptors that are open here.
+    unsafe {
+        #[cfg(target_os = "linux")]
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        // killed before that was said
+        if libc::getppid() != guard {
+            libc::_exit(1);
+        }
+        libc::setpgid(0, 0);
+        // before it can ask for it. It is not stopped for that: every signal is blocked
+        if ends.terminal >= 0 {
+            libc::tcsetpgrp(ends.terminal, libc::getpid());
+        }
+        // what Rust ignores on its own account; handlers end with this program
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        let id = libc::getpid();
+        libc::write(ends.begin, (&raw const id).cast(), size_of::<libc::pid_t>());
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
+        let why = command.become_it().raw_os_error().unwrap_or(libc::EINVAL);
+        libc::write(ends.begin, (&raw const why).cast(), size_of::<libc::c_int>());
+        libc::_exit(1)
+    }
+}
+
+/// That a child has changed wakes the guard, and does no more.
+extern "C" fn nothing(_: libc::c_int) {}
+
+#[allow(clippy::struct_excessive_bools, reason = "what has happened so far, in any order")]
+struct Watch {
+    us: libc::pid_t,
+    /// The number of the command, and of its group.
+    group: libc::pid_t,
+    is_stopped: bool,
+    /// How often it was.
+    stops: libc::c_int,
+    /// `onelock` was stopped by us, and nobody else has woken it.
+    stopped_us: bool,
+    has_ended: bool,
+    has_children: bool,
+    /// Nothing is left, and that was told.
+    is_gone: bool,
+    /// Whatever is left is killed.
+    kills: bool,
+    /// `onelock` is gone.
+    is_alone: bool,
+    rounds: u32,
+}
+
+impl Watch {
+    fn live(&mut self) -> ! {
+        loop {
+            self.look_at_children();
+            self.take_orders();
+            if self.kills {
+                self.kill();
+            }
+            if self.has_ended && !self.has_children && !self.is_gone && !self.has_group() {
+                self.is_gone = true;
+                let _ = tell(REPORTS, [GONE, 0, 0]);
+            }
+            if self.is_alone && (self.is_gone || self.rounds > ROUNDS) {
+                exit();
+            }
+            self.wait();
+        }
+    }
+
+    /// Whatever has become of the children, the command's first among them and what was left by others.
+    fn look_at_children(&mut self) {
+        loop {
+            let mut status = 0;
+            let how = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+            // SAFETY: a number, and a place for one.
+            let found = unsafe { libc::waitpid(-1, &raw mut status, how) };
+            if found <= 0 {
+                self.has_children = found == 0;
+                return;
+            }
+            if found != self.group {
+                continue;
+            }
+            // whatever it is now, it has gone on meanwhile. `onelock` may have been woken before and have woken it, which was told
+            // before
+            self.take_orders();
+            self.wake_us();
+            self.is_stopped = libc::WIFSTOPPED(status);
+            if self.is_stopped {
+                self.stops = self.stops.wrapping_add(1);
+                let _ = tell(REPORTS, [STOPPED, libc::WSTOPSIG(status), 0]);
+            } else if !libc::WIFCONTINUED(status) {
+                self.has_ended = true;
+                let _ = tell(REPORTS, [ENDED, status, 0]);
+            }
+        }
+    }
+
+    fn wake_us(&mut self) {
+        if std::mem::take(&mut self.stopped_us) {
+            // SAFETY: numbers. It is our parent, or nobody is woken.
+            unsafe {
+                if libc::getppid() == self.us {
+                    libc::kill(self.us, libc::SIGCONT);
+                }
+            }
+        }
+    }
+
+    /// All that have come so far.
+    fn take_orders(&mut self) {
+        while !self.is_alone && is_readable() {
+            let mut message: Message = [0; 3];
+            // SAFETY: room for as many bytes as are named.
+            let count = unsafe { libc::read(ORDERS, (&raw mut message).cast(), LENGTH) };
+            match (count, message) {
+                (0, _) => {
+                    self.is_alone = true;
+                    self.kills = true;
+                }
+                (1.., [FAREWELL, ..]) => exit(),
+                (1.., [KILL, ..]) => self.kills = true,
+                // what becomes of the command afterwards wakes it again; what has become of it before, it is yet to hear
+                (1.., [STOP_US, signal, stop]) if self.is_stopped && stop == self.stops => {
+                    self.stopped_us = true;
+                    // SAFETY: numbers. It is there: it has just been heard, and not its end.
+                    unsafe { libc::kill(self.us, signal) };
+                }
+                (1.., [AWAKE, ..]) => self.stopped_us = false,
+                _ => {}
+            }
+        }
+    }
+
+    /// The group, and every child of ours, until there is none.
+    fn kill(&mut self) {
+        self.rounds += 1;
+        if self.is_gone {
+            return;
+        }
+        // SAFETY: two numbers.
+        unsafe { libc::kill(-self.group, libc::SIGKILL) };
+        if self.has_children {
+            kill_children();
+        }
+    }
+
+    /// Whether anything of the group is left. On Linux all of it are children of ours in the end.
+    fn has_group(&self) -> bool {
+        // SAFETY: two numbers; nothing is sent.
+        unsafe { libc::kill(-self.group, 0) == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH) }
+    }
+
+    /// Until an order comes, or a child changes, or it is time to look again.
+    fn wait(&self) {
+        let again = libc::timespec { tv_sec: 0, tv_nsec: AGAIN };
+        let looks_again = self.kills || (self.has_ended && !self.has_children && !self.is_gone);
+        let until = if looks_again { &raw const again } else { std::ptr::null() };
+        let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut orders = std::mem::MaybeUninit::<libc::fd_set>::zeroed();
+        // SAFETY: sets of our own, which are filled before they are read, and a time. That a child has changed reaches us in
+        // here alone.
+        unsafe {
+            libc::sigfillset(mask.as_mut_ptr());
+            libc::sigdelset(mask.as_mut_ptr(), libc::SIGCHLD);
+            libc::FD_ZERO(orders.as_mut_ptr());
+            let mut count = 0;
+            if !self.is_alone {
+                libc::FD_SET(ORDERS, orders.as_mut_ptr());
+                count = ORDERS + 1;
+            }
+            let none = std::ptr::null_mut();
+            libc::pselect(count, orders.as_mut_ptr(), none, none, until, mask.as_ptr());
+        }
+    }
+}
+
+/// Whether an order has come, or the end of them.
+fn is_readable() -> bool {
+    let mut watched = libc::pollfd { fd: ORDERS, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor, and the number of them.
+    unsafe { libc::poll(&raw mut watched, 1, 0) > 0 }
+}
+
+fn exit() -> ! {
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(0) }
+}
+
+/// Closes every descriptor from this one on.
+///
+/// # Safety
+/// Nothing in this process uses them.
+unsafe fn close_from(first: RawFd) {
+    #[cfg(target_os = "linux")]
+    // SAFETY: three numbers. On a kernel that does not know it, an error.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) } == 0 {
+        return;
+    }
+    // SAFETY: a number; of one that is not open, an error.
+    let count = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(256, 65536) as RawFd;
+    for descriptor in first..count {
+        // SAFETY: as the function's.
+        unsafe { libc::close(descriptor) };
+    }
+}
