@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-c test-cli test-node test-python test-ruby demo lint bench servers header dist install clean
+.PHONY: help test test-c test-cli test-kotlin test-node test-python test-ruby demo lint bench servers header dist install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ test-c: ## the part of it that is about the C library
 
 test-cli: ## the part of it that is about the packages of the command
 	@tools/cli/test.sh
+
+test-kotlin: ## the part of it that is about the Kotlin package
+	@tools/uniffi/test.sh
 
 test-node: ## the part of it that is about the Node package
 	@tools/node/test.sh
@@ -45,12 +48,13 @@ header: ## write bindings-c/include/onelock.h anew from the source
 	@tools/cargo.sh
 	@cargo run --quiet --package onelock-c-header
 
-dist: ## what is given away, in dist/: the command, the C library, the packages for Node, Python and Ruby
+dist: ## what is given away, in dist/: the command, the C library, the packages for Node, Python, Ruby and the JVM
 	@tools/cli/dist.sh
 	@tools/c/dist.sh
 	@tools/node/dist.sh
 	@tools/python/dist.sh
 	@tools/ruby/dist.sh
+	@tools/uniffi/dist.sh
 
 PREFIX ?= /usr/local
 install: ## the C library into $(DESTDIR)$(PREFIX)

@@ -34,7 +34,7 @@ def camel(name):
 
 def for_language(text, language):
     """The names of options in a text, as the language writes them."""
-    if language != "node":
+    if language not in {"node", "kotlin"}:
         return text
     return re.sub(r"`(\w+)`", lambda word: f"`{camel(word[1])}`" if word[1] in NAMES else word[0], text)
 
@@ -93,14 +93,14 @@ def paragraphs(option, language):
 def comment(option, language, indent):
     """The same as a comment of the language."""
     first, *more = paragraphs(option, language)
-    mark = {"c": "/// ", "node": " * "}[language]
+    mark = {"c": "/// "}.get(language, " * ")
     room = WIDTH - indent - len(mark)
     lines = textwrap.wrap(first, room)
     for text in more:
         for part in text.strip("\n").split("\n\n"):
             lines += ["", *(part.split("\n") if part.startswith("```") else textwrap.wrap(part, room))]
     before = " " * indent
-    if language == "node":
+    if language != "c":
         if len(lines) == 1 and len(lines[0]) <= room - 4:
             return [f"{before}/** {lines[0]} */"]
         return [f"{before}/**", *(f"{before}{mark}{line}".rstrip() for line in lines), f"{before} */"]
@@ -251,6 +251,25 @@ UNIFFI_TYPES = {
     "share": ("f64", "Double"), "count": ("i32", "Int"), "duration": ("i64", "Duration"), "grade": ("Grade", "Grade"),
     "notify": ("Notify", "Notify"), "function": ("i64", "CredentialsProvider"),
 }  # fmt: skip
+
+
+def kotlin_properties(options, noun):
+    for option in options:
+        for name in files(option):
+            kind, name = UNIFFI_TYPES[option["type"]][1], camel(name)
+            yield from comment(option, "kotlin", 4)
+            yield from ("    @get:JvmSynthetic", "    @set:JvmSynthetic", f"    var {name}: {kind}? = null", "")
+            java, value = ("java.time.Duration", "value.toKotlinDuration()") if kind == "Duration" else (kind, "value")
+            yield f"    /** Sets [{name}]. */"
+            yield f"    fun {name}(value: {java}): {noun} = apply {{ {name} = {value} }}"
+            yield ""
+
+
+def kotlin_values(options):
+    for option in options:
+        for name in files(option):
+            value = {"duration": "?.toMs()", "function": "?.let(Providers::number)"}.get(option["type"], "")
+            yield f"        {camel(uniffi_name(option, name))} = {camel(name)}{value},"
 
 
 def uniffi_name(option, name):
@@ -434,6 +453,12 @@ BLOCKS = {
         "setters of a lock": uniffi_setters(on_lock(), "lock", "options", "LOCK", " " * 8),
     },
     "bindings-ruby/lib/onelock/options.rb": {"client": ruby_types(OPTIONS), "lock": ruby_types(on_lock())},
+    "bindings-uniffi/kotlin/src/Options.kt": {
+        "client": kotlin_properties(OPTIONS, "ClientOptions"),
+        "values of a client": kotlin_values(OPTIONS),
+        "lock": kotlin_properties(on_lock(), "LockOptions"),
+        "values of a lock": kotlin_values(on_lock()),
+    },
     "bindings-c/src/client_setters.rs": {"client": c_setters(on_client(by_hand=False), "client_options")},
     "bindings-c/src/lock_setters.rs": {"lock": c_setters(on_lock(), "lock_options")},
     "bindings-c/src/lock_options.rs": {"fields": c_fields(on_lock()), "applied": c_applied(on_lock())},

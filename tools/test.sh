@@ -3,12 +3,12 @@
 # what passed.
 #
 #   tools/test.sh           all
-#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python ruby
+#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python ruby kotlin
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python ruby)
+[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python ruby kotlin)
 
 log=$(mktemp)
 times=$(mktemp)
@@ -64,6 +64,7 @@ run_c() { step tools/c/test.sh; }
 run_node() { step tools/node/test.sh; }
 run_python() { step tools/python/test.sh; }
 run_ruby() { step tools/ruby/test.sh; }
+run_kotlin() { step tools/uniffi/test.sh; }
 
 for part in "${parts[@]}"; do
     begun=$SECONDS

@@ -1,7 +1,7 @@
 //! One granted hold.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::entered::{entered, waited};
 use crate::error::NativeError;
@@ -20,6 +20,8 @@ pub struct NativeLease {
     held: Held,
     /// By which events name this lease.
     number: AtomicI64,
+    /// Dropping it is no mistake of the program.
+    forgotten: AtomicBool,
 }
 
 /// As it was acquired; the calls of the other form work too.
@@ -42,11 +44,24 @@ impl NativeLease {
     /// A lease does not look at what ended the wait for it.
     pub(crate) fn of_thread(lease: onelock::blocking::Lease) -> Arc<NativeLease> {
         let lease = onelock::blocking::Lease::from(onelock::Lease::from(lease));
-        Arc::new(NativeLease { held: Held::OfThread(lease), number: AtomicI64::new(NO_NUMBER) })
+        Arc::new(NativeLease {
+            held: Held::OfThread(lease),
+            number: AtomicI64::new(NO_NUMBER),
+            forgotten: AtomicBool::new(false),
+        })
     }
 
     pub(crate) fn of_coroutine(lease: onelock::Lease) -> Arc<NativeLease> {
-        Arc::new(NativeLease { held: Held::OfCoroutine(lease), number: AtomicI64::new(NO_NUMBER) })
+        Arc::new(NativeLease {
+            held: Held::OfCoroutine(lease),
+            number: AtomicI64::new(NO_NUMBER),
+            forgotten: AtomicBool::new(false),
+        })
+    }
+
+    /// Nobody will have it; the last handle gives it back.
+    pub(crate) fn forget(&self) {
+        self.forgotten.store(true, Ordering::Relaxed);
     }
 
     fn loss_of(&self) -> Option<onelock::LossReason> {
@@ -195,7 +210,7 @@ impl NativeLease {
 
 impl Drop for NativeLease {
     fn drop(&mut self) {
-        if either!(self.held, lease => lease.is_held()) {
+        if !*self.forgotten.get_mut() && either!(self.held, lease => lease.is_held()) {
             tell(NativeEvent::Unreleased { name: self.name() });
         }
         let lease = *self.number.get_mut();

@@ -1,6 +1,7 @@
 //! A lock by name, or several as one.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::cancel::NativeCancel;
@@ -34,6 +35,33 @@ impl NativeLock {
             Locks::One { blocking, asynchronous } => Ok((blocking, asynchronous)),
             Locks::Several { .. } => Err(NativeError::invalid(tried, "these are several locks; ask one of them")),
         }
+    }
+}
+
+/// Leases that futures were granted, by the numbers that the other language chose. A future must not return them itself: a
+/// result that is not fetched, since the coroutine was cancelled in that moment, is never dropped by uniffi.
+static GRANTED: LazyLock<Mutex<HashMap<i64, Arc<NativeLease>>>> = LazyLock::new(Mutex::default);
+
+fn granted() -> MutexGuard<'static, HashMap<i64, Arc<NativeLease>>> {
+    GRANTED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn grant(number: i64, lease: onelock::Lease) {
+    granted().insert(number, NativeLease::of_coroutine(lease));
+}
+
+/// The lease that a future was granted under this number.
+#[uniffi::export]
+pub fn take_granted(number: i64) -> Option<Arc<NativeLease>> {
+    granted().remove(&number)
+}
+
+/// Gives back what a future may have been granted under this number, after it was cancelled.
+#[uniffi::export]
+pub fn forget_granted(number: i64) {
+    let lease = granted().remove(&number);
+    if let Some(lease) = lease {
+        lease.forget();
     }
 }
 
@@ -99,31 +127,37 @@ impl NativeLock {
         Ok(lease.map(NativeLease::of_thread))
     }
 
-    /// Waits its turn; -1 is for ever. Dropping the future leaves nothing held.
-    pub async fn acquire(&self, wait_ms: i64) -> Result<Arc<NativeLease>, NativeError> {
+    /// Waits its turn; -1 is for ever. The lease is fetched with `take_granted`.
+    pub async fn acquire(&self, wait_ms: i64, number: i64) -> Result<(), NativeError> {
         let lease = match (&self.0, wait(wait_ms)?) {
             (Locks::One { asynchronous, .. }, None) => entered(asynchronous.acquire()).await??,
             (Locks::One { asynchronous, .. }, Some(wait)) => entered(asynchronous.acquire_within(wait)).await??,
             (Locks::Several { asynchronous, .. }, None) => entered(asynchronous.acquire()).await??,
             (Locks::Several { asynchronous, .. }, Some(wait)) => entered(asynchronous.acquire_within(wait)).await??,
         };
-        Ok(NativeLease::of_coroutine(lease))
+        grant(number, lease);
+        Ok(())
     }
 
-    pub async fn try_acquire(&self) -> Result<Option<Arc<NativeLease>>, NativeError> {
+    /// The same, of a lock that is free.
+    pub async fn try_acquire(&self, number: i64) -> Result<(), NativeError> {
         let lease = match &self.0 {
             Locks::One { asynchronous, .. } => entered(asynchronous.try_acquire()).await??,
             Locks::Several { asynchronous, .. } => entered(asynchronous.try_acquire()).await??,
         };
-        Ok(lease.map(NativeLease::of_coroutine))
+        if let Some(lease) = lease {
+            grant(number, lease);
+        }
+        Ok(())
     }
 
     pub fn attach_blocking(&self, proof: String) -> Result<Arc<NativeLease>, NativeError> {
         Ok(NativeLease::of_thread(self.single("attach")?.0.attach(&proof)?))
     }
 
-    pub async fn attach(&self, proof: String) -> Result<Arc<NativeLease>, NativeError> {
-        Ok(NativeLease::of_coroutine(entered(self.single("attach")?.1.attach(&proof)).await??))
+    pub async fn attach(&self, proof: String, number: i64) -> Result<(), NativeError> {
+        grant(number, entered(self.single("attach")?.1.attach(&proof)).await??);
+        Ok(())
     }
 
     pub fn is_locked_blocking(&self) -> Result<bool, NativeError> {

@@ -13,7 +13,7 @@ use crate::entered::waited;
 use crate::error::{ErrorKind, NativeError};
 use crate::events::{NativeEvent, next_event};
 use crate::lease::NativeLease;
-use crate::lock::NativeLock;
+use crate::lock::{NativeLock, forget_granted, take_granted};
 use crate::options::{NativeClientOptions, NativeLockOptions};
 use crate::words::{Kind, LossReason, Release};
 
@@ -56,11 +56,16 @@ fn leases_of_threads_and_of_coroutines_have_both_forms() {
     assert_eq!(of_thread.release_blocking().unwrap(), Release::Released);
     assert_eq!(of_thread.release_blocking().unwrap(), Release::AlreadyReleased);
 
-    let of_coroutine = waited(lock.acquire(-1)).unwrap().unwrap();
+    waited(lock.acquire(-1, 1)).unwrap().unwrap();
+    let of_coroutine = take_granted(1).unwrap();
+    assert!(take_granted(1).is_none());
     assert!(of_coroutine.fencing_token() > of_thread.fencing_token());
     of_coroutine.extend_blocking(60_000).unwrap();
     assert_eq!(of_coroutine.release_blocking().unwrap(), Release::Released);
-    let again = waited(lock.try_acquire()).unwrap().unwrap().unwrap();
+    waited(lock.try_acquire(2)).unwrap().unwrap();
+    let again = take_granted(2).unwrap();
+    waited(lock.try_acquire(3)).unwrap().unwrap();
+    assert!(take_granted(3).is_none());
     assert_eq!(waited(again.release()).unwrap().unwrap(), Release::Released);
     assert_eq!(kind(again.extend_blocking(1_000)), ErrorKind::NotHeld);
 }
@@ -71,7 +76,7 @@ fn a_future_that_is_dropped_holds_nothing() {
     let lock = lock(&client, "a");
     let holder = acquire(&lock);
     for _ in 0..2 {
-        let mut waiting = Box::pin(lock.acquire(-1));
+        let mut waiting = Box::pin(lock.acquire(-1, 10));
         // outside of any runtime, as the generated code polls
         assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         wait_until("it waits", || client.stats().waiting == 1);
@@ -137,6 +142,18 @@ fn a_lease_that_is_dropped_is_given_back() {
         lock.acquire_blocking(60_000, &NativeCancel::new()).unwrap().release_blocking().unwrap(),
         Release::Released
     );
+}
+
+#[test]
+fn what_was_granted_and_not_fetched_is_given_back() {
+    let client = client();
+    let lock = lock(&client, "a");
+    waited(lock.acquire(-1, 20)).unwrap().unwrap();
+    assert_eq!(client.stats().held, 1);
+    forget_granted(20);
+    forget_granted(20);
+    assert_eq!(client.stats().held, 0);
+    lock.acquire_blocking(60_000, &NativeCancel::new()).unwrap().release_blocking().unwrap();
 }
 
 #[test]
