@@ -45,7 +45,6 @@
 //! | `postgres` | a table of PostgreSQL: `postgres://` |
 //! | `etcd` | a cluster of etcd: `etcd://`, `etcds://` |
 //! | `file` | a directory on one machine: `file:///dir`; Unix only |
-//! | `postgres` | a table of a database: `postgres://user@host/database` |
 //! | `memcached` | items of a cache, best effort only: `memcached://host` |
 //! | `client` | `memory://`; the others imply it |
 //! | `spans` | (none) acquires, holds and releases are `tracing` spans, see below |

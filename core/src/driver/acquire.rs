@@ -52,6 +52,8 @@ pub(crate) struct Acquiring {
 impl Acquiring {
     pub(crate) fn new(engine: Arc<Engine>, lock: &LockSpec, wait: Option<Duration>) -> Acquiring {
         let now = clock::now();
+        // also what a place is kept for: the requests ask for no more
+        let lock = lock.bounded();
         let limits = AcquireLimits {
             wait,
             connect_timeout: engine.options.connect_timeout,
@@ -60,9 +62,8 @@ impl Acquiring {
             look_every: lock.look_every(),
             // whoever hands it over does not wait for replicas, and what it tells of has to be renewed at once
             believes_messages: engine.options.min_replicas == 0 && engine.renews_beside_callers,
-            place_for: place::place_for(&engine, lock),
+            place_for: place::place_for(&engine, &lock),
         };
-        let lock = lock.bounded();
         let mut machine = Acquire::new((*lock.terms).clone(), limits, now);
         let position = (!machine.is_try()).then(|| QueuePosition::join(engine.clone(), lock.kind, &lock.key));
         if position.as_ref().is_some_and(QueuePosition::yields) {

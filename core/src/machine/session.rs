@@ -38,8 +38,8 @@ impl KeptAlive {
     /// What it proves, together with the term of an answer that a majority stands behind, to a request that was sent after
     /// this keepalive was answered.
     pub fn confirmed_in(&self, term: u64, needed_ms: u64) -> SessionState {
-        // a former leader does not know of every session
-        if self.term != term {
+        // a former leader does not know of every session; no term is 0, which an answer without one reads as
+        if self.term != term || term == 0 {
             return SessionState::Unproven;
         }
         if self.length_ms == 0 {

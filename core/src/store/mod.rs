@@ -44,7 +44,7 @@ pub mod redis;
 #[cfg(feature = "redlock")]
 pub mod redlock;
 pub(crate) mod schemes;
-#[cfg(any(all(feature = "file", unix), feature = "memcached"))]
+#[cfg(any(all(feature = "file", unix), feature = "memcached", feature = "etcd"))]
 mod sha256;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
 pub(crate) mod tls;

@@ -1,4 +1,4 @@
-//! SHA-256 (FIPS 180-4), for names that are too long for a file or an item: a handful of bytes, so that speed does not matter.
+//! SHA-256 (FIPS 180-4), for names that are too long for a file or an item, and numbers that come from names: a handful of bytes, so that speed does not matter.
 
 /// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 #[rustfmt::skip]

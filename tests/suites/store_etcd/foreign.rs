@@ -47,6 +47,36 @@ fn a_key_of_another_program_is_no_lock_and_stays() {
 }
 
 #[test]
+fn what_a_service_registered_under_a_number_is_not_taken_by_force() {
+    let place = Place::new();
+    let client = place.client(Face::Async);
+    let key = format!("{}services/cafe01", place.namespace);
+    let told = SERVER.ctl(&["lease", "grant", "100"]);
+    SERVER.ctl(&["put", "--lease", told.split(' ').nth(1).unwrap(), &key, "10.0.0.7:80"]);
+    fails(client.force_release("services"), ErrorKind::WrongKind);
+    assert_eq!(place.keys("services/"), [&*key]);
+    assert!(client.force_release_foreign("services").unwrap());
+    assert!(place.keys("services/").is_empty());
+    client.close();
+}
+
+#[test]
+fn an_undo_leaves_the_lease_alone_that_somebody_else_gave_the_key() {
+    let place = Place::new();
+    let client = place.client(Face::Async);
+    let lease = client.lock("job").ttl(ms(60_000)).acquire().unwrap();
+    let keys = place.keys("job/");
+    let told = SERVER.ctl(&["lease", "grant", "100"]);
+    let foreign = told.split(' ').nth(1).unwrap();
+    let other = format!("{}other", place.namespace);
+    SERVER.ctl(&["put", "--lease", foreign, &other, "x"]);
+    SERVER.ctl(&["put", "--lease", foreign, &keys[0], "x"]);
+    let _ = lease.release();
+    client.close();
+    assert_eq!(place.keys("other"), [&*other], "it hung on the same lease");
+}
+
+#[test]
 fn behind_ones_own_key_it_harms_nobody() {
     on_both(|face| {
         let place = Place::new();

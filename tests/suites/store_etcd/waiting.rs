@@ -1,10 +1,11 @@
 //! The watch of whoever waits: what ends it, and that there is another one then.
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use onelock::{ErrorKind, Release};
 use onelock_tests::etcd::Etcd;
-use onelock_tests::face::{Client, on_both};
+use onelock_tests::face::{Client, Face, on_both};
 use onelock_tests::stage::{SOON, fails, ms, quick, unhurried};
 use onelock_tests::wait::{wait_for, wait_until};
 use onelock_tests::wire::{Rules, Wire};
@@ -115,4 +116,29 @@ fn a_watch_leaves_a_connection_that_is_not_used_any_more() {
         holder.close();
         client.close();
     });
+}
+
+#[test]
+fn a_place_is_kept_for_as_long_as_a_bounded_hold_asks() {
+    let server = Etcd::start();
+    let client = || Client::build(Face::Async, unhurried(), &server.url("")).unwrap();
+    let (holder, waiting) = (client(), client());
+    let lease = holder.lock("a").ttl(ms(60_000)).acquire().unwrap();
+    let own = server.keys("a/");
+    let place = || server.keys("a/").into_iter().find(|key| !own.contains(key));
+    std::thread::scope(|scope| {
+        // a lease of 5 s, which has to be kept more often than one of a minute
+        let bounded = waiting.lock("a").ttl(ms(60_000)).max_hold(ms(4000));
+        let waiter = scope.spawn(move || bounded.acquire_within(ms(60_000)).unwrap());
+        let taken = wait_for(SOON, "its place", place);
+        let begun = Instant::now();
+        while begun.elapsed() < ms(12_000) {
+            assert_eq!(place().as_ref(), Some(&taken), "after {:?}", begun.elapsed());
+            std::thread::sleep(ms(100));
+        }
+        assert_eq!(lease.released(), Release::Released);
+        assert_eq!(waiter.join().unwrap().released(), Release::Released);
+    });
+    holder.close();
+    waiting.close();
 }

@@ -104,6 +104,9 @@ fn parse(url: &str, has_provider: bool) -> Result<Cluster, Error> {
         if seen.contains(&word) {
             return Err(wrong(&format!("{word} stands twice in the address")));
         }
+        if !is_option(word) {
+            return Err(no_option(word, &cluster));
+        }
         set(&mut cluster, word, &decoded(word, value)?)?;
         seen.push(word);
     }
@@ -146,7 +149,7 @@ fn set(cluster: &mut Cluster, word: &str, value: &str) -> Result<(), Error> {
             Ok(number) if number <= FENCE_BASE_MAX => cluster.fence_base = number,
             _ => return Err(wrong("fence_base must be a number up to 2^52")),
         },
-        ("ca_file" | "cert_file" | "key_file" | "tls_insecure", _) => {
+        (word, value) => {
             let Some(files) = &mut cluster.tls else {
                 return Err(wrong(&format!("{word} is for TLS, and etcd:// has none; write etcds://")));
             };
@@ -160,17 +163,23 @@ fn set(cluster: &mut Cluster, word: &str, value: &str) -> Result<(), Error> {
                 (_, file) => files.key_file = Some(file.into()),
             }
         }
-        // it may be the end of a password with a ? in it, and is not shown
-        _ if word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') => {
-            return Err(wrong(&format!("\"{word}\" is no option of this address; there are: {WORDS}")));
-        }
-        _ => {
-            return Err(wrong(&format!(
-                "what follows the ? is no option of this address; there are: {WORDS}; write a ? in a password as %3F"
-            )));
-        }
     }
     Ok(())
+}
+
+fn is_option(word: &str) -> bool {
+    WORDS.split(", ").any(|known| known == word)
+}
+
+/// What nobody asked for may be the end of a password with a ? in it: then it is not shown.
+fn no_option(word: &str, cluster: &Cluster) -> Error {
+    let is_word = word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    if is_word && cluster.user.is_empty() && cluster.password.is_none() {
+        return wrong(&format!("\"{word}\" is no option of this address; there are: {WORDS}"));
+    }
+    wrong(&format!(
+        "what follows the ? is no option of this address; there are: {WORDS}; write a ? in a password as %3F"
+    ))
 }
 
 impl StoreAddress for Cluster {

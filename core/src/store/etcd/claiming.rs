@@ -160,7 +160,11 @@ impl CallRequest<'_> {
         };
         self.shared.listeners.set(
             &(claim.kind, claim.key.clone()),
-            Predecessor { key: predecessor.key.clone(), created: predecessor.created, from: standing.revision + 1 },
+            Predecessor {
+                key: predecessor.key.clone(),
+                created: predecessor.created,
+                from: standing.revision.saturating_add(1),
+            },
         );
         let queued = Reply::Queued {
             place: standing.created.cast_unsigned(),

@@ -65,7 +65,7 @@ pub(super) fn refusal(error: &CallError, place: &str) -> CallRefusal {
             let why = format!("{detail}: it is no etcd of version 3.4 or newer");
             (true, LoginState::Valid, Failure::lasting(ErrorKind::Unsupported, why))
         }
-        code::UNAVAILABLE | code::DEADLINE_EXCEEDED | code::CANCELLED => {
+        code::UNAVAILABLE | code::DEADLINE_EXCEEDED | code::CANCELLED | code::ABORTED => {
             (error.unsent, LoginState::Valid, Failure::transient(ErrorKind::Unavailable, detail))
         }
         _ => (error.unsent, LoginState::Valid, Failure::transient(ErrorKind::ServerRefused, detail)),
@@ -104,6 +104,7 @@ mod tests {
             (12, "unknown service etcdserverpb.KV", true, false, ErrorKind::Unsupported),
             (14, "etcdserver: request timed out", false, true, ErrorKind::Unavailable),
             (14, "etcdserver: no leader", false, true, ErrorKind::Unavailable),
+            (10, "the leader changes", false, true, ErrorKind::Unavailable),
             (4, "context deadline exceeded", false, true, ErrorKind::Unavailable),
             (2, "something else", false, true, ErrorKind::ServerRefused),
         ] {
@@ -115,6 +116,11 @@ mod tests {
             );
             assert!(refusal.failure.detail.contains("etcd://h:2379"), "{words}");
         }
-        assert!(of(16, "").ends_connection && of(14, "").ends_connection && !of(8, "").ends_connection);
+        assert!(
+            of(16, "").ends_connection
+                && of(14, "").ends_connection
+                && !of(8, "").ends_connection
+                && !of(10, "").ends_connection
+        );
     }
 }

@@ -23,6 +23,7 @@ pub(super) mod code {
     pub(crate) const PERMISSION_DENIED: u32 = 7;
     pub(crate) const RESOURCE_EXHAUSTED: u32 = 8;
     pub(crate) const FAILED_PRECONDITION: u32 = 9;
+    pub(crate) const ABORTED: u32 = 10;
     pub(crate) const UNIMPLEMENTED: u32 = 12;
     pub(crate) const INTERNAL: u32 = 13;
     pub(crate) const UNAVAILABLE: u32 = 14;

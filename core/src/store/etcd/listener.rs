@@ -133,6 +133,7 @@ impl PlaceWatcher {
                 WatchEnd::Compacted(revision) => {
                     compacted = Some(revision);
                     self.state.send_modify(|state| state.generation += 1);
+                    sleep(PAUSE_MIN).await;
                 }
                 // ask before the watch is back, and once more when it is
                 WatchEnd::Lost => {

@@ -50,7 +50,7 @@ pub(super) fn newest_before(prefix: &[u8], revision: Option<i64>, limit: i64) ->
     let range = one(prefix).bytes(2, &range_end(prefix)).number(3, limit).number(5, DESCENDING).number(6, BY_CREATION);
     let range = range.flag(8, true);
     match revision {
-        Some(revision) => range.number(13, revision - 1),
+        Some(revision) => range.number(13, revision.saturating_sub(1)),
         None => range,
     }
 }

@@ -1,13 +1,12 @@
 //! Names as keys of etcd: `<namespace><prefix><name>/<lease in hex>`, where Go's `concurrency.Mutex` and `etcdctl lock` put
 //! theirs.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use percent_encoding::percent_decode;
 
 use super::cluster::Cluster;
 use super::messages::KeyValue;
 use crate::machine::{Key, Kind, token};
+use crate::store::sha256;
 
 /// What the keys of everybody who wants this lock begin with.
 pub(super) fn directory(cluster: &Cluster, key: &[u8]) -> Vec<u8> {
@@ -33,6 +32,15 @@ pub(super) fn is_place(directory: &[u8], found: &KeyValue) -> bool {
     found.lease != 0 && !rest.is_empty() && rest.iter().all(u8::is_ascii_hexdigit)
 }
 
+/// Whether a claim to the lock wrote this key and its value: ours has the key of its token, another client's the number of its
+/// lease. Before something is taken by force, more is wanted than a lease and a name of hex digits.
+pub(super) fn is_claim(directory: &[u8], found: &KeyValue) -> bool {
+    let rest = found.key.strip_prefix(directory).and_then(|rest| str::from_utf8(rest).ok()).unwrap_or_default();
+    let token = str::from_utf8(PlaceEntry::read(&found.value).token).unwrap_or_default();
+    let is_of_lease = i64::from_str_radix(rest, 16).is_ok_and(|number| number == found.lease);
+    is_place(directory, found) && (is_of_lease || place(directory, token) == found.key)
+}
+
 /// The lock that a key under the namespace belongs to.
 pub(super) fn name(cluster: &Cluster, found: &KeyValue) -> Option<Key> {
     let rest = found.key.strip_prefix(&*cluster.namespace)?;
@@ -48,12 +56,17 @@ pub(super) fn name(cluster: &Cluster, found: &KeyValue) -> Option<Key> {
 /// The number of the lease of a token in this directory. `generation` counts the leases that it has had: a longer one takes
 /// the place of the former.
 ///
-/// Whoever knows the token knows its leases, so an undo needs nothing else, and a repeated request makes no second one.
+/// Whoever knows the token knows its leases, so an undo needs nothing else, and a repeated request makes no second one. It is
+/// the same in every version and on every machine.
 pub(super) fn lease(directory: &[u8], token: &str, generation: u32) -> i64 {
-    let mut hasher = DefaultHasher::new();
-    (directory, token, generation).hash(&mut hasher);
+    let mut text = directory.to_vec();
+    text.push(0);
+    text.extend_from_slice(token.as_bytes());
+    text.push(0);
+    text.extend_from_slice(generation.to_string().as_bytes());
+    let [a, b, c, d, e, f, g, h, ..] = sha256::digest(&text);
     // positive, and 0 asks the server to choose
-    (hasher.finish() >> 1).max(1).cast_signed()
+    (u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1).max(1).cast_signed()
 }
 
 /// The key of this token.
@@ -143,6 +156,28 @@ mod tests {
 
     fn found(key: &[u8], lease: i64) -> KeyValue {
         KeyValue { key: key.to_vec(), lease, ..KeyValue::default() }
+    }
+
+    #[test]
+    fn a_lease_has_the_same_number_in_every_version() {
+        assert_eq!(lease(b"job/", "onelock1:token", 0), 0x2cf5_b4a1_7627_f7dd);
+        assert_ne!(lease(b"job/", "onelock1:token", 1), lease(b"job/", "onelock1:token", 0));
+    }
+
+    #[test]
+    fn a_claim_is_known_by_its_token_or_by_its_lease() {
+        let found = |key: &[u8], value: &[u8], lease| KeyValue {
+            key: key.to_vec(),
+            value: value.to_vec(),
+            lease,
+            ..KeyValue::default()
+        };
+        assert!(is_claim(b"a/", &found(b"a/1f", b"", 31)), "of another client");
+        assert!(!is_claim(b"a/", &found(b"a/1f", b"", 32)), "registered by a service");
+        let key = place(b"a/", "onelock1:token");
+        assert!(is_claim(b"a/", &found(&key, b"onelock1:token 2", 77)), "an extension gave it another lease");
+        assert!(!is_claim(b"a/", &found(&key, b"onelock1:other", 77)));
+        assert!(!is_claim(b"a/", &found(&key, b"onelock1:token", 0)));
     }
 
     #[test]

@@ -78,7 +78,9 @@ impl CallRequest<'_> {
         let deleted: Deleted = self.write(path::DELETE_RANGE, messages::delete(&key)).await?;
         lock(&self.shared.holds).remove(claim);
         // an extension may have moved it to another lease than is known
-        let lease = deleted.previous.first().map(|previous| previous.lease).filter(|lease| *lease != 0);
+        // more than this key may hang on the lease of somebody else who wrote it
+        let is_own = |found: &&KeyValue| PlaceEntry::read(&found.value).token == claim.token.as_bytes();
+        let lease = deleted.previous.first().filter(is_own).map(|previous| previous.lease).filter(|lease| *lease != 0);
         let lease = lease.unwrap_or_else(|| names::lease(&directory, &claim.token, generation));
         // a request that makes the key may be under way; that the lease is gone already is no failure
         match self.ask::<Done>(path::LEASE_REVOKE, messages::lease(lease)).await {
@@ -133,7 +135,7 @@ impl CallRequest<'_> {
         for _ in 0..RACES {
             let found: Ranged = self.ask(path::RANGE, messages::oldest(&directory, 1)).await?;
             let Some(first) = found.keys.first() else { return Ok((begun, Reply::Forced(false))) };
-            if !foreign && !names::is_place(&directory, first) {
+            if !foreign && !names::is_claim(&directory, first) {
                 return Ok((begun, Reply::WrongKind { found: names::FOREIGN.to_owned() }));
             }
             let compare = [messages::created_at(&first.key, first.created)];
@@ -143,7 +145,8 @@ impl CallRequest<'_> {
                 return Ok((begun, Reply::Forced(true)));
             }
         }
-        Ok((begun, Reply::Forced(false)))
+        let words = "the lock changed hands again and again".to_owned();
+        Err(CallError { code: code::ABORTED, words, unsent: true, broken: false })
     }
 }
 

@@ -113,12 +113,12 @@ impl<'a> CallRequest<'a> {
 
     /// The fencing token of the key that was made at this revision.
     pub(super) fn fence(&self, created: i64) -> u64 {
-        created.cast_unsigned() + self.shared.connector.cluster.fence_base
+        created.cast_unsigned().saturating_add(self.shared.connector.cluster.fence_base)
     }
 
     /// Two answers about a lease came under different leaders, again and again.
     pub(super) fn leader_moves() -> CallError {
         let words = "the leader changes, so no answer about the lease can be relied on".to_owned();
-        CallError { code: code::UNAVAILABLE, words, unsent: false, broken: false }
+        CallError { code: code::ABORTED, words, unsent: false, broken: false }
     }
 }
