@@ -42,7 +42,7 @@ check_tests() {
 
 check_gem() {
     step "the gem, installed into an empty folder"
-    local gem work
+    local gem
     gem=$(tools/ruby/dist.sh)
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
