@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::messages::{self, Ranged, Status, path};
 use super::protobuf::Message;
 use super::request::CallRequest;
-use super::{ClusterClient, EtcdStore};
+use super::{ClusterClient, EtcdStore, names};
 use crate::ErrorKind;
 use crate::config::warning::{PERSISTENCE, REPLICAS, finding};
-use crate::machine::{Claim, Failure, Grade, Kind, Op, Outcome, Reply, Time, token};
+use crate::machine::{Claim, Failure, Grade, Key, Kind, Op, Outcome, Reply, Time, token};
 use crate::store::diagnosis::{Finding, FindingList};
 use crate::store::{Boxed, Facts, Store};
 use crate::sys::{clock, random};
@@ -83,6 +83,16 @@ async fn steps(shared: &Arc<ClusterClient>, name: &[u8], found: &mut FindingList
         }
     };
     found.passed("tcp", "the server answers");
+    if shared.connector.cluster.tls.is_some() {
+        found.passed("tls", "the certificate is right");
+    }
+    if let Ok(connection) = shared.connected(within()).await {
+        match (connection.token.is_some(), shared.connector.cluster.password.is_some()) {
+            (true, _) => found.passed("user", "user and password are right"),
+            (false, true) => found.remark("user", "the server asks for no password", "leave it out of the address"),
+            (false, false) => found.passed("user", "none is named"),
+        }
+    }
     if has_stale_leaders(&status.version) {
         found.warning("version", stale(&status.version), "or keep to locks whose loss does no harm");
     } else {
@@ -92,8 +102,13 @@ async fn steps(shared: &Arc<ClusterClient>, name: &[u8], found: &mut FindingList
         found.warning("alarms", error, "see etcdctl alarm list");
     }
     if take(shared, name, found, within()).await {
-        round_trip(shared, found).await;
+        round_trip(shared, &trial(name), found).await;
     }
+}
+
+/// The lock that is taken to see whether one can be.
+fn trial(name: &[u8]) -> Key {
+    [name, b"onelock-doctor"].concat().into()
 }
 
 /// Takes a lock of its own and releases it.
@@ -106,9 +121,7 @@ async fn take(shared: &Arc<ClusterClient>, name: &[u8], found: &mut FindingList,
         }
     };
     let token = token::value(random, None);
-    let mut key = name.to_vec();
-    key.extend_from_slice(b"onelock-doctor");
-    let claim = Claim { kind: Kind::Mutex, key: key.into(), token };
+    let claim = Claim { kind: Kind::Mutex, key: trial(name), token };
     let acquire = Op::Acquire { claim: claim.clone(), ttl_ms: 10_000, fence_ttl_ms: Some(10_000), info: None };
     let acquired = shared.call(&acquire, until).await.outcome;
     let released = shared.call(&Op::Release { claim }, until).await.outcome;
@@ -135,18 +148,16 @@ async fn take(shared: &Arc<ClusterClient>, name: &[u8], found: &mut FindingList,
     }
 }
 
-async fn round_trip(shared: &Arc<ClusterClient>, found: &mut FindingList) {
+async fn round_trip(shared: &Arc<ClusterClient>, key: &Key, found: &mut FindingList) {
+    let directory = names::directory(&shared.connector.cluster, key);
     let mut spans = Vec::new();
     for _ in 0..ROUNDS {
         let begun = clock::now();
-        let asked = shared.query(begun + shared.connector.limits.request, |connection, until| async move {
-            let request = CallRequest::new(shared, &connection, until);
-            request.ask::<Ranged>(path::RANGE, messages::one(b"onelock-doctor")).await
+        let asked = shared.query(begun + shared.connector.limits.request, |connection, until| {
+            let range = messages::oldest(&directory, 1);
+            async move { CallRequest::new(shared, &connection, until).ask::<Ranged>(path::RANGE, range).await }
         });
-        // a user who may not read this key has an answer, too
-        if let Err(failure) = asked.await
-            && failure.kind != ErrorKind::NotPermitted
-        {
+        if asked.await.is_err() {
             return found.skipped("round trip", "a request failed");
         }
         spans.push(clock::now().since(begun).as_micros() as u64);
