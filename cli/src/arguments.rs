@@ -217,8 +217,8 @@ Examples:
 /// Show the locks of a server on the whole screen, and what changes
 ///
 /// The lock that most wait for comes first, then the one that is held for longest. GRANTS is how many new holders were seen since
-/// this began (those between two looks count as one), WAITED for how long somebody has waited without a pause. Keys: q, Escape or Ctrl-C end it, the space
-/// bar asks the server at once. With NO_COLOR in the environment there are no colours.
+/// this began (those between two looks count as one), WAITED for how long somebody has waited without a pause. Keys: q, Escape or
+/// Ctrl-C end it, Ctrl-Z stops it until the shell brings it back, the space bar asks the server at once. With NO_COLOR in the environment there are no colours.
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:\n  onelock top\n  onelock top 'deploy:*' --every 500ms")]
 pub(crate) struct Top {

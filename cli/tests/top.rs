@@ -154,3 +154,34 @@ fn without_a_terminal_or_a_server_it_says_so() {
     assert!(!screen.shown().contains("1049h"), "the screen was not touched");
     assert_eq!(screen.code(), Some(69));
 }
+
+#[test]
+fn it_stops_on_a_terminal_that_is_as_it_was_and_comes_back() {
+    let place = Place::new();
+    let mut screen = Screen::shell(&place, &["sh", "-i"]);
+    screen.press(b"$onelock top\n");
+    screen.wait_shown("0 locks");
+    screen.press(b"\x1a");
+    screen.wait_shown("Stopped");
+    wait_until(SOON, "the shell is in front", || screen.has_shell_in_front() && screen.is_as_before());
+    assert_eq!(screen.shown().matches(LEAVE).count(), 1);
+    screen.clear();
+    screen.press(b"fg\n");
+    screen.wait_shown("0 locks");
+    assert!(!screen.is_as_before());
+    screen.press(b"q");
+    wait_until(SOON, "the shell is in front", || screen.has_shell_in_front() && screen.is_as_before());
+    screen.press(b"exit 7\n");
+    assert_eq!(screen.code(), Some(7));
+}
+
+#[test]
+fn a_terminal_that_shows_lines_only_is_refused() {
+    let place = Place::new();
+    let mut command = place.onelock(&["top"]);
+    command.env("TERM", "dumb");
+    let screen = Screen::run(&place, command, true);
+    screen.wait_shown("list --watch");
+    assert!(!screen.shown().contains('\u{1b}'));
+    assert_eq!(screen.code(), Some(64));
+}

@@ -31,6 +31,11 @@ pub(crate) fn top(options: &Top) -> Result<Status, Failure> {
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return Err(Failure::usage("this needs a terminal; `onelock list --watch` writes anywhere"));
     }
+    if std::env::var_os("TERM").is_some_and(|terminal| terminal == "dumb") {
+        return Err(Failure::usage(
+            "this terminal shows lines only (TERM=dumb); `onelock list --watch` writes anywhere",
+        ));
+    }
     let mut ends = Vec::new();
     for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
         let seen = Arc::new(AtomicBool::new(false));
@@ -80,6 +85,11 @@ fn refresh(
         match screen.key(left.min(LOOK_EVERY)).map_err(cannot)? {
             Some(Key::End) => return Ok(Some(Status::Done)),
             Some(Key::Refresh) => return Ok(None),
+            Some(Key::Stop) => {
+                screen.stop().map_err(cannot)?;
+                // what was shown is old, and gone
+                return Ok(None);
+            }
             Some(Key::Other) | None if left.is_zero() => return Ok(None),
             Some(Key::Other) | None => {}
         }

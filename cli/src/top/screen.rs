@@ -25,6 +25,8 @@ static BEFORE: Mutex<Option<libc::termios>> = Mutex::new(None);
 pub(super) enum Key {
     End,
     Refresh,
+    /// Ctrl-Z
+    Stop,
     Other,
 }
 
@@ -45,29 +47,22 @@ pub(super) struct Screen(());
 #[allow(clippy::unused_self, reason = "the terminal may be used as long as there is one of these")]
 impl Screen {
     pub(super) fn open() -> io::Result<Screen> {
-        let mut before = MaybeUninit::uninit();
-        // SAFETY: a descriptor and a place for what it is set to.
-        if unsafe { libc::tcgetattr(libc::STDIN_FILENO, before.as_mut_ptr()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: it was filled just now.
-        let before: libc::termios = unsafe { before.assume_init() };
-        let mut raw = before;
-        // SAFETY: changes the structure and nothing else.
-        unsafe { libc::cfmakeraw(&raw mut raw) };
-        *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
-        set(&raw)?;
+        enter()?;
         // what a panic says is to be read on the first screen
         let told = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             restore();
             told(info);
         }));
-        let screen = Screen(());
-        let mut out = io::stdout().lock();
-        out.write_all(ENTER)?;
-        out.flush()?;
-        Ok(screen)
+        Ok(Screen(()))
+    }
+
+    /// Stops, on a terminal that is as it was, until the shell brings it back.
+    pub(super) fn stop(&mut self) -> io::Result<()> {
+        restore();
+        // SAFETY: a number. It goes on here when it is brought back, or at once where nobody could do that.
+        unsafe { libc::raise(libc::SIGTSTP) };
+        enter()
     }
 
     /// Columns and rows.
@@ -112,6 +107,7 @@ fn key(mut pressed: &[u8]) -> Key {
         match first {
             // Ctrl-C
             3 | b'q' | b'Q' => return Key::End,
+            0x1a => return Key::Stop,
             0x1b if rest.is_empty() => return Key::End,
             // an arrow or the like: up to its last letter
             0x1b => {
@@ -129,6 +125,25 @@ impl Drop for Screen {
     fn drop(&mut self) {
         restore();
     }
+}
+
+/// Makes the terminal ours.
+fn enter() -> io::Result<()> {
+    let mut before = MaybeUninit::uninit();
+    // SAFETY: a descriptor and a place for what it is set to.
+    if unsafe { libc::tcgetattr(libc::STDIN_FILENO, before.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was filled just now.
+    let before: libc::termios = unsafe { before.assume_init() };
+    let mut raw = before;
+    // SAFETY: changes the structure and nothing else.
+    unsafe { libc::cfmakeraw(&raw mut raw) };
+    *BEFORE.lock().unwrap_or_else(PoisonError::into_inner) = Some(before);
+    set(&raw)?;
+    let mut out = io::stdout().lock();
+    out.write_all(ENTER)?;
+    out.flush()
 }
 
 fn set(to: &libc::termios) -> io::Result<()> {
@@ -167,6 +182,7 @@ mod tests {
             (b"\x1bOA", Key::Other),
             (b"\x1b[5~q", Key::End),
             (b"x", Key::Other),
+            (b"x\x1aq", Key::Stop),
         ] {
             assert_eq!(key(pressed), expected, "{pressed:?}");
         }
