@@ -64,9 +64,10 @@ pub(super) fn lease(directory: &[u8], token: &str, generation: u32) -> i64 {
     text.extend_from_slice(token.as_bytes());
     text.push(0);
     text.extend_from_slice(generation.to_string().as_bytes());
-    let [a, b, c, d, e, f, g, h, ..] = sha256::digest(&text);
+    let digest = sha256::digest(&text);
+    let number = digest.iter().take(8).fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
     // positive, and 0 asks the server to choose
-    (u64::from_be_bytes([a, b, c, d, e, f, g, h]) >> 1).max(1).cast_signed()
+    (number >> 1).max(1).cast_signed()
 }
 
 /// The key of this token.
