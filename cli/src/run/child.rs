@@ -80,7 +80,6 @@ impl Child {
 
     pub(super) fn pass_on(&mut self, signal: i32) {
         if signal == SIGCONT {
-            self.guard.awake();
             // if the shell has brought us to the foreground again, and not to the background
             if self.had_terminal || Terminal::is_for_the_command() {
                 self.give_terminal();

@@ -41,9 +41,6 @@ const KILL: libc::c_int = 2;
 /// To the guard: stop `onelock` by this signal, if the command is stopped for so many times, and wake it when that one goes on
 /// or has ended.
 const STOP_US: libc::c_int = 3;
-/// To the guard: somebody else has woken `onelock`.
-const AWAKE: libc::c_int = 4;
-
 /// From the guard: the command was stopped, by this signal.
 const STOPPED: libc::c_int = 1;
 /// From the guard: the command has ended, with this status of `waitpid`.
@@ -109,11 +106,6 @@ impl Guard {
     /// Stops `onelock` by this signal for as long as the command is stopped. `stops`: how often that was told.
     pub(super) fn stop_us(&self, signal: Signal, stops: i32) {
         self.tell([STOP_US, signal.as_raw(), stops]);
-    }
-
-    /// `onelock` was woken.
-    pub(super) fn awake(&self) {
-        self.tell([AWAKE, 0, 0]);
     }
 
     /// There is nothing to kill any more.

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use super::descendants::kill_children;
-use super::{AWAKE, ENDED, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, STOP_US, STOPPED, tell};
+use super::{ENDED, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, STOP_US, STOPPED, tell};
 
 /// Another name than ours: `killall onelock` ends us, and the guard is to outlive us. In `ps` it has our arguments.
 #[cfg(target_os = "linux")]
@@ -121,7 +121,8 @@ struct Watch {
     is_stopped: bool,
     /// How often it was.
     stops: libc::c_int,
-    /// `onelock` was stopped by us, and nobody else has woken it.
+    /// `onelock` was stopped by us. Whether somebody else has woken it cannot be told from one that was woken just before: it is
+    /// woken once more, which it passes on to a command that runs.
     stopped_us: bool,
     has_ended: bool,
     has_children: bool,
@@ -167,8 +168,7 @@ impl Watch {
             if found != self.group {
                 continue;
             }
-            // whatever it is now, it has gone on meanwhile. `onelock` may have been woken before and have woken it, which was told
-            // before
+            // whatever it is now, it has gone on meanwhile
             self.take_orders();
             self.wake_us();
             self.is_stopped = libc::WIFSTOPPED(status);
@@ -212,7 +212,6 @@ impl Watch {
                     // SAFETY: numbers. It is there: it has just been heard, and not its end.
                     unsafe { libc::kill(self.us, signal) };
                 }
-                (1.., [AWAKE, ..]) => self.stopped_us = false,
                 _ => {}
             }
         }
