@@ -2,12 +2,13 @@
 # All checks of the Kotlin package.
 #
 #   tools/uniffi/test.sh           all
-#   tools/uniffi/test.sh PART...   only these parts: tests outside
+#   tools/uniffi/test.sh PART...   only these parts: tests scenarios outside
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
+PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(tests outside)
+[ ${#parts[@]} -gt 0 ] || parts=(tests scenarios outside)
 started=$SECONDS
 step() { printf '\n== Kotlin: %s\n' "$*"; }
 
@@ -35,6 +36,18 @@ check_tests() {
     tools/with-server.sh timeout --kill-after=5 200 java -XX:+UseSerialGC \
         -Donelock.errors="$root/tests/spec/errors.toml" \
         -cp "$classes:$built/onelock.jar:$(printf '%s:' "$needs"/runtime/*.jar)" onelock.tests.MainKt
+}
+
+# Those that all languages share, with Kotlin beside Rust: every fourth here. A run of all takes a minute:
+# ONELOCK_EVERY=1 tools/uniffi/test.sh scenarios
+check_scenarios() {
+    step "the scenarios of all languages"
+    compile_tests
+    tools/servers.sh
+    ONELOCK_SERVERS=${ONELOCK_SERVERS:-$root/.tools/bin} ONELOCK_EVERY=${ONELOCK_EVERY:-4} \
+        ONELOCK_DRIVERS=$root/tests/drivers/kotlin/drivers.toml \
+        timeout --kill-after=5 300 cargo test --quiet --workspace --locked --test scenarios -- 'valkey-server-9.1 kotlin+rust-async' |
+        grep -v ' ok ('
 }
 
 # The jar in an empty folder, with nothing else of this checkout.

@@ -1,5 +1,8 @@
 package onelock
 
+import kotlinx.coroutines.NonCancellable
+import kotlinx.coroutines.withContext
+
 /**
  * A client of one server, of a group of servers, or of several independent ones of which a majority is asked.
  *
@@ -133,7 +136,13 @@ class Client @JvmOverloads constructor(urls: List<String>, options: ClientOption
         @JvmSynthetic
         suspend fun connect(urls: List<String>, options: ClientOptions = ClientOptions()): Client {
             val client = Client(urls, options)
-            warn(client.check())
+            try {
+                warn(client.check())
+            } catch (error: Throwable) {
+                // nobody else could close its connections
+                withContext(NonCancellable) { client.closeSuspending() }
+                throw error
+            }
             return client
         }
 
@@ -149,7 +158,14 @@ class Client @JvmOverloads constructor(urls: List<String>, options: ClientOption
         @JvmName("connect")
         @JvmOverloads
         fun connectBlocking(urls: List<String>, options: ClientOptions = ClientOptions()): Client =
-            Client(urls, options).also { warn(it.checkBlocking()) }
+            Client(urls, options).also { client ->
+                try {
+                    warn(client.checkBlocking())
+                } catch (error: Throwable) {
+                    client.close()
+                    throw error
+                }
+            }
 
         private fun warn(facts: ServerFacts) = facts.dangers.forEach { Events.warn("${facts.server}: $it") }
     }

@@ -42,3 +42,12 @@ fun eventually(what: String, condition: () -> Boolean) {
         Thread.sleep(5)
     }
 }
+
+/** Asks the server something whose answer is a bulk text. */
+fun redis(vararg words: String): String = java.net.URI(url).let { java.net.Socket(it.host, it.port) }.use { socket ->
+    val request = words.joinToString("", "*${words.size}\r\n") { "$${it.length}\r\n$it\r\n" }
+    socket.getOutputStream().write(request.toByteArray())
+    val input = java.io.DataInputStream(socket.getInputStream())
+    @Suppress("DEPRECATION")
+    ByteArray(input.readLine().drop(1).toInt()).also(input::readFully).decodeToString()
+}

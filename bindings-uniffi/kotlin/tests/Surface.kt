@@ -10,6 +10,7 @@ import onelock.Client
 import onelock.ClientClosedException
 import onelock.Credentials
 import onelock.CredentialsProvider
+import onelock.Grade
 import onelock.InvalidArgumentException
 import onelock.Kind
 import onelock.Lock
@@ -19,6 +20,7 @@ import onelock.Origin
 import onelock.PermitsMismatchException
 import onelock.Release
 import onelock.ServerUnavailableException
+import onelock.UnsupportedException
 import onelock.WrongKindException
 import onelock.clientOptions
 import onelock.errorRows
@@ -123,6 +125,12 @@ val surface: Map<String, () -> Unit> = mapOf(
                 check("diagnosed", client.diagnose(lease.name).findings.isNotEmpty())
             }
         }
+    },
+    "a client that could not be connected leaves no connection" to {
+        val strict = clientOptions { minFencingGrade = Grade.STRICT; label = name() }
+        throws<UnsupportedException>("a weaker server") { Client.connectBlocking(url, strict) }
+        runBlocking { throws<UnsupportedException>("a weaker server") { Client.connect(url, strict) } }
+        eventually("no connection") { !redis("CLIENT", "LIST").contains(strict.label!!) }
     },
     "a closed client refuses" to {
         val client = Client(url)
