@@ -14,9 +14,9 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SI
 use super::Environment;
 use super::events::Events;
 use super::guard::{Guard, NotStarted, Prepared};
+use super::telling::Telling;
 use super::terminal::{Keys, Terminal, tell_group};
 use crate::arguments::Run;
-use crate::say;
 use crate::status::{Failure, Status};
 
 /// How often it is looked whether a group is gone over which no guard watches any more.
@@ -169,7 +169,7 @@ impl Child {
     }
 
     /// It has ended: whom the keys reached then. If it had to end, nothing that it started goes on without the lock.
-    pub(super) fn ended(&mut self, events: &Events) -> Keys {
+    pub(super) fn ended(&mut self, events: &Events, telling: &Telling) -> Keys {
         let keys = self.keys();
         self.take_back(keys);
         if self.has_to_end {
@@ -178,7 +178,8 @@ impl Child {
                 self.guard.kill();
                 // what the kernel does not end at once, it may not end for long
                 if !is_gone(Instant::now() + AFTER_KILL) {
-                    say("some of what the command has started was killed and has not ended");
+                    let text = "some of what the command has started was killed and has not ended";
+                    telling.say(text.to_owned());
                 }
             }
             // what it never had, it has not changed

@@ -5,6 +5,7 @@
 //! | `child` | the command as a process, and its group |
 //! | `guard/` | what the command has started, wherever it is, is ended with it or with `onelock` |
 //! | `events` | what may happen meanwhile, in one line: signals, the loss of the lock, the end of the command |
+//! | `telling` | says what happens, while nobody may read it |
 //! | `terminal` | who may read from the terminal |
 //! | `entering` | an `onelock run` inside another one of the same lock |
 
@@ -12,6 +13,7 @@ mod child;
 mod entering;
 mod events;
 mod guard;
+mod telling;
 mod terminal;
 
 use std::ffi::{OsStr, OsString};
@@ -25,6 +27,7 @@ use self::child::Child;
 use self::entering::Inside;
 use self::events::{Event, Events};
 use self::guard::Guard;
+use self::telling::Telling;
 use self::terminal::{Keys, Terminal, end_by_key};
 use crate::arguments::Run;
 use crate::server::{address, builder};
@@ -92,7 +95,9 @@ fn held(options: &Run) -> Result<End, Failure> {
             if entering::stands(client.inspect(name)?.as_ref(), token) {
                 told(options, "entered again: it is held by the command that this one runs in");
                 let environment = environment(options, None, Some(token));
-                return under(options, &events, &environment, Hold::Outer(client, token)).map(|(end, _)| end);
+                let telling = Telling::start();
+                let outer = Hold::Outer(client, token);
+                return under(options, &events, &environment, outer, &telling).map(|(end, _)| end);
             }
             let text = format!("{}: the hold that this is to enter has ended", show::name(name));
             return Err(Failure::new(Status::Lost, text));
@@ -110,12 +115,13 @@ fn held(options: &Run) -> Result<End, Failure> {
     told(options, &format!("acquired{token}"));
     if let Some(signal) = events.ended_by() {
         // between the grant and the command: there is nobody to pass it on to
-        released(options, &client, &lease)?;
+        released(options, &client, &lease, &Telling::start())?;
         return Ok(End::early(signal));
     }
     let environment = environment(options, Some((&place, lock.kind())), lease.fencing_token());
-    let ended = under(options, &events, &environment, Hold::Own(&lease));
-    let released = released(options, &client, &lease);
+    let telling = Telling::start();
+    let ended = under(options, &events, &environment, Hold::Own(&lease), &telling);
+    let released = released(options, &client, &lease, &telling);
     // the guard is waited for now that the lock is free again
     let end = ended.map(|(end, _)| end);
     let end = end?;
@@ -206,7 +212,13 @@ enum Hold<'a> {
 }
 
 /// Runs the command until it ends, or until it has to. The guard has nothing to do any more, but may still be there.
-fn under(options: &Run, events: &Events, environment: &Environment, hold: Hold<'_>) -> Result<(End, Guard), Failure> {
+fn under(
+    options: &Run,
+    events: &Events,
+    environment: &Environment,
+    hold: Hold<'_>,
+    telling: &Telling,
+) -> Result<(End, Guard), Failure> {
     let sender = events.sender();
     match hold {
         Hold::Own(lease) => lease.on_lost(move |reason| drop(sender.send(Event::Lost(reason.explain().to_owned())))),
@@ -224,8 +236,9 @@ fn under(options: &Run, events: &Events, environment: &Environment, hold: Hold<'
     let mut limit = options.max_hold.map(|span| Instant::now() + span);
     let end = |child: &mut Child, why: &str| {
         let (name, grace) = (show::name(options.name.as_encoded_bytes()), show(options.grace));
-        say(&format!("{name}: {why}; the command is ended (SIGTERM, and SIGKILL after {grace})"));
+        // first: nobody may read what is said
         child.end_within(options.grace);
+        telling.say(format!("{name}: {why}; the command is ended (SIGTERM, and SIGKILL after {grace})"));
     };
     loop {
         match events.next([limit, child.until()].into_iter().flatten().min()) {
@@ -236,7 +249,7 @@ fn under(options: &Run, events: &Events, environment: &Environment, hold: Hold<'
                 end(&mut child, &format!("the lock was lost: {why}"));
             }
             Some(Event::Ended(status)) => {
-                let keys = child.ended(events);
+                let keys = child.ended(events, telling);
                 let end = End { status: if child.had_to_end() { Status::Lost } else { status }, keys };
                 return Ok((end, child.into_guard()));
             }
@@ -244,7 +257,7 @@ fn under(options: &Run, events: &Events, environment: &Environment, hold: Hold<'
             Some(Event::Gone) => {}
             Some(Event::Unguarded) => {
                 let keys = child.unguarded();
-                say("the process that guards the command was killed, and the command with it");
+                telling.say("the process that guards the command was killed, and the command with it".to_owned());
                 let status = if child.had_to_end() { Status::Lost } else { Status::Software };
                 return Ok((End { status, keys }, child.into_guard()));
             }
@@ -258,12 +271,14 @@ fn under(options: &Run, events: &Events, environment: &Environment, hold: Hold<'
 }
 
 /// Releases the lock. An error if it had ended before the command did.
-fn released(options: &Run, client: &Client, lease: &Lease) -> Result<(), Failure> {
+fn released(options: &Run, client: &Client, lease: &Lease, telling: &Telling) -> Result<(), Failure> {
     let name = show::name(options.name.as_encoded_bytes());
     let released = lease.release();
     let result = match released {
         Ok(Release::Released) => {
-            told(options, "released");
+            if options.verbose {
+                telling.say(format!("{name}: released"));
+            }
             Ok(())
         }
         Ok(Release::AlreadyExpired | Release::AlreadyReleased) => {
@@ -272,13 +287,13 @@ fn released(options: &Run, client: &Client, lease: &Lease) -> Result<(), Failure
             Err(Failure::new(Status::Lost, text))
         }
         Ok(_) => {
-            say(&format!(
+            telling.say(format!(
                 "{name}: the server did not confirm that the lock is free; it ends with its ttl at the latest"
             ));
             Ok(())
         }
         Err(error) => {
-            say(&error.to_string());
+            telling.say(error.to_string());
             Ok(())
         }
     };

@@ -1,0 +1,48 @@
+//! The process between `onelock` and the command, and what must not keep it, or `onelock`, from ending the command.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Stdio;
+
+use common::{Place, SOON, is_alive};
+use onelock_tests::wait::wait_until;
+
+fn numbers(text: &str) -> Vec<u32> {
+    text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+}
+
+#[test]
+fn a_command_ends_after_a_loss_although_nobody_reads_what_is_said() {
+    let place = Place::new();
+    let (mut full, mut ours) = UnixStream::pair().unwrap();
+    full.set_nonblocking(true).unwrap();
+    while full.write(&[b'.'; 1024]).is_ok() {}
+    full.set_nonblocking(false).unwrap();
+    // one that listens, and one that has to be killed
+    for (how, trap) in [("polite", "exit"), ("deaf", "")] {
+        let line = format!("trap '{trap}' TERM; echo $$ > {}; while :; do sleep 0.02; done", place.path(how));
+        let mut command = place.onelock(&["run", "x", "--ttl", "600ms", "--grace", "300ms", "-c", &line]);
+        command.stdin(Stdio::null()).stderr(Stdio::from(OwnedFd::from(full.try_clone().unwrap())));
+        let mut running = command.spawn().unwrap();
+        let pid = numbers(&place.wait_written(how))[0];
+        place.server.cmd(&["DEL", "x"]);
+        wait_until(SOON, "the command has ended", || !is_alive(pid));
+        // it was said, and that is waited for
+        let mut told = String::new();
+        while !told.contains("the lock was lost") {
+            let mut some = [0; 4096];
+            let count = ours.read(&mut some).unwrap();
+            told.push_str(&String::from_utf8_lossy(&some[..count]));
+        }
+        assert_eq!(running.wait().unwrap().code(), Some(80), "{how}");
+        full.set_nonblocking(true).unwrap();
+        while full.write(&[b'.'; 1024]).is_ok() {}
+        full.set_nonblocking(false).unwrap();
+    }
+}
