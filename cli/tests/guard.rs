@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
+use common::screen::Screen;
 use common::{Place, SOON, is_alive};
 use onelock_tests::wait::wait_until;
 
@@ -45,4 +46,16 @@ fn a_command_ends_after_a_loss_although_nobody_reads_what_is_said() {
         while full.write(&[b'.'; 1024]).is_ok() {}
         full.set_nonblocking(false).unwrap();
     }
+}
+
+#[test]
+fn a_command_that_stops_when_it_is_to_end_is_killed() {
+    let place = Place::new();
+    // again and again, since it is told to go on once
+    let line = "trap 'while :; do kill -STOP $$; done' TERM; echo ready; while :; do sleep 0.02; done";
+    let screen = Screen::start(&place, &["run", "x", "--max-hold", "500ms", "--grace", "500ms", "-c", line], true);
+    screen.wait_shown("ready");
+    screen.wait_shown("--max-hold");
+    place.wait_free("x");
+    assert_eq!(screen.code(), Some(80));
 }

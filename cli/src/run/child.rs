@@ -98,7 +98,8 @@ impl Child {
     pub(super) fn stopped(&mut self, signal: i32) {
         self.is_stopped = true;
         self.stops = self.stops.wrapping_add(1);
-        if self.terminal.is_none() {
+        // one that has to end is killed, stopped or not, and that is for us to do
+        if self.terminal.is_none() || self.has_to_end {
             return;
         }
         let keys = self.keys();
@@ -155,6 +156,7 @@ impl Child {
         }
         self.has_to_end = true;
         self.until = Some(Instant::now() + grace);
+        self.guard.will_end();
         self.send(Signal::TERM);
         self.guard.send_beyond(self.id, Signal::TERM);
         // one that was stopped ends, too

@@ -41,6 +41,8 @@ const KILL: libc::c_int = 2;
 /// To the guard: stop `onelock` by this signal, if the command is stopped for so many times, and wake it when that one goes on
 /// or has ended.
 const STOP_US: libc::c_int = 3;
+/// To the guard: the command has to end, so `onelock` is to be awake.
+const ENDING: libc::c_int = 4;
 /// From the guard: the command was stopped, by this signal.
 const STOPPED: libc::c_int = 1;
 /// From the guard: the command has ended, with this status of `waitpid`.
@@ -96,6 +98,11 @@ impl Guard {
     /// Sends this signal to what has left the group of the command. That of the group itself is not sent again.
     pub(super) fn send_beyond(&self, group: Pid, signal: Signal) {
         descendants::send_beyond(self.id, group, signal);
+    }
+
+    /// The command has to end: `onelock` is stopped no more, and woken if it was.
+    pub(super) fn will_end(&self) {
+        self.tell([ENDING, 0, 0]);
     }
 
     /// Kills what is left, in the group and beyond.

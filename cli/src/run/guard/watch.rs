@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use super::descendants::kill_children;
-use super::{ENDED, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, STOP_US, STOPPED, tell};
+use super::{ENDED, ENDING, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, STOP_US, STOPPED, tell};
 
 /// Another name than ours: `killall onelock` ends us, and the guard is to outlive us. In `ps` it has our arguments.
 #[cfg(target_os = "linux")]
@@ -68,6 +68,7 @@ pub(super) unsafe fn watch(us: libc::pid_t, ends: Ends, command: &Prepared) -> !
             is_stopped: false,
             stops: 0,
             stopped_us: false,
+            is_ending: false,
             has_ended: false,
             has_children: true,
             is_gone: false,
@@ -124,6 +125,8 @@ struct Watch {
     /// `onelock` was stopped by us. Whether somebody else has woken it cannot be told from one that was woken just before: it is
     /// woken once more, which it passes on to a command that runs.
     stopped_us: bool,
+    /// It has to end, and nothing of it is left running.
+    is_ending: bool,
     has_ended: bool,
     has_children: bool,
     /// Nothing is left, and that was told.
@@ -206,8 +209,12 @@ impl Watch {
                 }
                 (1.., [FAREWELL, ..]) => exit(),
                 (1.., [KILL, ..]) => self.kills = true,
+                (1.., [ENDING, ..]) => {
+                    self.is_ending = true;
+                    self.wake_us();
+                }
                 // what becomes of the command afterwards wakes it again; what has become of it before, it is yet to hear
-                (1.., [STOP_US, signal, stop]) if self.is_stopped && stop == self.stops => {
+                (1.., [STOP_US, signal, stop]) if self.is_stopped && !self.is_ending && stop == self.stops => {
                     self.stopped_us = true;
                     // SAFETY: numbers. It is there: it has just been heard, and not its end.
                     unsafe { libc::kill(self.us, signal) };
