@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use common::screen::Screen;
-use common::{Place, SOON, is_alive};
+use common::{Place, SOON, is_alive, signal};
 use onelock_tests::wait::wait_until;
 
 fn numbers(text: &str) -> Vec<u32> {
@@ -58,4 +58,26 @@ fn a_command_that_stops_when_it_is_to_end_is_killed() {
     screen.wait_shown("--max-hold");
     place.wait_free("x");
     assert_eq!(screen.code(), Some(80));
+}
+
+#[test]
+fn a_guard_that_is_stopped_goes_on() {
+    let place = Place::new();
+    // the command has to end
+    let line = format!("trap '' TERM; echo $PPID $$ > {}; while :; do sleep 0.02; done", place.path("lost"));
+    let running = place.start(&["run", "x", "--ttl", "600ms", "--grace", "300ms", "-c", &line]);
+    let pids = numbers(&place.wait_written("lost"));
+    signal(pids[0], "STOP");
+    place.server.cmd(&["DEL", "x"]);
+    wait_until(SOON, "the command has ended", || !is_alive(pids[1]));
+    assert_eq!(running.code(), 80);
+    // it ends by itself
+    let line = format!("echo $PPID $$ > {}; read go; exit 3", place.path("ended"));
+    let mut running = place.start(&["run", "x", "-c", &line]);
+    let pids = numbers(&place.wait_written("ended"));
+    signal(pids[0], "STOP");
+    running.child().stdin.take().unwrap().write_all(b"\n").unwrap();
+    wait_until(SOON, "an end", || running.child().try_wait().unwrap().is_some());
+    assert_eq!(running.code(), 3);
+    assert!(!is_alive(pids[0]));
 }

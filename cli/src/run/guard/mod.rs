@@ -3,8 +3,9 @@
 //!
 //! `onelock` -> guard -> command -> ... On Linux whatever loses its parent below the guard becomes a child of the guard
 //! (`PR_SET_CHILD_SUBREAPER`), wherever it has gone: to another process group, to another session. So it is found, and waited
-//! for. The guard holds two pipes and nothing else: no descriptor of the user's, no folder, and no signal reaches it. The end of
-//! the first pipe without a farewell means that `onelock` is gone. If the guard is killed, so is the command, by the kernel.
+//! for. The guard holds two pipes and nothing else: no descriptor of the user's, no folder, and no signal reaches it but SIGKILL
+//! and SIGSTOP, from which it is woken at once. The end of the first pipe without a farewell means that `onelock` is gone. If the
+//! guard is killed, so is the command, by the kernel.
 //!
 //! | file | is |
 //! |---|---|
@@ -20,7 +21,8 @@ mod watch;
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{Builder, JoinHandle};
 
 use rustix::process::{Pid, Signal};
 
@@ -61,6 +63,8 @@ pub(super) enum NotStarted {
 pub(super) struct Guard {
     id: Pid,
     pipe: Option<PipeWriter>,
+    /// Waits for its end, and is the only one that does.
+    awaiting: Option<JoinHandle<()>>,
 }
 
 impl Guard {
@@ -76,12 +80,17 @@ impl Guard {
         let (orders, writer) = io::pipe().map_err(failed)?;
         let (reports, told) = io::pipe().map_err(failed)?;
         let (mut started, begin) = io::pipe().map_err(failed)?;
-        let attending = std::thread::Builder::new().name("command".to_owned());
+        let attending = Builder::new().name("command".to_owned());
         attending.spawn(move || attend(reports, &events)).map_err(failed)?;
+        let (start, forked) = channel();
+        let awaiting = Builder::new().name("guard".to_owned());
+        let await_it = move || forked.recv().map_or((), keep_awake);
+        let awaiting = awaiting.spawn(await_it).map_err(failed)?;
         let terminal = terminal.map_or(-1, Terminal::descriptor);
         let ends = Ends { orders: orders.as_raw_fd(), reports: told.as_raw_fd(), begin: begin.as_raw_fd(), terminal };
         let id = fork(ends, command).map_err(failed)?;
-        let guard = Guard { id, pipe: Some(writer) };
+        let _ = start.send(id);
+        let guard = Guard { id, pipe: Some(writer), awaiting: Some(awaiting) };
         drop((orders, told, begin));
         // the end of this is the beginning of the command: every other end of it is closed then
         let mut found = Vec::new();
@@ -137,11 +146,24 @@ impl Drop for Guard {
             self.pipe = None;
         }
         self.dismiss();
-        // SAFETY: a child of ours, and no place for its status.
-        while unsafe { libc::waitpid(self.id.as_raw_nonzero().get(), std::ptr::null_mut(), 0) } < 0 {
-            if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-                return;
-            }
+        if let Some(awaiting) = self.awaiting.take() {
+            let _ = awaiting.join();
+        }
+    }
+}
+
+/// Waits for the end of the guard, and wakes it whenever somebody stops it: one that stands still neither kills nor tells.
+fn keep_awake(guard: Pid) {
+    let id = guard.as_raw_nonzero().get();
+    let mut status = 0;
+    loop {
+        // SAFETY: a child of ours, and a place for its status.
+        let found = unsafe { libc::waitpid(id, &raw mut status, libc::WUNTRACED) };
+        if found == id && libc::WIFSTOPPED(status) {
+            // SAFETY: two numbers; it is there, since nobody else waits for its end.
+            unsafe { libc::kill(id, libc::SIGCONT) };
+        } else if found == id || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            return;
         }
     }
 }
