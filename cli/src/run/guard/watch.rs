@@ -12,7 +12,7 @@ pub(super) const NAME: &std::ffi::CStr = c"lock-guard";
 
 /// How often it is killed again, or looked whether the group is gone, in nanoseconds.
 const AGAIN: libc::c_long = 20_000_000;
-/// How often in all, when nobody waits for it any more.
+/// How often in all it is looked again for nothing, when nobody waits for it any more.
 const ROUNDS: u32 = 500;
 
 /// Where the two pipes are once there is nothing else.
@@ -226,7 +226,6 @@ impl Watch {
 
     /// The group, and every child of ours, until there is none.
     fn kill(&mut self) {
-        self.rounds += 1;
         if self.is_gone {
             return;
         }
@@ -244,7 +243,7 @@ impl Watch {
     }
 
     /// Until an order comes, or a child changes, or it is time to look again.
-    fn wait(&self) {
+    fn wait(&mut self) {
         let again = libc::timespec { tv_sec: 0, tv_nsec: AGAIN };
         let looks_again = self.kills || (self.has_ended && !self.has_children && !self.is_gone);
         let until = if looks_again { &raw const again } else { std::ptr::null() };
@@ -262,7 +261,9 @@ impl Watch {
                 count = ORDERS + 1;
             }
             let none = std::ptr::null_mut();
-            libc::pselect(count, orders.as_mut_ptr(), none, none, until, mask.as_ptr());
+            let nothing = libc::pselect(count, orders.as_mut_ptr(), none, none, until, mask.as_ptr()) == 0;
+            // as long as some of it ends, the rest is yet to be found
+            self.rounds += u32::from(nothing && self.is_alone);
         }
     }
 }
