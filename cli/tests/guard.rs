@@ -5,9 +5,11 @@
 
 mod common;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Stdio;
 
 use common::screen::Screen;
@@ -16,6 +18,11 @@ use onelock_tests::wait::wait_until;
 
 fn numbers(text: &str) -> Vec<u32> {
     text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+}
+
+/// Whether a process waits for something to happen.
+fn sleeps(process: u32) -> bool {
+    fs::read_to_string(format!("/proc/{process}/stat")).unwrap().contains(") S ")
 }
 
 #[test]
@@ -80,4 +87,23 @@ fn a_guard_that_is_stopped_goes_on() {
     wait_until(SOON, "an end", || running.child().try_wait().unwrap().is_some());
     assert_eq!(running.code(), 3);
     assert!(!is_alive(pids[0]));
+}
+
+#[test]
+fn what_was_left_on_purpose_goes_on_when_onelock_is_killed_afterwards() {
+    let place = Place::new();
+    let daemon = "setsid sleep 1000 < /dev/null > /dev/null 2>&1 &";
+    let line = format!("{daemon} echo $! $PPID $$ > {}; read go", place.path("pids"));
+    let mut running = place.start(&["run", "x", "-c", &line]);
+    let pids = numbers(&place.wait_written("pids"));
+    let [daemon, guard, command] = pids[..] else { panic!("{pids:?}") };
+    running.signal("STOP");
+    running.child().stdin.take().unwrap().write_all(b"\n").unwrap();
+    let is_there = |process: u32| Path::new("/proc").join(process.to_string()).exists();
+    wait_until(SOON, "the guard knows that the command has ended", || !is_there(command) && sleeps(guard));
+    running.child().kill().unwrap();
+    wait_until(SOON, "the guard has ended", || !is_alive(guard));
+    assert!(is_alive(daemon));
+    signal(daemon, "KILL");
+    drop(running.output());
 }

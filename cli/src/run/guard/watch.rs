@@ -203,7 +203,10 @@ impl Watch {
             // SAFETY: room for as many bytes as are named.
             let count = unsafe { libc::read(ORDERS, (&raw mut message).cast(), LENGTH) };
             match (count, message) {
-                (0, _) => {
+                // it was not ended by us: what it has left was left on purpose
+                (..=0, _) if self.has_ended && !self.is_ending && !self.kills => exit(),
+                // an error would come again and again
+                (..=0, _) => {
                     self.is_alone = true;
                     self.kills = true;
                 }
