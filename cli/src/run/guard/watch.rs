@@ -15,6 +15,10 @@ const AGAIN: libc::c_long = 20_000_000;
 /// How often in all it is looked again for nothing, when nobody waits for it any more.
 const ROUNDS: u32 = 500;
 
+/// What ends a process that has not said otherwise, and has handlers in ours.
+const ENDING_IT: [libc::c_int; 7] =
+    [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGALRM, libc::SIGUSR1, libc::SIGUSR2];
+
 /// Where the two pipes are once there is nothing else.
 const ORDERS: RawFd = 0;
 const REPORTS: RawFd = 1;
@@ -103,6 +107,15 @@ unsafe fn become_command(guard: libc::pid_t, ends: Ends, command: &Prepared) -> 
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let id = libc::getpid();
         libc::write(ends.begin, (&raw const id).cast(), size_of::<libc::pid_t>());
+        // a key that has come since it has the terminal is for the command: our handlers would take it. Not so Ctrl-Z: nobody
+        // could wake what has not begun
+        for signal in ENDING_IT {
+            let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+            libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
+            if now.assume_init_ref().sa_sigaction != libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+        }
         libc::sigemptyset(none.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut());
         let why = command.become_it().raw_os_error().unwrap_or(libc::EINVAL);
