@@ -7,6 +7,11 @@ use rustix::process::{Pid, Signal};
 #[cfg(target_os = "linux")]
 pub(super) fn send_beyond(guard: Pid, group: Pid, signal: Signal) {
     use rustix::process::{getpgid, kill_process};
+    // one of another PID namespace (`nsenter` without its mounts) tells the numbers of others
+    let ours = rustix::process::getpid().as_raw_nonzero().to_string();
+    if !std::fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == ours.as_str()) {
+        return;
+    }
     let mut parents = vec![guard];
     let mut all = Vec::new();
     while let Some(parent) = parents.pop() {
@@ -58,13 +63,24 @@ pub(super) fn kill_children() {
                 if byte.is_ascii_digit() {
                     number = number.saturating_mul(10).saturating_add(libc::pid_t::from(byte - b'0'));
                 } else if number > 0 {
-                    libc::kill(number, libc::SIGKILL);
+                    if is_child(number) {
+                        libc::kill(number, libc::SIGKILL);
+                    }
                     number = 0;
                 }
             }
         }
         libc::close(list);
     }
+}
+
+/// Whether this is the number of a child of ours: a `/proc` of another PID namespace tells others.
+#[cfg(target_os = "linux")]
+fn is_child(number: libc::pid_t) -> bool {
+    let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    let mut found = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    // SAFETY: numbers, and a place for the answer; nobody is waited for.
+    unsafe { libc::waitid(libc::P_PID, number.cast_unsigned(), found.as_mut_ptr(), how) == 0 }
 }
 
 /// Here nothing becomes a child but the command, which is killed with its group.
