@@ -75,6 +75,7 @@ pub(super) unsafe fn watch(us: libc::pid_t, ends: Ends, command: &Prepared) -> !
             is_ending: false,
             has_ended: false,
             has_children: true,
+            group_is_gone: false,
             is_gone: false,
             kills: false,
             is_alone: false,
@@ -142,6 +143,8 @@ struct Watch {
     is_ending: bool,
     has_ended: bool,
     has_children: bool,
+    /// Nothing is left of its group.
+    group_is_gone: bool,
     /// Nothing is left, and that was told.
     is_gone: bool,
     /// Whatever is left is killed.
@@ -245,17 +248,27 @@ impl Watch {
         if self.is_gone {
             return;
         }
-        // SAFETY: two numbers.
-        unsafe { libc::kill(-self.group, libc::SIGKILL) };
+        self.signal_group(libc::SIGKILL);
         if self.has_children {
             kill_children();
         }
     }
 
     /// Whether anything of the group is left. On Linux all of it are children of ours in the end.
-    fn has_group(&self) -> bool {
-        // SAFETY: two numbers; nothing is sent.
-        unsafe { libc::kill(-self.group, 0) == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH) }
+    fn has_group(&mut self) -> bool {
+        self.signal_group(0);
+        !self.group_is_gone
+    }
+
+    /// Once it is gone its number may be another's.
+    fn signal_group(&mut self, signal: libc::c_int) {
+        if !self.group_is_gone {
+            // SAFETY: two numbers.
+            let sent = unsafe { libc::kill(-self.group, signal) } == 0;
+            // before its end was waited for, its leader holds the number
+            self.group_is_gone =
+                self.has_ended && !sent && io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH);
+        }
     }
 
     /// Until an order comes, or a child changes, or it is time to look again.
