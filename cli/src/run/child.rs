@@ -80,10 +80,7 @@ impl Child {
 
     pub(super) fn pass_on(&mut self, signal: i32) {
         if signal == SIGCONT {
-            // if the shell has brought us to the foreground again, and not to the background
-            if self.had_terminal || Terminal::is_for_the_command() {
-                self.give_terminal();
-            }
+            self.give_back();
             self.go_on();
         } else if let Some(named) = Signal::from_named_raw(signal) {
             self.send(named);
@@ -91,6 +88,13 @@ impl Child {
             if self.is_stopped && matches!(signal, SIGTERM | SIGHUP | SIGINT | SIGQUIT) {
                 self.go_on();
             }
+        }
+    }
+
+    /// Gives it the terminal if the shell has brought us to the foreground again, and not to the background.
+    pub(super) fn give_back(&mut self) {
+        if self.had_terminal || Terminal::is_for_the_command() {
+            self.give_terminal();
         }
     }
 

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use onelock::blocking::{Client, Lease, Lock};
 use onelock::{ErrorKind, Kind, Release};
+use signal_hook::consts::SIGCONT;
 
 use self::child::Child;
 use self::entering::Inside;
@@ -220,6 +221,7 @@ fn under(
     telling: &Telling,
 ) -> Result<(End, Guard), Failure> {
     let sender = events.sender();
+    let own = if let Hold::Own(lease) = &hold { Some(*lease) } else { None };
     match hold {
         Hold::Own(lease) => lease.on_lost(move |reason| drop(sender.send(Event::Lost(reason.explain().to_owned())))),
         Hold::Outer(client, token) => {
@@ -234,6 +236,7 @@ fn under(
     }
     let mut child = Child::spawn(options, environment, events)?;
     let mut limit = options.max_hold.map(|span| Instant::now() + span);
+    let mut is_told = false;
     let end = |child: &mut Child, why: &str| {
         let (name, grace) = (show::name(options.name.as_encoded_bytes()), show(options.grace));
         // first: nobody may read what is said
@@ -242,7 +245,15 @@ fn under(
     };
     loop {
         match events.next([limit, child.until()].into_iter().flatten().min()) {
+            // one that was stopped does nothing more without the lock: the loss itself may be told only later
+            Some(Event::Signal(SIGCONT)) if !child.had_to_end() && own.is_some_and(|lease| !lease.is_held()) => {
+                limit = None;
+                child.give_back();
+                end(&mut child, "the lock was lost: its ttl passed while it was not renewed");
+                is_told = true;
+            }
             Some(Event::Signal(signal)) => child.pass_on(signal),
+            Some(Event::Lost(_)) if is_told => {}
             Some(Event::Stopped(signal)) => child.stopped(signal),
             Some(Event::Lost(why)) => {
                 limit = None;
