@@ -100,6 +100,7 @@ impl Guard {
         match (Pid::from_raw(number(0)), number(1)) {
             (Some(command), 0) => Ok((guard, command)),
             (Some(_), error) => Err(NotStarted::NoProgram(io::Error::from_raw_os_error(error))),
+            (None, 0) => Err(NotStarted::NoProcess(io::Error::other("it was killed before it began"))),
             (None, error) => Err(NotStarted::NoProcess(io::Error::from_raw_os_error(error))),
         }
     }

@@ -49,21 +49,25 @@ pub(super) unsafe fn watch(us: libc::pid_t, ends: Ends, command: &Prepared) -> !
             libc::prctl(libc::PR_SET_NAME, NAME.as_ptr());
             libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1);
         }
+        // before there is a command: it is not to begin without being watched
+        // none of the two is 0 to 2, unless those were closed
+        let [orders, reports] = [ends.orders, ends.reports].map(|end| libc::fcntl(end, libc::F_DUPFD_CLOEXEC, 3));
+        if orders < 0 || reports < 0 {
+            give_up(ends.begin);
+        }
         let guard = libc::getpid();
         let group = libc::fork();
         if group == 0 {
             become_command(guard, ends, command);
         }
         if group < 0 {
-            let why = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            let _ = tell(ends.begin, [0, why, 0]);
-            libc::_exit(0);
+            give_up(ends.begin);
         }
         libc::chdir(c"/".as_ptr());
-        // none of the three is 0 to 2, unless those were closed
-        let [orders, reports] = [ends.orders, ends.reports].map(|end| libc::fcntl(end, libc::F_DUPFD, 3));
-        libc::dup2(orders, ORDERS);
-        libc::dup2(reports, REPORTS);
+        if libc::dup2(orders, ORDERS) < 0 || libc::dup2(reports, REPORTS) < 0 {
+            libc::kill(group, libc::SIGKILL);
+            libc::_exit(0);
+        }
         close_from(2);
         libc::signal(libc::SIGCHLD, nothing as *const () as libc::sighandler_t);
         let mut watch = Watch {
@@ -273,7 +277,9 @@ impl Watch {
 
     /// Until an order comes, or a child changes, or it is time to look again.
     fn wait(&mut self) {
-        let again = libc::timespec { tv_sec: 0, tv_nsec: AGAIN };
+        // SAFETY: two numbers; on some systems there is room beside them.
+        let mut again = unsafe { std::mem::zeroed::<libc::timespec>() };
+        again.tv_nsec = AGAIN;
         let looks_again = self.kills || (self.has_ended && !self.has_children && !self.is_gone);
         let until = if looks_again { &raw const again } else { std::ptr::null() };
         let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
@@ -302,6 +308,13 @@ fn is_readable() -> bool {
     let mut watched = libc::pollfd { fd: ORDERS, events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor, and the number of them.
     unsafe { libc::poll(&raw mut watched, 1, 0) > 0 }
+}
+
+/// There is no command: tells the error of the last call.
+fn give_up(begin: RawFd) -> ! {
+    let why = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+    let _ = tell(begin, [0, why, 0]);
+    exit()
 }
 
 fn exit() -> ! {
