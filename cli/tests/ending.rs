@@ -111,13 +111,13 @@ fn what_the_command_leaves_in_the_background_goes_on_and_no_other_process_is_lef
     let pids: Vec<u32> = out.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
     assert!(output.status.success() && is_alive(pids[0]), "{output:?}");
     common::signal(pids[0], "KILL");
-    // the guard has the arguments of the process that made it
+    // the guard has the environment of the process that made it
     let mine = place.path("no such command");
-    assert_eq!(place.status(&["run", "x", "--", &mine]), 127);
-    let left = fs::read_dir("/proc")
-        .unwrap()
-        .flatten()
-        .find(|process| fs::read_to_string(process.path().join("cmdline")).is_ok_and(|line| line.contains(&mine)));
+    let status = place.onelock(&["run", "x", "--", &mine]).env("PLACE", place.path("")).output().unwrap().status;
+    assert_eq!(status.code(), Some(127));
+    let left = fs::read_dir("/proc").unwrap().flatten().find(|process| {
+        fs::read_to_string(process.path().join("environ")).is_ok_and(|all| all.contains(&place.path("")))
+    });
     assert!(left.is_none(), "{left:?}");
 }
 

@@ -107,3 +107,15 @@ fn what_was_left_on_purpose_goes_on_when_onelock_is_killed_afterwards() {
     signal(daemon, "KILL");
     drop(running.output());
 }
+
+#[test]
+fn who_kills_onelock_by_its_arguments_does_not_kill_the_guard() {
+    let place = Place::new();
+    let line = format!("echo $PPID > {}; read go", place.path("guard"));
+    let mut running = place.start(&["run", "x", "-c", &line]);
+    let guard = numbers(&place.wait_written("guard"))[0];
+    let arguments = || fs::read_to_string(format!("/proc/{guard}/cmdline")).unwrap();
+    wait_until(SOON, "it has a name of its own", || arguments().trim_end_matches('\0') == "lock-guard");
+    drop(running.child().stdin.take());
+    assert_eq!(running.code(), 1);
+}

@@ -87,7 +87,14 @@ impl Guard {
         let await_it = move || forked.recv().map_or((), keep_awake);
         let awaiting = awaiting.spawn(await_it).map_err(failed)?;
         let terminal = terminal.map_or(-1, Terminal::descriptor);
-        let ends = Ends { orders: orders.as_raw_fd(), reports: told.as_raw_fd(), begin: begin.as_raw_fd(), terminal };
+        let ends = Ends {
+            orders: orders.as_raw_fd(),
+            reports: told.as_raw_fd(),
+            begin: begin.as_raw_fd(),
+            terminal,
+            #[cfg(target_os = "linux")]
+            arguments: arguments().unwrap_or_default(),
+        };
         let id = fork(ends, command).map_err(failed)?;
         let _ = start.send(id);
         let guard = Guard { id, pipe: Some(writer), awaiting: Some(awaiting) };
@@ -167,6 +174,16 @@ fn keep_awake(guard: Pid) {
             return;
         }
     }
+}
+
+/// Where our arguments are in memory, as `ps` finds them.
+#[cfg(target_os = "linux")]
+fn arguments() -> Option<(usize, usize)> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // behind our name, in which there may be anything: the 48th and 49th of all
+    let mut rest = stat.rsplit_once(')')?.1.split_whitespace().skip(45);
+    let (begin, end) = (rest.next()?.parse().ok()?, rest.next()?.parse::<usize>().ok()?);
+    Some((begin, end.checked_sub(begin)?))
 }
 
 fn fork(ends: Ends, command: &Prepared) -> io::Result<Pid> {

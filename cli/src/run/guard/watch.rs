@@ -6,7 +6,8 @@ use std::os::fd::RawFd;
 use super::descendants::kill_children;
 use super::{ENDED, ENDING, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, STOP_US, STOPPED, tell};
 
-/// Another name than ours: `killall onelock` ends us, and the guard is to outlive us. In `ps` it has our arguments.
+/// Another name than ours, and in place of our arguments: `killall onelock` and `pkill -f 'onelock run'` end us, and the guard is
+/// to outlive us.
 #[cfg(target_os = "linux")]
 pub(super) const NAME: &std::ffi::CStr = c"lock-guard";
 
@@ -32,6 +33,9 @@ pub(super) struct Ends {
     pub(super) begin: RawFd,
     /// The terminal that the command is given, or a negative number.
     pub(super) terminal: RawFd,
+    /// Where our arguments begin, and how long they are. Nobody needs them in the guard.
+    #[cfg(target_os = "linux")]
+    pub(super) arguments: (usize, usize),
 }
 
 /// Makes the command, and watches over it.
@@ -62,6 +66,13 @@ pub(super) unsafe fn watch(us: libc::pid_t, ends: Ends, command: &Prepared) -> !
         }
         if group < 0 {
             give_up(ends.begin);
+        }
+        #[cfg(target_os = "linux")]
+        if let (begin @ 1.., length @ 2..) = ends.arguments {
+            let name = NAME.to_bytes();
+            let place = std::ptr::with_exposed_provenance_mut::<u8>(begin);
+            place.write_bytes(0, length);
+            place.copy_from(name.as_ptr(), name.len().min(length - 1));
         }
         libc::chdir(c"/".as_ptr());
         if libc::dup2(orders, ORDERS) < 0 || libc::dup2(reports, REPORTS) < 0 {
