@@ -16,7 +16,7 @@ import kotlinx.coroutines.withContext
  * `$ONELOCK_URL`. What is held when the process ends is released, within a second.
  */
 class Client @JvmOverloads constructor(urls: List<String>, options: ClientOptions = ClientOptions()) : AutoCloseable {
-    private val native: NativeClient = calling { NativeClient(urls, options.native()) }.also { NativeThreads.prepare() }
+    private val native: NativeClient = calling { NativeClient(urls, options.native()) }.also { Setup.prepare() }
 
     @JvmOverloads
     constructor(url: String = "", options: ClientOptions = ClientOptions()) : this(listOf(url), options)

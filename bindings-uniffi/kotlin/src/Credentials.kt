@@ -26,19 +26,31 @@ internal object Providers {
     private val numbers = AtomicLong()
     private val providers = ConcurrentHashMap<Long, CredentialsProvider>()
     private val callers: Executor = Executors.newCachedThreadPool { Events.daemon("onelock-credentials", it) }
-    private val starting = lazy { Events.daemon("onelock-requests") { while (true) serve(nextCredentialsEvent()) }.start() }
+    private val starting = lazy { Events.serving("onelock-requests") { serve(nextCredentialsEvent()) } }
 
     fun number(provider: CredentialsProvider): Long {
         starting.value
         return numbers.incrementAndGet().also { providers[it] = provider }
     }
 
+    /** No client came to be that would ask it. */
+    fun forget(number: Long) {
+        providers.remove(number)
+    }
+
+    /** How many are kept. */
+    val count: Int get() = providers.size
+
     private fun serve(event: NativeCredentialsEvent) {
         when (event) {
             is NativeCredentialsEvent.Gone -> providers.remove(event.provider)
             is NativeCredentialsEvent.Wanted -> {
                 val provider = providers[event.provider]
-                callers.execute { answer(event.request, provider) }
+                try {
+                    callers.execute { answer(event.request, provider) }
+                } catch (error: Throwable) {
+                    refuse(event.request, error)
+                }
             }
         }
     }
@@ -47,6 +59,9 @@ internal object Providers {
         val given = checkNotNull(provider) { "the provider is gone" }.credentials()
         answerCredentials(request, given.username, given.password, null)
     } catch (error: Throwable) {
-        answerCredentials(request, "", "", error.message ?: error.javaClass.name)
+        refuse(request, error)
     }
+
+    private fun refuse(request: Long, error: Throwable) =
+        answerCredentials(request, "", "", error.message ?: error.javaClass.name)
 }

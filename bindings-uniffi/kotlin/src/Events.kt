@@ -17,19 +17,22 @@ fun interface LossCallback {
 
 /** The listeners of one lease, which owns them: with the lease they are collected. */
 internal class Listeners {
+    /** For this package: what a program makes depend on it would run on the thread that tells events. */
     val lost = CompletableFuture<LossReason>()
+    private var reason: LossReason? = null
     private val onLost = ArrayList<LossCallback>()
     private val onJeopardy = CopyOnWriteArrayList<Runnable>()
 
     fun addLost(callback: LossCallback) {
-        synchronized(onLost) {
-            if (!lost.isDone) {
-                onLost += callback
-                return
-            }
+        val told = synchronized(onLost) {
+            if (reason == null) onLost += callback
+            reason
         }
-        Events.run { callback.lost(lost.get()) }
+        if (told != null) Events.run { callback.lost(told) }
     }
+
+    /** For programs: what depends on it runs on the thread for callbacks. */
+    fun lostFuture(): CompletableFuture<LossReason> = if (lost.isDone) lost.copy() else lost.thenApplyAsync({ it }, Events.callbacks)
 
     fun addJeopardy(callback: Runnable) {
         onJeopardy += callback
@@ -37,9 +40,10 @@ internal class Listeners {
 
     fun tellLost(reason: LossReason) {
         val callbacks = synchronized(onLost) {
-            lost.complete(reason)
+            this.reason = reason
             onLost.toList().also { onLost.clear() }
         }
+        lost.complete(reason)
         callbacks.forEach { Events.run { it.lost(reason) } }
     }
 
@@ -54,12 +58,29 @@ internal object Events {
     private val log: System.Logger = System.getLogger("onelock")
     private val numbers = AtomicLong()
     private val listeners = ConcurrentHashMap<Long, WeakReference<Listeners>>()
-    private val callbacks: Executor = Executors.newSingleThreadExecutor { daemon("onelock-callbacks", it) }
-    private val starting = lazy { daemon("onelock-events") { while (true) serve(nextEvent()) }.start() }
+    val callbacks: Executor = Executors.newSingleThreadExecutor { daemon("onelock-callbacks", it) }
+    private val starting = lazy {
+        callbacks.execute {}
+        serving("onelock-events") { serve(nextEvent()) }
+    }
 
+    /** Before a lease is granted: a machine that has no thread left says so while there is nothing to lose. */
     fun start() = starting.value
 
     fun daemon(name: String, work: Runnable) = Thread(null, work, name).apply { isDaemon = true }
+
+    /** Serves for ever on a thread. There is no second one, so nothing that is thrown ends it. */
+    fun serving(name: String, serve: () -> Unit) = daemon(name) {
+        while (true) {
+            try {
+                serve()
+            } catch (error: Throwable) {
+                log(System.Logger.Level.ERROR, "the thread $name goes on after an error", error)
+                // where everything fails, it does not use up a processor
+                runCatching { Thread.sleep(10) }
+            }
+        }
+    }.start()
 
     /** Passes what happens to a lease to its listeners. */
     fun watch(lease: NativeLease, watching: Listeners) {
@@ -75,11 +96,24 @@ internal object Events {
         try {
             callback()
         } catch (error: Throwable) {
-            log.log(System.Logger.Level.ERROR, "a callback of a lease threw", error)
+            log(System.Logger.Level.ERROR, "a callback of a lease threw", error)
         }
     }
 
-    fun warn(text: String) = log.log(System.Logger.Level.WARNING, text)
+    fun warn(text: String, error: Throwable? = null) = log(System.Logger.Level.WARNING, text, error)
+
+    /** What the program's logger throws ends nothing here; it goes where the JVM reports such things, standard error. */
+    private fun log(level: System.Logger.Level, text: String, error: Throwable?) = try {
+        log.log(level, text, error)
+    } catch (failure: Throwable) {
+        reportFailure(failure)
+    }
+
+    private fun reportFailure(failure: Throwable) = try {
+        failure.printStackTrace()
+    } catch (_: Throwable) {
+        // nothing is left to report it with
+    }
 
     private fun serve(event: NativeEvent) = when (event) {
         is NativeEvent.Lost -> listeners[event.lease]?.get()?.tellLost(event.reason) ?: Unit
@@ -95,10 +129,19 @@ internal object Events {
     }
 }
 
-/** The library's thread, which continues coroutines, is a daemon of the JVM, and not made known to it anew for each call. */
-internal object NativeThreads {
+/** What is set up once, with the first client. */
+internal object Setup {
+    private const val AT_EXIT_MS = 1000L
+
     private val prepared = lazy {
+        // The library's thread, which continues coroutines, is a daemon of the JVM, and not made known to it anew for each call.
         Native.setCallbackThreadInitializer(uniffiRustFutureContinuationCallbackImpl, CallbackThreadInitializer(true, false, "onelock"))
+        // While threads of Java still run: a coroutine that waits for a lock is woken by this.
+        try {
+            Runtime.getRuntime().addShutdownHook(Thread({ closeProcess(AT_EXIT_MS) }, "onelock-exit"))
+        } catch (_: IllegalStateException) {
+            // the JVM ends already: the library releases what is held when the process does
+        }
     }
 
     fun prepare() = prepared.value

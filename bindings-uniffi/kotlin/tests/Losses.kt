@@ -73,6 +73,38 @@ val losses: Map<String, () -> Unit> = mapOf(
         client.close()
         same("the reason", told.get(60, TimeUnit.SECONDS), LossReason.CLOSED)
     },
+    "a logger that throws does not end the telling of losses" to {
+        withClient(short) { client ->
+            val thrown = java.util.concurrent.atomic.AtomicInteger()
+            val log = java.util.logging.Logger.getLogger("onelock")
+            val handler = object : java.util.logging.Handler() {
+                override fun publish(record: java.util.logging.LogRecord) {
+                    thrown.incrementAndGet()
+                    throw object : RuntimeException("a logger that fails harms nobody", null, false, false) {}
+                }
+                override fun flush() = Unit
+                override fun close() = Unit
+            }
+            log.addHandler(handler)
+            log.useParentHandlers = false
+            try {
+                forget(client.lock(name()))
+                eventually("it was logged") {
+                    System.gc()
+                    thrown.get() > 0
+                }
+                val lease = client.lock(name()).acquireBlocking()
+                client.forceReleaseBlocking(lease.name)
+                same("the future", lease.lostFuture().get(60, TimeUnit.SECONDS), LossReason.TAKEN)
+                val late = CompletableFuture<LossReason>()
+                lease.onLost(late::complete)
+                same("callbacks", late.get(60, TimeUnit.SECONDS), LossReason.TAKEN)
+            } finally {
+                log.removeHandler(handler)
+                log.useParentHandlers = true
+            }
+        }
+    },
     "max_hold ends a lease" to {
         withClient { client ->
             val lease = client.lock(name(), lockOptions { maxHold = 100.milliseconds }).acquireBlocking()

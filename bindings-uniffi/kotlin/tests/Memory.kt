@@ -8,7 +8,7 @@ import onelock.Client
 import onelock.Lock
 
 /** In a frame of its own, so that nothing refers to the lease afterwards. */
-private fun forget(lock: Lock) = check("held", lock.acquireBlocking().isHeld)
+internal fun forget(lock: Lock) = check("held", lock.acquireBlocking().isHeld)
 
 val memory: Map<String, () -> Unit> = mapOf(
     "a lease that is collected is given back, with a warning" to {
