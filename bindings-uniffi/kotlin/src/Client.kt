@@ -56,7 +56,7 @@ class Client @JvmOverloads constructor(urls: List<String>, options: ClientOption
     fun multiLock(vararg names: String): Lock = Lock.of(names.map { lock(it) })
 
     private fun make(kind: Kind, name: ByteArray, options: LockOptions?, permits: Int? = null): Lock =
-        Lock(calling { native.lock(kind, name, (options ?: LockOptions()).native(permits)) }, options)
+        Lock(calling { native.lock(kind, name, (options ?: LockOptions()).native(permits)) }, listOfNotNull(options))
 
     /** Asks the server whether it is there and fit for locks. */
     @JvmSynthetic

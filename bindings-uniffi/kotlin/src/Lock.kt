@@ -3,7 +3,9 @@ package onelock
 import java.util.concurrent.atomic.AtomicLong
 import kotlin.time.Duration
 import kotlin.time.toKotlinDuration
+import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.CoroutineStart
+import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.Job
 import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.cancel
@@ -23,7 +25,7 @@ import kotlinx.coroutines.withContext
  * lock.withLease(wait = 5.seconds) { lease -> charge(order, fence = lease.fencingToken) }
  * ```
  */
-class Lock internal constructor(internal val native: NativeLock, private val options: LockOptions?) {
+class Lock internal constructor(internal val native: NativeLock, private val options: List<LockOptions>) {
     /** Throws [InvalidArgumentException] or [UnsupportedException] when name or options are not valid. No I/O. */
     fun validate() = calling { native.validate() }
 
@@ -42,6 +44,7 @@ class Lock internal constructor(internal val native: NativeLock, private val opt
 
     /** Fetches what [call] was granted under the number that it is given; after an end without it nothing is held. */
     private suspend inline fun granted(crossinline call: suspend (Long) -> Unit): Lease? {
+        Events.start()
         val number = NUMBERS.incrementAndGet()
         try {
             calling { call(number) }
@@ -58,7 +61,7 @@ class Lock internal constructor(internal val native: NativeLock, private val opt
      */
     @JvmSynthetic
     fun acquireBlocking(wait: Duration? = null, cancel: Cancel? = null): Lease =
-        Lease(Interruption.during(cancel) { calling { native.acquireBlocking(wait.toWaitMs(), it) } }, options)
+        leaseOf { Interruption.during(cancel) { calling { native.acquireBlocking(wait.toWaitMs(), it) } } }!!
 
     /** The same for Java. */
     @JvmName("acquire")
@@ -74,7 +77,12 @@ class Lock internal constructor(internal val native: NativeLock, private val opt
 
     /** Takes the lock if it is free; else null. */
     @JvmName("tryAcquire")
-    fun tryAcquireBlocking(): Lease? = calling { native.tryAcquireBlocking() }?.let { Lease(it, options) }
+    fun tryAcquireBlocking(): Lease? = leaseOf { calling { native.tryAcquireBlocking() } }
+
+    private inline fun leaseOf(grant: () -> NativeLease?): Lease? {
+        Events.start()
+        return grant()?.let { Lease(it, options) }
+    }
 
     /**
      * Runs [body] with the lock held, and releases it. The body is cancelled when the lease is lost; then, and when it was lost
@@ -86,22 +94,27 @@ class Lock internal constructor(internal val native: NativeLock, private val opt
         var lost = false
         val result = try {
             coroutineScope {
-                val watcher = launch(start = CoroutineStart.UNDISPATCHED) {
-                    lease.lost()
+                // on a thread that may run what the cancellation resumes, whatever the body's dispatcher is
+                val watcher = launch(Dispatchers.Default, CoroutineStart.UNDISPATCHED) {
+                    lease.lostAtOnce()
                     lost = true
                     this@coroutineScope.cancel("the lease was lost")
                 }
                 body(lease).also { watcher.cancel() }
             }
         } catch (error: Throwable) {
-            val loss = lossOf(lease)
-            withContext(NonCancellable) { lease.release() }
-            if (loss == null) throw error
-            if (lost && error is kotlinx.coroutines.CancellationException && currentCoroutineContext()[Job]?.isCancelled != true) throw loss
-            throw error.also { it.addSuppressed(loss) }
+            var loss: LockLostException? = null
+            error.over { loss = lossOf(lease) }
+            error.over { withContext(NonCancellable) { lease.release() } }
+            val found = loss ?: throw error
+            if (lost && error is CancellationException && currentCoroutineContext()[Job]?.isCancelled != true) throw found
+            throw error.also { it.addSuppressed(found) }
         }
-        val loss = lossOf(lease)
-        withContext(NonCancellable) { lease.release() }
+        val loss = try {
+            lossOf(lease)
+        } finally {
+            withContext(NonCancellable) { lease.release() }
+        }
         (loss ?: lossOf(lease))?.let { throw it }
         return result
     }
@@ -113,13 +126,22 @@ class Lock internal constructor(internal val native: NativeLock, private val opt
         val result = try {
             body(lease)
         } catch (error: Throwable) {
-            lossOf(lease)?.let(error::addSuppressed)
-            lease.releaseBlocking()
+            error.over { lossOf(lease)?.let(error::addSuppressed) }
+            error.over { lease.releaseBlocking() }
             throw error
         }
         lease.releaseBlocking()
         lossOf(lease)?.let { throw it }
         return result
+    }
+
+    /** What fails after this error does not hide it, nor what comes then. */
+    private inline fun Throwable.over(next: () -> Unit) {
+        try {
+            next()
+        } catch (later: Throwable) {
+            if (later !== this) addSuppressed(later)
+        }
     }
 
     private fun lossOf(lease: Lease): LockLostException? = try {
@@ -137,7 +159,7 @@ class Lock internal constructor(internal val native: NativeLock, private val opt
 
     /** The same on this thread. */
     @JvmName("attach")
-    fun attachBlocking(proof: String): Lease = Lease(calling { native.attachBlocking(proof) }, options)
+    fun attachBlocking(proof: String): Lease = leaseOf { calling { native.attachBlocking(proof) } }!!
 
     /** Whether somebody holds it. */
     @JvmSynthetic
@@ -169,9 +191,13 @@ class Lock internal constructor(internal val native: NativeLock, private val opt
     companion object {
         private val NUMBERS = AtomicLong()
 
-        /** Several locks as one, all or none, of any kinds and clients; the lease is lost when one of them is. */
+        /**
+         * Several locks as one, all or none, of any kinds and clients; the lease is lost when one of them is. The callbacks in the
+         * options of each of them are called, [LockOptions.onLost] and [LockOptions.onJeopardy].
+         */
         @JvmStatic
-        fun of(locks: Collection<Lock>): Lock = Lock(calling { NativeLock.several(locks.map { it.native }) }, null)
+        fun of(locks: Collection<Lock>): Lock =
+            Lock(calling { NativeLock.several(locks.map { it.native }) }, locks.flatMap { it.options })
 
         /** The same. */
         @JvmStatic

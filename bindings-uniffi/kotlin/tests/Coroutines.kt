@@ -1,16 +1,24 @@
 package onelock.tests
 
+import java.util.concurrent.CompletableFuture
 import kotlin.time.Duration.Companion.milliseconds
 import kotlin.time.Duration.Companion.seconds
 import kotlinx.coroutines.CancellationException
 import kotlinx.coroutines.Dispatchers
+import kotlinx.coroutines.Job
 import kotlinx.coroutines.async
+import kotlinx.coroutines.awaitCancellation
 import kotlinx.coroutines.cancelAndJoin
 import kotlinx.coroutines.coroutineScope
+import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.delay
+import kotlinx.coroutines.future.await
 import kotlinx.coroutines.launch
 import kotlinx.coroutines.runBlocking
+import kotlinx.coroutines.withContext
 import kotlinx.coroutines.withTimeoutOrNull
+import kotlinx.coroutines.yield
+import onelock.LockNotHeldException
 import onelock.LockTimeoutException
 import onelock.Release
 
@@ -114,6 +122,60 @@ val coroutines: Map<String, () -> Unit> = mapOf(
                 job.cancelAndJoin()
                 check("still held", kept!!.isHeld)
                 same("released", kept!!.release(), Release.RELEASED)
+            }
+        }
+    },
+    "a lease that is lost on its way out of withContext is given back" to {
+        withClient { client ->
+            val lock = client.lock(name())
+            runBlocking {
+                val job = launch {
+                    val outer = currentCoroutineContext()[Job]!!
+                    withContext(Dispatchers.IO) {
+                        // the inner job has ended well then, and its result is not delivered
+                        currentCoroutineContext()[Job]!!.invokeOnCompletion { outer.cancel() }
+                        lock.acquire()
+                    }
+                }
+                job.join()
+                check("cancelled", job.isCancelled)
+            }
+            // without the help of the garbage collector
+            eventually("nothing is held") { client.stats().run { held + waiting + cleaning } == 0L }
+        }
+    },
+    "whoever gets a lease that was given back is told at the first look" to {
+        withClient { client ->
+            val sent = CompletableFuture<onelock.Lease>()
+            runBlocking {
+                val producer = launch {
+                    sent.complete(client.lock(name()).acquire())
+                    awaitCancellation()
+                }
+                val lease = sent.await()
+                producer.cancelAndJoin()
+                val error = throws<LockNotHeldException>("the fencing token") { lease.fencingToken }
+                check("$error", lease.name in error.message!! && "cancelled" in error.message!!)
+                check("not held", !lease.isHeld && lease.loss == null && "held=false" in lease.toString())
+                throws<LockNotHeldException>("an extension") { lease.extend(60.seconds) }
+                throws<LockNotHeldException>("a callback") { lease.onLost {} }
+                throws<LockNotHeldException>("a wait for the loss") { lease.lost() }
+                lease.close()
+            }
+            eventually("nothing is held") { client.stats().run { held + waiting + cleaning } == 0L }
+        }
+    },
+    "a lease that nobody looked at is collected while its coroutine goes on" to {
+        withClient { client ->
+            runBlocking {
+                same("taken", client.lock(name()).tryAcquire() != null, true)
+                same("taken inside", withContext(Dispatchers.IO) { client.lock(name()).tryAcquire() } != null, true)
+                // what resumed this coroutine has the result on its stack
+                yield()
+                eventually("it was collected") {
+                    System.gc()
+                    client.stats().held == 0L
+                }
             }
         }
     },

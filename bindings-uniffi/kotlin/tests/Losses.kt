@@ -73,6 +73,46 @@ val losses: Map<String, () -> Unit> = mapOf(
         client.close()
         same("the reason", told.get(60, TimeUnit.SECONDS), LossReason.CLOSED)
     },
+    "of several locks the callbacks of each are called" to {
+        val told = ConcurrentLinkedQueue<String>()
+        val options = { who: String -> lockOptions { onLost = onelock.LossCallback { told += who } } }
+        val shared = options("shared")
+        val client = onelock.Client(url)
+        val locks = listOf(shared, shared, options("own"), null).map { client.lock(name(), it) }
+        val lease = onelock.Lock.of(locks).acquireBlocking()
+        val last = CompletableFuture<LossReason>()
+        lease.onLost(last::complete)
+        client.close()
+        // callbacks are called in their order
+        same("the reason", last.get(60, TimeUnit.SECONDS), LossReason.CLOSED)
+        same("told", told.toList(), listOf("shared", "shared", "own"))
+    },
+    "what waits on the future of a loss delays no other loss" to {
+        withClient(short) { client ->
+            val stuck = client.lock(name()).acquireBlocking()
+            val leave = java.util.concurrent.CountDownLatch(1)
+            val inside = java.util.concurrent.CountDownLatch(1)
+            stuck.lostFuture().thenRun {
+                inside.countDown()
+                leave.await()
+            }
+            try {
+                client.forceReleaseBlocking(stuck.name)
+                check("it is told", inside.await(60, TimeUnit.SECONDS))
+                runBlocking {
+                    throws<LockLostException>("a scope") {
+                        client.lock(name()).withLease { held ->
+                            client.forceRelease(held.name)
+                            delay(60.seconds)
+                            error("it was not cancelled")
+                        }
+                    }
+                }
+            } finally {
+                leave.countDown()
+            }
+        }
+    },
     "a logger that throws does not end the telling of losses" to {
         withClient(short) { client ->
             val thrown = java.util.concurrent.atomic.AtomicInteger()

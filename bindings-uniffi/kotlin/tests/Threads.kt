@@ -39,6 +39,26 @@ val threads: Map<String, () -> Unit> = mapOf(
             lock.tryAcquireBlocking()!!.close()
         }
     },
+    "a body that fails after the loss has both, and nothing is held" to {
+        withClient(onelock.clientOptions { ttl = 300.milliseconds }) { client ->
+            val lock = client.lock(name())
+            val lose = { lease: onelock.Lease ->
+                client.forceReleaseBlocking(lease.name)
+                check("lost", lease.waitLost(60.seconds) != null)
+                error("the body failed")
+            }
+            val errors = listOf(
+                throws<IllegalStateException>("the body") { lock.withLeaseBlocking { lose(it) } },
+                throws<IllegalStateException>("the body") {
+                    kotlinx.coroutines.runBlocking {
+                        lock.withLease { kotlinx.coroutines.withContext(kotlinx.coroutines.NonCancellable) { lose(it) } }
+                    }
+                },
+            )
+            check("the loss", errors.all { it.suppressed.single() is onelock.LockLostException })
+            eventually("nothing is held") { client.stats().held == 0L }
+        }
+    },
     "threads take turns" to {
         withClient { client ->
             val lock = client.lock(name())
