@@ -268,7 +268,8 @@ def kotlin_properties(options, noun):
 def kotlin_values(options):
     for option in options:
         for name in files(option):
-            value = {"duration": "?.toMs()", "function": "?.let(Providers::number)"}.get(option["type"], "")
+            # a function's number is a parameter of the same name
+            value = "?.toMs()" if option["type"] == "duration" else ""
             yield f"        {camel(uniffi_name(option, name))} = {camel(name)}{value},"
 
 

@@ -16,7 +16,7 @@ import kotlinx.coroutines.withContext
  * `$ONELOCK_URL`. What is held when the process ends is released, within a second.
  */
 class Client @JvmOverloads constructor(urls: List<String>, options: ClientOptions = ClientOptions()) : AutoCloseable {
-    private val native: NativeClient = calling { NativeClient(urls, options.native()) }.also { Setup.prepare() }
+    private val native: NativeClient = make(urls, options).also { Setup.prepare() }
 
     @JvmOverloads
     constructor(url: String = "", options: ClientOptions = ClientOptions()) : this(listOf(url), options)
@@ -103,7 +103,10 @@ class Client @JvmOverloads constructor(urls: List<String>, options: ClientOption
     fun listBlocking(pattern: String = "*", limit: Int = 100, cursor: String? = null): LockPage =
         calling { native.listBlocking(pattern.encodeToByteArray(), limit, cursor) }
 
-    /** Ends the hold of whoever holds the lock, who is told at the next renewal. With [foreign] also of other libraries. */
+    /**
+     * Ends the hold of whoever holds the lock, who is told at the next renewal; also holds of Redisson and of other `SET NX PX`
+     * clients. With [foreign] also a text without a ttl, which no lock of this library is. False when nothing was held.
+     */
     @JvmSynthetic
     suspend fun forceRelease(name: String, foreign: Boolean = false): Boolean = forceRelease(name.encodeToByteArray(), foreign)
 
@@ -166,6 +169,17 @@ class Client @JvmOverloads constructor(urls: List<String>, options: ClientOption
                     throw error
                 }
             }
+
+        private fun make(urls: List<String>, options: ClientOptions): NativeClient {
+            if (urls.isEmpty()) throw invalid("make a client", "there is no address; an empty text stands for \$ONELOCK_URL")
+            val provider = options.credentials?.let(Providers::number)
+            try {
+                return calling { NativeClient(urls, options.native(provider)) }
+            } catch (error: Throwable) {
+                provider?.let(Providers::forget)
+                throw error
+            }
+        }
 
         private fun warn(facts: ServerFacts) = facts.dangers.forEach { Events.warn("${facts.server}: $it") }
     }

@@ -141,6 +141,9 @@ internal inline fun <T> calling(call: () -> T): T = try {
 internal fun NativeException.Failed.toException(): OnelockException =
     Failure(kind, text, lock, tried, detail, causes, reason).toException()
 
+internal fun invalid(tried: String, detail: String): InvalidArgumentException =
+    InvalidArgumentException(Failure(ErrorKind.INVALID_ARGUMENT, "$tried: $detail", null, tried, detail))
+
 internal fun panicked(panic: InternalException): OnelockException {
     val detail = "it panicked: ${panic.message}"
     return InternalErrorException(Failure(ErrorKind.INTERNAL, "run a call: $detail", null, "run a call", detail), panic)

@@ -348,7 +348,8 @@ class ClientOptions {
     fun quarantine(value: java.time.Duration): ClientOptions = apply { quarantine = value.toKotlinDuration() }
     // end of client
 
-    internal fun native() = NativeClientOptions(
+    /** [credentials] is the number of the function. */
+    internal fun native(credentials: Long?) = NativeClientOptions(
         // written by tools/options.py: values of a client
         ttlMs = ttl?.toMs(),
         autoRenew = autoRenew,
@@ -367,7 +368,7 @@ class ClientOptions {
         requestTimeoutMs = requestTimeout?.toMs(),
         closeTimeoutMs = closeTimeout?.toMs(),
         unreachableLimitMs = unreachableLimit?.toMs(),
-        credentials = credentials?.let(Providers::number),
+        credentials = credentials,
         caFile = caFile,
         certFile = certFile,
         keyFile = keyFile,

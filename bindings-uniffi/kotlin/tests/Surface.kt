@@ -18,6 +18,7 @@ import onelock.LockBusyException
 import onelock.OnelockException
 import onelock.Origin
 import onelock.PermitsMismatchException
+import onelock.Providers
 import onelock.Release
 import onelock.ServerUnavailableException
 import onelock.UnsupportedException
@@ -45,10 +46,21 @@ val surface: Map<String, () -> Unit> = mapOf(
             throws<InvalidArgumentException>("an owner of a plain lock") { client.lock("a", lockOptions { owner = "me" }).validate() }
             throws<InvalidArgumentException>("half a certificate") { Client("memory://", clientOptions { certFile = "x" }) }
             throws<InvalidArgumentException>("no locks") { Lock.of() }
+            throws<InvalidArgumentException>("no addresses") { Client(emptyList()) }
             same("sent", client.stats().commandsSent, 0L)
         }
         val error = throws<InvalidArgumentException>("an address") { Client("redis://u:geheim@host:x") }
         check("no secret", "geheim" !in error.toString() && "geheim" !in Credentials("u", "geheim").toString())
+        val options = clientOptions { sentinelPassword = "geheim" }
+        check("no secret in options", "geheim" !in options.toString() && "geheim" !in options.native(null).toString())
+    },
+    "a client that was refused keeps no function for credentials" to {
+        val before = Providers.count
+        for (wrong in listOf(clientOptions { quarantine = (-1).seconds }, clientOptions { minReplicas = -1; certFile = "x" })) {
+            wrong.credentials = CredentialsProvider { error("it is never asked") }
+            throws<InvalidArgumentException>("an option") { Client("memory://", wrong) }
+        }
+        same("kept", Providers.count, before)
     },
     "each kind of lock does what it is for" to {
         withClient { client ->
