@@ -5,18 +5,10 @@ use std::sync::Arc;
 use crate::entered::entered;
 use crate::error::NativeError;
 use crate::lock::NativeLock;
-use crate::options::{NativeClientOptions, NativeLockOptions, span};
+use crate::options::{NativeClientOptions, NativeLockOptions};
 use crate::records::{Diagnosis, Inspection, LockPage, ServerFacts};
 use crate::stats::Stats;
 use crate::words::Kind;
-
-/// Releases what all clients hold, and waits for it, at most so long. For the end of the JVM, while its threads still run: later,
-/// a coroutine that is woken by it would wait in the library's thread for a machine that has ended.
-#[uniffi::export]
-pub fn close_process(within_ms: i64) -> Result<(), NativeError> {
-    onelock::runtime::close_process(span(within_ms, "within", "close")?);
-    Ok(())
-}
 
 /// A client, for threads and for coroutines.
 #[derive(uniffi::Object)]
@@ -42,6 +34,8 @@ impl NativeClient {
         };
         let asynchronous = blocking.to_async();
         onelock::runtime::release_at_exit();
+        // after it, so that it runs before it
+        crate::entered::watch_exit();
         Ok(Arc::new(NativeClient { blocking, asynchronous }))
     }
 

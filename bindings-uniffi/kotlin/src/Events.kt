@@ -131,16 +131,15 @@ internal object Events {
 
 /** What is set up once, with the first client. */
 internal object Setup {
-    private const val AT_EXIT_MS = 1000L
-
     private val prepared = lazy {
         // The library's thread, which continues coroutines, is a daemon of the JVM, and not made known to it anew for each call.
         Native.setCallbackThreadInitializer(uniffiRustFutureContinuationCallbackImpl, CallbackThreadInitializer(true, false, "onelock"))
-        // While threads of Java still run: a coroutine that waits for a lock is woken by this.
+        // It must not enter a JVM that has ended. What is held is released after this, so that other hooks may use it.
         try {
-            Runtime.getRuntime().addShutdownHook(Thread({ closeProcess(AT_EXIT_MS) }, "onelock-exit"))
+            Runtime.getRuntime().addShutdownHook(Thread(::processEnds, "onelock-exit"))
         } catch (_: IllegalStateException) {
-            // the JVM ends already: the library releases what is held when the process does
+            // the JVM ends already
+            processEnds()
         }
     }
 
