@@ -108,7 +108,7 @@ fn options_about_the_key() {
     on_both("key-options", |place, face| {
         let (client, other) = (place.client(face), place.client(face));
         let capabilities = place.store().capabilities();
-        let retained = client.lock("retained").min_hold(ms(600));
+        let retained = client.lock("retained").min_hold(ms(4000));
         if_able(place, capabilities.min_hold, "min_hold", retained.validate());
         if let Some(lease) = if_able(place, capabilities.min_hold, "min_hold", retained.acquire()) {
             assert_eq!(lease.released(), Release::Released);
@@ -116,7 +116,7 @@ fn options_about_the_key() {
             other.lock("retained").acquire_within(SOON).unwrap().released();
         }
         let delayed =
-            client.lock("delayed").ttl(capabilities.ttl_min.max(ms(200))).lock_delay(ms(900)).auto_renew(false);
+            client.lock("delayed").ttl(capabilities.ttl_min.max(ms(200))).lock_delay(ms(4000)).auto_renew(false);
         if_able(place, capabilities.lock_delay, "lock_delay", delayed.validate());
         if let Some(lease) = if_able(place, capabilities.lock_delay, "lock_delay", delayed.acquire()) {
             assert_eq!(lease.wait_lost(SOON), Some(LossReason::Expired));
