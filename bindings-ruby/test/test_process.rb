@@ -120,7 +120,7 @@ class TestProcess < OnelockTest
   end
 
   def test_the_end_of_the_program_releases
-    program = 'require "onelock"; Onelock.log(nil); $lease = Onelock::Client.new.lock(ARGV[0], on_lost: ->(*) {}).acquire'
+    program = 'require "onelock"; $lease = Onelock::Client.new.lock(ARGV[0], on_lost: ->(*) {}).acquire'
     assert_empty ruby(program, @name)
     refute redis.exists?(@name)
     assert_match(/gone/, ruby("#{program}; raise 'gone'", @name, status: false))

@@ -94,6 +94,7 @@ class TestTables < OnelockTest
     "onelock_acquisition_on_ready" => "there is the descriptor", "onelock_lease_wait_lost" => "the same",
     "onelock_acquisition_is_ready" => "the same", "onelock_credentials_request_time_left_ms" => "a late answer is dropped",
     "onelock_error_status" => "the class tells", "onelock_error_kind" => "the same", "onelock_error_is_retryable" => "the same",
+    "onelock_log_set" => "a line may come inside of a call and on the thread that renews, where nothing of Ruby may run",
     "onelock_lock_options_set_on_lost" => "callbacks are set on the lease", "onelock_lock_options_set_on_jeopardy" => "the same"
   }.freeze
 

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Onelock
-  # One thread that calls what the program has set for losses, missed renewals and log lines, one after the other. It is
+  # One thread that calls what the program has set for losses and missed renewals, one after the other. It is
   # started when it is first needed, and anew in a forked child.
   #
   # The library calls from threads of its own; what it calls only puts a line into a queue, so that none of them waits for the
@@ -35,11 +35,11 @@ module Onelock
 
       # Tells that something of the program's raised; that harms nothing else.
       def failed(what, error)
-        Log.line(:error, "#{what} raised #{error.class}: #{error.message}")
-      end
-
-      def here?
-        Thread.current == @thread
+        # rubocop:disable Style/StderrPuts -- `warn` may be the program's own, and raise
+        $stderr.puts("onelock: #{what} raised #{error.class}: #{error.message}")
+        # rubocop:enable Style/StderrPuts
+      rescue StandardError
+        # standard error is closed: there is nobody to tell
       end
 
       def run
@@ -78,7 +78,6 @@ module Onelock
           lease, block, reason = arguments
           lease.__send__(:tell_late, block, reason)
         when :free then Native.lease_free_waiting(*arguments)
-        when :log then Log.line(*arguments)
         end
       rescue WeakRef::RefError
         # nobody has the lease any more: it is released

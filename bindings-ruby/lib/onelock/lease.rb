@@ -229,7 +229,7 @@ module Onelock
     # Calls the block with this lease and the reason when it is lost, once; at once if it is lost already. Further blocks are
     # called as well. Not called when it is released or dropped.
     #
-    # Blocks run on one thread, one after the other, so keep them short. What they raise is logged.
+    # Blocks run on one thread, one after the other, so keep them short. What they raise goes to standard error.
     def on_lost(&block)
       listen(:lost, :lease_on_lost, Events::LOST, block)
     end

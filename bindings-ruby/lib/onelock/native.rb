@@ -146,8 +146,6 @@ module Onelock
     quick "p -> q", :gate_highest
     quick "p -> v", :gate_free
 
-    waiting "u p p p", :log_set
-
     # The setter of each option of a client or a lock.
     def self.setter(noun, name, type)
       letters = { duration: "i", flag: "b", share: "d", count: "u", grade: "u", notify: "u",
