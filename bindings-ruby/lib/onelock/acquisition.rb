@@ -47,19 +47,15 @@ module Onelock
 
     # One try by this thread. False when the lock is held.
     def ask(slot)
-      error = Native.place
       begin
-        status = Native.lock_try_acquire(@handle, slot.place, error)
+        error = Native.found(:lock_try_acquire, @handle, slot.place)
       ensure
         # also when an exception from outside has waited for the answer
         answered(false) if now - @started >= PROMPT
       end
-      if status.zero?
-        Native.put_back(error)
-        return true
-      end
+      return true if error.nil?
 
-      refused(Native.taken(status, error))
+      refused(error)
       false
     end
 

@@ -8,6 +8,9 @@ module Onelock
   # It is renewed in the background until it is released or lost. `held?` is always correct; `on_lost` may come late. A lease
   # that is dropped without a release is released when Ruby collects it, which may take long, with a warning under `ruby -w`.
   class Lease
+    NEVER = { Object => :never }.freeze
+    private_constant :NEVER
+
     # What the library has for a lease, freed once. It knows nothing of the lease, so that this can be collected.
     class Slot
       SIZE = FFI::Pointer.size
@@ -38,39 +41,46 @@ module Onelock
         pending = acquisition
         return if pending.null?
 
-        @memory.put_pointer(SIZE, nil)
         # cancels it if it has not ended, and releases what was granted and not taken
         Native.acquisition_free(pending)
+        # Only now: after each step an exception may come, and who comes next must find it. A second free does nothing.
+        @memory.put_pointer(SIZE, nil)
       end
 
-      # The number of its callbacks.
-      attr_reader :number
+      # The number of its callbacks, and the process that has them.
+      attr_reader :number, :process
 
       def number=(number)
         @number = number
         @process = Process.pid
       end
 
-      # Frees the lease; what is still held is released in the background.
-      def free
+      # Ends an acquire, and frees the lease; what is still held is released in the background.
+      def free(later: false)
+        end_acquisition
         pointer = lease
         return if pointer.null?
 
-        @memory.put_pointer(0, nil)
-        Events.forget(number) if number
-        # who frees a lease with callbacks waits for one that runs, which waits for us; in a child none runs
-        if number && @process == Process.pid
-          Events.push(:free, pointer)
-        else
+        # who frees a lease with callbacks waits for one that runs, which waits for Ruby; in a child none runs
+        if number.nil? || process != Process.pid
           Native.lease_free(pointer)
+        elsif later
+          Events.free(pointer)
+        else
+          Native.lease_free_waiting(pointer)
         end
+        Events.forget(number) if number
+        @memory.put_pointer(0, nil)
       end
 
-      # Called when the lease was collected, and at the end of the program, which may well hold it until then.
+      # Called when the lease was collected, and at the end of the program, which may well hold it until then. It is called once, in
+      # any thread, whose exceptions wait until it is done.
       def call(_)
-        end_acquisition
-        warn_unreleased if $VERBOSE && !Slot.ending && !lease.null? && Native.lease_is_held(lease)
-        free
+        Thread.handle_interrupt(NEVER) do
+          warn_unreleased if $VERBOSE && !Slot.ending && !lease.null? && Native.lease_is_held(lease)
+        ensure
+          free(later: true)
+        end
       end
 
       class << self
@@ -85,6 +95,8 @@ module Onelock
         $stderr.puts("onelock: the lease of #{Lease.name_of(lease).inspect} was neither released nor lost when it was dropped; " \
                      "use synchronize, or call release")
         # rubocop:enable Style/StderrPuts
+      rescue StandardError
+        # standard error is closed: there is nobody to tell
       end
     end
     private_constant :Slot
@@ -110,7 +122,9 @@ module Onelock
 
     def initialize
       @slot = Slot.new
-      @listeners = nil
+      @listening = Mutex.new
+      @listeners = { lost: [], jeopardy: [] }
+      @registered = {}
       ObjectSpace.define_finalizer(self, @slot)
     end
 
@@ -256,34 +270,45 @@ module Onelock
     def lost_error
       return nil if Native.lease_loss(handle).zero?
 
-      place = Native.place
-      status = Native.lease_check_loss(handle, place)
       # not raised here, where it would have what is under way as its cause
-      status.zero? ? nil : Native.taken(status, place).tap { |error| error.reason = loss }
+      Native.found(:lease_check_loss, handle)&.tap { |error| error.reason = loss }
     end
 
     def listen(what, function, closure, block)
       raise ArgumentError, "no block given" unless block
 
-      @listeners ||= { lost: [], jeopardy: [] }
-      if what == :lost && @told
-        # this one comes late
-        Events.push(:call, self, block, @told)
-        return
+      # a loss is told to the blocks that are there, and later ones find it
+      @listening.synchronize do
+        if what == :lost && @told
+          Events.push(:call, self, block, @told)
+        else
+          @listeners[what] << block
+          register(what, function, closure) unless @registered[what]
+        end
       end
-      @listeners[what] << block
-      return unless @listeners[what].size == 1
+      nil
+    end
 
+    # Done again when an exception came before its end: it takes the place of what was registered.
+    def register(what, function, closure)
       @slot.number ||= Events.register(self)
       Events.run
       Native.call(function, handle, closure, FFI::Pointer.new(@slot.number))
-      nil
+      @registered[what] = true
     end
 
     # Called by the thread for events.
     def tell(what, reason = nil)
-      @told = reason if what == :lost
-      @listeners[what].each { |block| call(block, what, *reason) }
+      # what was under way at a fork belongs to the parent
+      return unless @slot.process == Process.pid
+
+      blocks = @listening.synchronize do
+        next [] if what == :lost && @told
+
+        @told = reason if what == :lost
+        @listeners[what].dup
+      end
+      blocks.each { |block| call(block, what, *reason) }
     end
 
     # The same for a block that was set after that.
@@ -296,9 +321,6 @@ module Onelock
     rescue Exception => e # rubocop:disable Lint/RescueException
       Events.failed("a callback for a #{what == :lost ? "loss" : "missed renewal"}", e)
     end
-
-    NEVER = { Object => :never }.freeze
-    private_constant :NEVER
 
     # Ends a scope: releases, and returns the error of a loss. An exception from outside does not keep it from that.
     def leave

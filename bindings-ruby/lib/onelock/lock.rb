@@ -43,25 +43,11 @@ module Onelock
     # `wait` is as in `acquire`. The lock is released however the block ends. An exception of the block is never replaced by a
     # problem of the release; if the lease was lost meanwhile, LockLost is its cause. If the block ends well but the lease was
     # lost, LockLost is raised.
-    def synchronize(wait: DEFAULT, **how)
-      lease = Lease.__send__(:empty)
-      begin
-        begin
-          take(lease, wait, **how)
-          result = yield lease
-        rescue Exception => e # rubocop:disable Lint/RescueException
-          failed = e
-          raise
-        ensure
-          lost = lease.__send__(:leave) unless lease.__send__(:handle).null?
-          left = true
-          report(lost, failed) if lost
-        end
-        result
-      ensure
-        # an exception from outside may have come before that
-        lease.__send__(:slot).free unless left
-      end
+    #
+    # A block that is left by `throw`, `break` or `return` ended well; `Timeout.timeout` leaves it by `throw` in some versions of
+    # Ruby, so with a lost lease LockLost may come in place of Timeout::Error.
+    def synchronize(wait: DEFAULT, cancel: nil, &block)
+      scope(wait, cancel: cancel, &block)
     end
 
     # Waits until the lock is held, at most `wait` seconds, and returns the lease. Uncontended it takes one round trip.
@@ -117,6 +103,28 @@ module Onelock
       return owner if owner.nil? || owner.is_a?(Owner)
 
       raise InvalidArgument, "owner: #{owner.inspect} is not an Onelock::Owner"
+    end
+
+    def scope(wait, **how)
+      lease = Lease.__send__(:empty)
+      begin
+        begin
+          take(lease, wait, **how)
+          result = yield lease
+        rescue Exception => e # rubocop:disable Lint/RescueException
+          failed = e
+          raise
+        ensure
+          lost = lease.__send__(:leave) unless lease.__send__(:handle).null?
+          left = true
+          report(lost, failed) if lost
+        end
+        result
+      ensure
+        # an exception from outside may have come before that, or before the acquire was ended
+        lease.__send__(:slot).free unless left
+        lease.__send__(:slot).end_acquisition
+      end
     end
 
     # The lease that the block fills. An exception from outside, up to the end of this method, releases what was granted.
@@ -178,6 +186,5 @@ module Onelock
       number = Options::KINDS.fetch(@kind)
       Native.object(:lock_new, :lock_free, @client.__send__(:handle), number, @name, @name.bytesize, options)
     end
-
   end
 end

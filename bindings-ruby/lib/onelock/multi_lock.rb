@@ -51,7 +51,7 @@ module Onelock
 
     private
 
-    def handle(**)
+    def handle
       handles = locks.map { |lock| lock.__send__(:handle) }
       made = @made
       return made[1] if made && made[0].zip(handles).all? { |before, now| before.equal?(now) }

@@ -6,7 +6,7 @@ module Onelock
   # The C library, function by function. `onelock.h` is its documentation; nothing here decides anything.
   #
   # A call that may wait, for a server or for another thread of the library, is `waiting`: other Ruby threads run meanwhile.
-  # The others are quick, and so without a point at which an asynchronous exception could come.
+  # The others are quick. After any of them, as after every method that is not written in Ruby, an exception from outside may come.
   module Native
     extend FFI::Library
 
@@ -171,11 +171,23 @@ module Onelock
 
       # Calls the function with a place for an error behind the arguments, and raises what it writes there.
       def call(name, *arguments)
+        error = found(name, *arguments)
+        raise error if error
+      end
+
+      # The same, but returns the exception; nil for none.
+      def found(name, *arguments)
         error = place
         status = public_send(name, *arguments, error)
-        raise taken(status, error) unless status.zero?
+        return exception(status, error.read_pointer) unless status.zero?
 
-        put_back(error)
+        clean = error
+        error = nil
+        put_back(clean)
+        nil
+      ensure
+        # also what a call wrote at whose end an exception from outside came
+        error_free(error.read_pointer) if error
       end
 
       # The same, with a place of this type for a result before that; returns the result.
@@ -196,17 +208,13 @@ module Onelock
         FFI::AutoPointer.new(pointer, method(free))
       end
 
-      # The exception of the error object in this place, which is freed.
-      def taken(status, place)
-        error = place.read_pointer
-        put_back(place)
-        made = (Error::BY_NUMBER[status] || Error).new(
+      # The exception of an error object.
+      def exception(status, error)
+        (Error::BY_NUMBER[status] || Error).new(
           text(error_message(error)),
           lock_name: text(error_lock_name(error)), tried: text(error_tried(error)), detail: text(error_detail(error)),
           causes: Array.new(error_cause_count(error)) { |at| text(error_cause(error, at)) }
         )
-        error_free(error)
-        made
       end
 
       # Text of the library, which is UTF-8; FFI takes it for bytes.

@@ -13,8 +13,8 @@ module Onelock
   # whether no permit is free.
   class Semaphore < Lock
     # As `Lock#synchronize`, with so many permits, all or none.
-    def synchronize(wait: DEFAULT, permits: 1, **how, &block)
-      super(wait: wait, **how, **counted(permits), &block)
+    def synchronize(wait: DEFAULT, permits: 1, cancel: nil, &block)
+      scope(wait, cancel: cancel, **counted(permits), &block)
     end
 
     # Waits until so many permits are free and takes them, all or none; see `Lock#acquire`.
