@@ -16,7 +16,7 @@ module Onelock
     class << self
       # Sets it on options of a client.
       def set(options, provider)
-        raise InvalidArgument, "credentials: #{provider.inspect} has no `call`" unless provider.respond_to?(:call)
+        raise InvalidArgument, "credentials: a #{provider.class} has no `call`" unless provider.respond_to?(:call)
 
         number = @lock.synchronize { @numbers += 1 }
         @providers[number] = provider
