@@ -50,7 +50,7 @@ class Client:
     | `file:///dir` | one machine without a server: a directory, in which each lock is a file that the kernel locks |
     | `postgres://user[:password]@host[:port][/database]` | PostgreSQL 12 or newer: each lock is a row of a table |
     | `memcached://[user:password@]host[:port]` | memcached 1.6.12 or newer, best effort only: each lock is an item |
-    | `etcd://[user:password@]h1:2379,h2:2379[/NAMESPACE]` | etcd 3.4 or newer: each lock is a directory of keys, in the order of arrival |
+    | `etcd://[user:password@]h1:2379,h2:2379[/NAMESPACE]` | etcd 3.4 or newer: each lock is a queue of keys |
     | `memory://` | inside the client, for unit tests; `memory://NAME` is shared within the process |
     | (empty) | the address in `$ONELOCK_URL` |
 
