@@ -201,7 +201,10 @@ fn main() -> ExitCode {
     let (wanted, others): (Vec<_>, Vec<_>) =
         cases().into_iter().partition(|case| words.iter().all(|word| case.name.contains(word.as_str())));
     // a part of them, for a language that has no time for all
-    let every = std::env::var("ONELOCK_EVERY").map_or(1, |every| every.parse().expect("a number"));
+    let Ok(every) = std::env::var("ONELOCK_EVERY").map_or(Ok(1), |every| every.parse()) else {
+        eprintln!("ONELOCK_EVERY is no number");
+        return ExitCode::FAILURE;
+    };
     let wanted: Vec<_> = wanted.into_iter().step_by(every).collect();
     if listing {
         for case in &wanted {
