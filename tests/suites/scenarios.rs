@@ -202,7 +202,7 @@ fn main() -> ExitCode {
         cases().into_iter().partition(|case| words.iter().all(|word| case.name.contains(word.as_str())));
     // a part of them, for a language that has no time for all
     let Ok(every) = std::env::var("ONELOCK_EVERY").map_or(Ok(1), |every| every.parse()) else {
-        eprintln!("ONELOCK_EVERY is no number");
+        println!("ONELOCK_EVERY is no number");
         return ExitCode::FAILURE;
     };
     let wanted: Vec<_> = wanted.into_iter().step_by(every).collect();
