@@ -40,9 +40,10 @@ pub mod resp;
 pub mod scenario;
 pub mod scripts;
 pub mod servers;
-pub mod sim;
 pub mod stage;
 pub mod supervisor;
 pub mod topology;
 pub mod wait;
 pub mod wire;
+
+pub use onelock_simulator as sim;

@@ -19,6 +19,13 @@
 //! | `quorum` | the same for several servers at once |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "this crate is test code: a fixture that fails should stop the test at once, with its message"
+)]
+
 mod acquiring;
 mod belief;
 mod bug;
