@@ -6,6 +6,7 @@ use super::replicas::{self, Confirmations};
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Failure, Outcome, Time};
 use crate::store::redis::command::call::Announce;
+use crate::store::redis::command::form::Exchanged;
 use crate::store::redis::connection::context::NodeContext;
 use crate::store::redis::topology::cluster::redirect::Redirect;
 use crate::sys::clock;
@@ -42,6 +43,12 @@ impl RawExchange {
                 self.outcome = Outcome::Indeterminate(failure);
             }
         }
+    }
+}
+
+impl Exchanged for RawExchange {
+    fn outcome(&self) -> Option<&Outcome<Value>> {
+        Some(&self.outcome)
     }
 }
 

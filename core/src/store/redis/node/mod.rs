@@ -4,6 +4,7 @@ pub(crate) mod exchange;
 pub(crate) mod replicas;
 pub(crate) mod run_id;
 pub(crate) mod scan;
+mod sender;
 pub(crate) mod server_info;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +13,7 @@ use redis::{Cmd, Value};
 
 use self::exchange::is_refused_for_good;
 pub(crate) use self::exchange::{RawExchange, RoutedAnswer, SendOptions, is_worth_keeping, not_sent};
+use self::sender::{LoopSender, MultiplexedSender, ReceivedExchange};
 use super::command::{reply, request};
 use super::options::RedisOptions;
 use super::pubsub::registry;
@@ -154,50 +156,34 @@ impl Node {
     /// One operation from an event loop, on the loop's own connection: without a switch to another thread.
     pub(crate) async fn call_from_loop(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
         let Some(connection) = self.event_loop_connection() else { return self.call(op, options, until).await };
-        let mut form = self.command_forms.first(op);
-        loop {
-            let bytes = request::command(op, form, options.announce).get_packed_command();
-            let sent_at = clock::now();
-            let limit = self.context.reply_until(until, sent_at);
-            let exchange = connection.request(&bytes, sent_at, limit, self.context.options.request_timeout);
-            self.context.store_state.count_command();
-            let Some((outcome, received_at)) = exchange.await else { return self.call(op, options, until).await };
-            if let Some(next) = self.command_forms.next(op, form, &outcome) {
-                form = next;
-                continue;
+        let sender = LoopSender { context: &self.context, connection: &connection, options, until };
+        let exchanged = self.command_forms.exchange(op, sender);
+        let Some(ReceivedExchange { sent, received_at }) = exchanged.await else {
+            return self.call(op, options, until).await;
+        };
+        let routed = self.read(op, sent, received_at);
+        if is_refused_for_good(&routed.answer.outcome) {
+            // outstanding replies are still delivered: in another epoch it accepts no more requests
+            if !self.can_move() {
+                connection.close();
             }
-            let sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
-            let routed = self.read(op, sent, received_at);
-            if is_refused_for_good(&routed.answer.outcome) {
-                // outstanding replies are still delivered: in another epoch it accepts no more requests
-                if !self.can_move() {
-                    connection.close();
-                }
-                self.context.mark_stale(connection.epoch);
-            }
-            return routed;
+            self.context.mark_stale(connection.epoch);
         }
+        routed
     }
 
     async fn call_multiplexed(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
-        let mut form = self.command_forms.first(op);
         loop {
             let (begun, epoch) = (clock::now(), self.context.epoch());
             let connection = match self.manager.get(until).await {
                 Ok(connection) => connection,
                 Err(failure) => return not_sent(begun, failure),
             };
-            let (sent_at, outcome) =
-                self.exchange(&connection, &request::command(op, form, options.announce), options, until).await;
-            if let Some(next) = self.command_forms.next(op, form, &outcome) {
-                form = next;
-                continue;
-            }
-            match &outcome {
+            let sent = self.exchange_op(&connection, op, options, until).await;
+            match &sent.outcome {
                 // the connection ended before this request was sent: take the next one
                 Outcome::NotApplied(_) if clock::now() < until && self.context.store_state.check_open().is_ok() => {}
                 _ => {
-                    let sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
                     let routed = self.read(op, sent, clock::now());
                     if is_refused_for_good(&routed.answer.outcome) {
                         // outstanding replies are still delivered
@@ -212,7 +198,6 @@ impl Node {
 
     /// On a dedicated connection, where no other request queues behind `WAIT`.
     async fn call_dedicated(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
-        let mut form = self.command_forms.first(op);
         loop {
             let begun = clock::now();
             let idle = self.dedicated().pop();
@@ -224,17 +209,10 @@ impl Node {
                     Err(failure) => return not_sent(begun, failure),
                 },
             };
-            let (sent_at, outcome) =
-                self.exchange(&connection, &request::command(op, form, options.announce), options, until).await;
-            if let Some(next) = self.command_forms.next(op, form, &outcome) {
-                form = next;
-                self.keep_dedicated(connection);
+            let mut sent = self.exchange_op(&connection, op, options, until).await;
+            if reused && matches!(sent.outcome, Outcome::NotApplied(_)) {
                 continue;
             }
-            if reused && matches!(outcome, Outcome::NotApplied(_)) {
-                continue;
-            }
-            let mut sent = RawExchange { sent_at, connection: 0, outcome, confirmations: None };
             if matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value)) {
                 let wait = replicas::wait(&self.context, until);
                 let limit = wait.limit + self.context.options.request_timeout;
@@ -266,19 +244,15 @@ impl Node {
         self.dedicated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends one request; returns when it was submitted and how it ended.
-    async fn exchange(
+    /// Sends one operation, in the form that the server takes.
+    async fn exchange_op(
         &self,
         connection: &AsyncConnection,
-        command: &Cmd,
+        op: &Op,
         options: SendOptions,
         until: Time,
-    ) -> (Time, Outcome<Value>) {
-        self.context.store_state.count_command();
-        let asking = options.asking.then(|| redis::cmd("ASKING"));
-        let sent_at = clock::now();
-        let limit = until.since(sent_at).min(self.context.options.request_timeout);
-        (sent_at, connection.request(asking.as_ref(), command, sent_at, limit).await)
+    ) -> RawExchange {
+        self.command_forms.exchange(op, MultiplexedSender { context: &self.context, connection, options, until }).await
     }
 
     /// The reply to a command that is no operation, an error included.
@@ -289,7 +263,7 @@ impl Node {
     /// The same, for a command of any bytes.
     pub(crate) async fn request(&self, command: &Cmd, until: Time) -> Result<Value, Failure> {
         let connection = self.manager.get(until).await?;
-        match self.exchange(&connection, command, SendOptions::default(), until).await.1 {
+        match sender::exchange(&self.context, &connection, command, SendOptions::default(), until).await.1 {
             Outcome::Applied(value) => Ok(value),
             Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Err(failure),
         }
@@ -355,24 +329,19 @@ impl Node {
             Ok(connection) => connection?,
             Err(failure) => return Some(not_sent(begun, failure)),
         };
-        let mut form = self.command_forms.first(op);
-        loop {
+        let sent = self.command_forms.exchange_blocking(op, |form| {
             let bytes = request::command(op, form, options.announce).get_packed_command();
             let sent_at = clock::now();
             let within = Deadline { until: self.context.reply_until(deadline.until, sent_at), ..deadline };
             let outcome = connection.request(&bytes, sent_at, within)?;
-            if let Some(next) = self.command_forms.next(op, form, &outcome) {
-                form = next;
-                continue;
-            }
-            let sent = RawExchange { sent_at, connection: connection.number, outcome, confirmations: None };
-            let routed = self.read(op, sent, clock::now());
-            if is_refused_for_good(&routed.answer.outcome) {
-                self.shared_pool.close();
-                self.context.mark_stale(connection.epoch);
-            }
-            return Some(routed);
+            Some(RawExchange { sent_at, connection: connection.number, outcome, confirmations: None })
+        })?;
+        let routed = self.read(op, sent, clock::now());
+        if is_refused_for_good(&routed.answer.outcome) {
+            self.shared_pool.close();
+            self.context.mark_stale(connection.epoch);
         }
+        Some(routed)
     }
 
     fn exchange_blocking(
@@ -384,28 +353,23 @@ impl Node {
     ) -> RawExchange {
         let context = &*self.context;
         let asking = options.asking.then(|| redis::cmd("ASKING"));
-        let mut form = self.command_forms.first(op);
-        loop {
+        let number = connection.socket.number;
+        let mut sent = self.command_forms.exchange_blocking(op, |form| {
             let request = request::command(op, form, options.announce);
             let sent_at = clock::now();
             let within = Deadline { until: context.reply_until(deadline.until, sent_at), ..deadline };
             context.store_state.count_command();
             let outcome = connection.exchange(asking.as_ref(), &request, sent_at, within);
-            if let Some(next) = self.command_forms.next(op, form, &outcome) {
-                form = next;
-                continue;
-            }
-            let number = connection.socket.number;
-            let mut sent = RawExchange { sent_at, connection: number, outcome, confirmations: None };
-            let granted = matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value));
-            if granted && self.waits_for_replicas(op) {
-                let wait = replicas::wait(context, deadline.until);
-                let now = clock::now();
-                let within = Deadline { until: now + wait.limit + context.options.request_timeout, ..deadline };
-                sent.confirm(context, connection.exchange(None, &wait.command, now, within));
-            }
-            return sent;
+            RawExchange { sent_at, connection: number, outcome, confirmations: None }
+        });
+        let granted = matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value));
+        if granted && self.waits_for_replicas(op) {
+            let wait = replicas::wait(context, deadline.until);
+            let now = clock::now();
+            let within = Deadline { until: now + wait.limit + context.options.request_timeout, ..deadline };
+            sent.confirm(context, connection.exchange(None, &wait.command, now, within));
         }
+        sent
     }
 
     /// What a raw reply says about `op`.
