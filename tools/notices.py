@@ -34,20 +34,15 @@ def compiled_in():
     """The crates, in order of name and version."""
     words = ["cargo", "metadata", "--locked", "--format-version", "1"]
     metadata = json.loads(subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout)
-    crates = {crate["id"]: crate for crate in metadata["packages"]}
-    nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
-    left = [crate["id"] for crate in crates.values() if crate["name"] in PACKAGES]
-    assert len(left) == len(PACKAGES), left
-    found = set()
-    while left:
-        crate = left.pop()
-        if crate in found or any("proc-macro" in target["kind"] for target in crates[crate]["targets"]):
-            continue
-        found.add(crate)
-        for dependency in nodes[crate]["deps"]:
-            if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
-                left.append(dependency["pkg"])
-    chosen = [crates[crate] for crate in found if crates[crate]["source"] is not None]
+    # with the features that the packages switch on, not those of tests and benchmarks beside them
+    words = ["cargo", "tree", "--locked", "--target", "all", "--edges", "normal,no-proc-macro", "--prefix", "none"]
+    words += ["--no-dedupe", "--format", "{p}", *(word for name in sorted(PACKAGES) for word in ("--package", name))]
+    tree = subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = {tuple(line.split()[:2]) for line in tree.splitlines() if line}
+    assert {name for name, _ in found} >= PACKAGES, found
+    crates = [crate for crate in metadata["packages"] if (crate["name"], f"v{crate['version']}") in found]
+    assert len(crates) == len(found), "a crate of the tree is not in the metadata"
+    chosen = [crate for crate in crates if crate["source"] is not None]
     return sorted(chosen, key=lambda crate: (crate["name"], crate["version"]))
 
 

@@ -10,16 +10,16 @@ use crate::address;
 use crate::builder::ClientBuilder;
 use crate::config::Options;
 use crate::driver::close::{self, LossCallbacks};
+use crate::driver::durations::Durations;
 use crate::driver::engine::Engine;
-use crate::driver::failures::cause;
-use crate::driver::metrics::Stats;
+use crate::driver::metrics::{Metrics, Stats};
 use crate::error::{Error, ErrorKind};
 use crate::exit::{self, EngineSet};
 use crate::lock::Lock;
-use crate::machine::{Grade, Kind};
+use crate::machine::Kind;
 use crate::runtime;
-use crate::store::{Capabilities, Facts, address::StoreAddress, log_warnings, schemes};
-use crate::sys::clock;
+use crate::server_check;
+use crate::store::{Capabilities, Facts, address::StoreAddress, schemes};
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
 pub(crate) struct ClientState {
@@ -32,6 +32,8 @@ pub(crate) struct ClientState {
     background: bool,
     /// The set that its engine is added to, beside that of the process.
     group: Option<Arc<EngineSet>>,
+    /// Who is told each time waited and held, in whatever life.
+    pub(crate) durations: Arc<Durations>,
 }
 
 impl ClientState {
@@ -61,6 +63,7 @@ impl ClientState {
             closed: AtomicBool::new(false),
             background,
             group: None,
+            durations: Arc::default(),
         })
     }
 
@@ -92,7 +95,8 @@ impl ClientState {
                 return Err(Error::new(ErrorKind::Closed, "use the client", "this client was closed"));
             }
             let store = self.address.open(&self.options);
-            let fresh = Engine::start(self.options.clone(), store, self.runtime()?, self.background)?;
+            let (options, metrics) = (self.options.clone(), Metrics::new(self.durations.clone()));
+            let fresh = Engine::start(options, store, self.runtime()?, self.background, metrics)?;
             exit::watch(&fresh, self.background);
             self.group.iter().for_each(|group| group.add(&fresh));
             let seen = self.engine.compare_and_swap(&present, Some(fresh));
@@ -155,61 +159,6 @@ fn leak_inherited(engine: Option<Arc<Engine>>) {
     }
 }
 
-/// Looks at the server: whether it is there, what breaks locks on it, and whether its fencing tokens are good enough.
-pub(crate) async fn check(engine: &Arc<Engine>) -> Result<Facts, Error> {
-    let until = clock::now() + engine.options.connect_timeout + engine.options.request_timeout;
-    let facts = engine.store.facts(until).await.map_err(|failure| {
-        let found = match failure.kind {
-            ErrorKind::Unavailable => "the server cannot be reached",
-            ErrorKind::SystemLimit => "this machine has no room for a connection",
-            _ => "the server did not answer as it should",
-        };
-        Error::new(failure.kind, "connect", found).because(cause(engine, &failure))
-    })?;
-    let facts = log_warnings(facts, &engine.options.accepted_warnings);
-    let grade = if engine.options.fencing { facts.grade } else { Grade::None };
-    let wanted = engine.options.min_fencing_grade;
-    if grade < wanted {
-        let detail = format!(
-            "fencing tokens of this server are of grade {}, {} was demanded; {}",
-            grade.as_str(),
-            wanted.as_str(),
-            if facts.warnings.is_empty() { "choose another server".to_owned() } else { facts.warnings.join("; ") }
-        );
-        return Err(Error::new(ErrorKind::Unsupported, "connect", detail));
-    }
-    engine.set_grade(grade);
-    tracing::info!(grade = grade.as_str(), "onelock: connected to {} at {}", facts.server, engine.store.address());
-    Ok(Facts { grade, ..facts })
-}
-
-/// Before a client that was not connected grants anything: looks at the server, if a fencing grade is demanded; else
-/// does so in the background, once.
-pub(crate) async fn check_once(engine: &Arc<Engine>) -> Result<(), Error> {
-    if engine.is_checked() {
-        return Ok(());
-    }
-    if engine.options.min_fencing_grade == Grade::None {
-        check_later(engine);
-        return Ok(());
-    }
-    check(engine).await.map(|_| ())
-}
-
-/// Looks at the server in the background, once per engine.
-pub(crate) fn check_later(engine: &Arc<Engine>) {
-    if engine.begin_check() {
-        let worker = engine.clone();
-        engine.runtime.spawn(async move {
-            if let Err(error) = check(&worker).await {
-                tracing::debug!(%error, "the server was not looked at");
-                // also what does not pass by itself may be put right meanwhile
-                worker.check_failed();
-            }
-        });
-    }
-}
-
 /// A client of one lock server, for async code: the way to locks. One for the whole program is enough.
 ///
 /// Cheap to clone; clones share connections, renewal and cleanup. May be used from any task and any thread of one tokio
@@ -228,7 +177,7 @@ pub(crate) fn check_later(engine: &Arc<Engine>) {
 /// ```
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<ClientState>,
+    pub(crate) shared: Arc<ClientState>,
 }
 
 impl Client {
@@ -407,7 +356,7 @@ impl Client {
     pub async fn check(&self) -> Result<Facts, Error> {
         let engine = self.engine()?;
         engine.check_open("check")?;
-        check(&engine).await
+        server_check::check(&engine).await
     }
 
     /// What this client and its clones have done so far: counters, and histograms of waiting and holding. No I/O.

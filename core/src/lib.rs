@@ -48,6 +48,7 @@
 //! | `memcached` | items of a cache, best effort only: `memcached://host` |
 //! | `client` | `memory://`; the others imply it |
 //! | `spans` | (none) acquires, holds and releases are `tracing` spans, see below |
+//! | `metrics` | (none) [`Client::stats`] as metrics of OpenTelemetry, see below |
 //!
 //! Without any of them only [`machine`] is built, which depends on next to nothing.
 //!
@@ -73,6 +74,24 @@
 //! `otel.kind` is `client` or `internal`, and `otel.status_code` is `ERROR` for `timeout`, `failed` and `lost`. A lease that
 //! is dropped, and what closing a client releases, have no span of the release. Of several locks that are acquired as one
 //! each has spans of its own. `tracing` events of the library are the same with and without.
+//!
+//! # Metrics
+//!
+//! With the feature `metrics` there is `Client::register_metrics(meter, attributes)`, and the same in [`blocking`]. It takes a
+//! meter of the crate `opentelemetry` (its API alone, version 0.33; a newer one of that crate may come with any version of this one),
+//! and the program brings the SDK and an exporter. What Prometheus makes of the names is what the packages for Python and Node.js
+//! tell it: `onelock_acquired_total`, `onelock_wait_seconds`.
+//!
+//! | instrument | names |
+//! |---|---|
+//! | observable counter | `onelock.acquired`, `onelock.busy`, `onelock.timeouts`, `onelock.cancelled`, `onelock.failed`, `onelock.released`, `onelock.lost`, `onelock.renewals`, `onelock.renewals_missed`, `onelock.reconnects`, `onelock.commands_sent` |
+//! | observable up-down counter | `onelock.held`, `onelock.waiting`, `onelock.cleaning` |
+//! | histogram, seconds | `onelock.wait` (call to grant), `onelock.hold` (grant to the end of the hold); a re-entry is in neither |
+//!
+//! Each is the field of [`Stats`] of that name. The counters are read when the SDK collects, and have the attributes that were given. The
+//! histograms are recorded from the registration on, have `onelock.lock.kind` (six values) beside them, and bounds from 0.1 ms to 300 s,
+//! among them those of `db.client.operation.duration`; a view of the SDK sets others. No lock's name is an attribute: there may be
+//! any number of them. Spans carry it.
 
 #![deny(unsafe_code)] // but for a few lines in `sys::fork_detect`, `sys::fork_close` and `exit`
 
@@ -115,12 +134,16 @@ mod multi_handle;
 mod multi_lock;
 #[cfg(feature = "client")]
 mod multi_members;
+#[cfg(feature = "metrics")]
+mod open_telemetry;
 #[cfg(feature = "client")]
 pub mod runtime;
 #[cfg(feature = "client")]
 mod rw_lock;
 #[cfg(feature = "client")]
 mod semaphore;
+#[cfg(feature = "client")]
+mod server_check;
 #[cfg(feature = "client")]
 pub mod store;
 #[cfg(feature = "client")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tracing::Instrument as _;
 
-use crate::client::{Client, check_once};
+use crate::client::Client;
 use crate::driver::engine::Engine;
 use crate::driver::hold::Hold;
 use crate::driver::lock_spec::LockSpec;
@@ -16,6 +16,7 @@ use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::lease::Lease;
 use crate::machine::{Kind, LossReason, Owner};
+use crate::server_check::check_once;
 
 /// The setters that the async and the blocking lock share.
 macro_rules! lock_setters {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 
-use crate::client::{Client, check_once};
+use crate::client::Client;
 use crate::driver::engine::Engine;
 use crate::driver::extend;
 use crate::driver::hold::Hold;
@@ -20,6 +20,7 @@ use crate::machine::multi::{AllAtOnce, MultiAcquire, MultiStep, PlacedMember};
 use crate::machine::{Jitter, LossReason};
 use crate::multi_handle::AnyHandle;
 use crate::multi_members::{Arranged, WholeCallbacks, grace, impossible, is_loss, renewals};
+use crate::server_check::check_once;
 use crate::sys::clock;
 
 /// The setters that the async and the blocking form share.

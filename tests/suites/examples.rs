@@ -112,6 +112,20 @@ fn lost_lease() {
 }
 
 #[test]
+fn metrics() {
+    expect(
+        env!("CARGO_BIN_EXE_example-metrics"),
+        &[
+            "one is held",
+            "onelock.hold onelock.lock.kind=lock,service.peer.name=locks: 3 times, 0.",
+            "onelock.held 1\n",
+            "onelock.acquired 4\n",
+            "onelock.busy 1\n",
+        ],
+    );
+}
+
+#[test]
 fn redlock() {
     let several = Several::with(3, || Server::builder(Flavor::Valkey91).aof("everysec"));
     let url = several.url("");

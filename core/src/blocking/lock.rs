@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Client, Interrupt, Interrupter, Lease, Stopped, ended, wait_for};
-use crate::client;
 use crate::driver::attach;
 use crate::driver::engine::Engine;
 use crate::driver::enter::{self, BlockingProgress};
@@ -17,6 +16,7 @@ use crate::lease::LeaseHandle;
 use crate::lock::lock_setters;
 use crate::machine::{Grade, Kind, LossReason, Owner};
 use crate::multi_handle::AnyHandle;
+use crate::server_check;
 
 /// A lock by name, for threads, from [`Client::lock`] or [`Client::reentrant_lock`]. Says what is wanted; holds nothing.
 /// See [`crate::Lock`].
@@ -215,11 +215,11 @@ impl Lock {
             return Ok(());
         }
         if engine.options.min_fencing_grade == Grade::None {
-            client::check_later(engine);
+            server_check::check_later(engine);
             return Ok(());
         }
         let worker = engine.clone();
-        wait_for(engine, self.interrupt.get(), async move { client::check_once(&worker).await })
+        wait_for(engine, self.interrupt.get(), async move { server_check::check_once(&worker).await })
             .unwrap_or_else(|stopped| Err(self.stopped(stopped)))
     }
 

@@ -36,7 +36,7 @@ use tokio::runtime::Handle;
 use tokio::task::coop::poll_proceed;
 
 use crate::builder::ClientBuilder;
-use crate::client::{self, ClientState};
+use crate::client::ClientState;
 use crate::diagnosis;
 use crate::driver::close::{self, LossCallbacks};
 use crate::driver::engine::Engine;
@@ -45,6 +45,7 @@ use crate::driver::metrics::Stats;
 use crate::error::{Error, ErrorKind};
 use crate::inspect;
 use crate::machine::Kind;
+use crate::server_check;
 use crate::store::{Diagnosis, Facts, Uninterrupted};
 
 pub use self::lease::Lease;
@@ -182,7 +183,7 @@ enum Stopped {
 /// program ends, within a second; [`close`](Client::close) does so at once.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<ClientState>,
+    pub(crate) shared: Arc<ClientState>,
 }
 
 impl Client {
@@ -364,7 +365,7 @@ impl Client {
     pub fn check(&self) -> Result<Facts, Error> {
         let engine = self.engine("check")?;
         let worker = engine.clone();
-        wait_for(&engine, &Uninterrupted, async move { client::check(&worker).await })
+        wait_for(&engine, &Uninterrupted, async move { server_check::check(&worker).await })
             .unwrap_or_else(|_| Err(ended("check")))
     }
 

@@ -399,7 +399,7 @@ impl Acquiring {
         {
             position.got_after_waiting();
         }
-        self.engine.metrics.wait.record(now.since(self.started));
+        self.engine.metrics.record_wait(hold.kind(), now.since(self.started));
         count(&self.engine.metrics.acquired);
         if self.long_wait_logged {
             let waited = now.since(self.started);

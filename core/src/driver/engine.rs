@@ -95,7 +95,13 @@ pub(crate) struct Engine {
 
 impl Engine {
     /// Starts an engine, with its background tasks `on` a runtime, the library's `own` or the caller's. Opens no socket.
-    pub(crate) fn start(options: Arc<Options>, store: SharedStore, on: Handle, own: bool) -> Result<Arc<Self>, Error> {
+    pub(crate) fn start(
+        options: Arc<Options>,
+        store: SharedStore,
+        on: Handle,
+        own: bool,
+        metrics: Metrics,
+    ) -> Result<Arc<Self>, Error> {
         let seed = random()?;
         let seeds = |from: usize| {
             let mut bytes = [0; 8];
@@ -127,7 +133,7 @@ impl Engine {
             wait_queues: LeakAfterFork::new(WaitQueues::default(), stamp),
             registry: Mutex::default(),
             registry_changed: Notify::new(),
-            metrics: Metrics::default(),
+            metrics,
             callbacks: Arc::default(),
             clock_jumps: AtomicU64::new(0),
             clock_watch: Mutex::new(ClockWatch::new(options.terms.drift_factor)),
@@ -231,7 +237,7 @@ impl Engine {
         drop(watch);
         self.store.over(&hold.claim);
         if gone.is_some() {
-            self.record_hold(hold);
+            self.metrics.record_hold(hold);
         }
         is_short
     }
@@ -266,15 +272,8 @@ impl Engine {
         };
         let Some(hold) = hold else { return };
         self.store.over(&hold.claim);
-        self.record_hold(&hold);
+        self.metrics.record_hold(&hold);
         self.notify_loss_of(&hold, reason);
-    }
-
-    /// It is over: for how long it was held.
-    fn record_hold(&self, hold: &Hold) {
-        let span = clock::now().since(hold.granted_at);
-        self.metrics.hold.record(span);
-        hold.span.stop(span);
     }
 
     /// A lease that is not in the schedule any more turned out to be lost: notifies its holder, once.

@@ -1,9 +1,14 @@
 //! What a client has done so far: counters and histograms, all atomic.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use super::durations::Durations;
+use super::hold::Hold;
 use crate::ErrorKind;
+use crate::machine::Kind;
+use crate::sys::clock;
 
 const BUCKETS: usize = 32;
 
@@ -139,8 +144,9 @@ pub(crate) struct Metrics {
     pub(crate) lost: AtomicU64,
     pub(crate) renewals: AtomicU64,
     pub(crate) renewals_missed: AtomicU64,
-    pub(crate) wait: LiveHistogram,
-    pub(crate) hold: LiveHistogram,
+    wait: LiveHistogram,
+    hold: LiveHistogram,
+    durations: Arc<Durations>,
 }
 
 pub(crate) fn count(counter: &AtomicU64) {
@@ -148,6 +154,25 @@ pub(crate) fn count(counter: &AtomicU64) {
 }
 
 impl Metrics {
+    /// Nothing was counted so far; each time waited and held is told there, too.
+    pub(crate) fn new(durations: Arc<Durations>) -> Metrics {
+        Metrics { durations, ..Metrics::default() }
+    }
+
+    /// An acquire was granted: how long it waited.
+    pub(crate) fn record_wait(&self, kind: Kind, span: Duration) {
+        self.wait.record(span);
+        self.durations.waited(kind, span);
+    }
+
+    /// A hold is over: for how long it was held.
+    pub(crate) fn record_hold(&self, hold: &Hold) {
+        let span = clock::now().since(hold.granted_at);
+        self.hold.record(span);
+        self.durations.held(hold.kind(), span);
+        hold.span.stop(span);
+    }
+
     /// One acquire failed.
     pub(crate) fn failed(&self, kind: ErrorKind) {
         count(match kind {

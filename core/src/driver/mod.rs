@@ -26,6 +26,7 @@
 //! | `background` | the background tasks: renewal and cleanup |
 //! | `callbacks` | the one thread that runs the user's callbacks |
 //! | `metrics` | counters and histograms |
+//! | `durations/` | who is told each time waited and held: OpenTelemetry's histograms |
 //! | `spans/` | spans of acquires, holds and releases, for tracing systems |
 
 pub(crate) mod acquire;
@@ -37,6 +38,7 @@ pub(crate) mod close;
 pub(crate) mod count_sync;
 mod detached;
 pub(crate) mod downgrade;
+pub(crate) mod durations;
 pub(crate) mod engine;
 pub(crate) mod enter;
 pub(crate) mod extend;

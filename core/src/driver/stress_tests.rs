@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 
 use super::engine::Engine;
 use super::lock_spec::LockSpec;
+use super::metrics::Metrics;
 use super::{attach, close, enter};
 use crate::config::Options;
 use crate::machine::{Answer, ClientTag, Failure, Jitter, Key, Kind, Op, Owner, Time};
@@ -169,7 +170,8 @@ impl Storm {
 async fn nothing_is_left_after_a_storm() {
     let clients = [1, 2].map(|seed| {
         let store = Slow(Arc::new(MemoryStore::named("storm")), Mutex::new(Jitter::new(seed)));
-        Engine::start(Arc::new(Options::default()), Arc::new(store), Handle::current(), false).unwrap()
+        Engine::start(Arc::new(Options::default()), Arc::new(store), Handle::current(), false, Metrics::default())
+            .unwrap()
     });
     let owner = Owner::new();
     let storm = Arc::new(Storm { clients, owner, inside: Default::default(), held: AtomicU64::new(0) });

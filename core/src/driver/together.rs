@@ -126,7 +126,7 @@ impl Together {
             hold.lease.grant(spec.terms.deadline(answer.sent_at, spec.terms.ttl));
             spec.listen(&hold);
             self.engine.arm(&hold, None);
-            self.engine.metrics.wait.record(now.since(self.started));
+            self.engine.metrics.record_wait(hold.kind(), now.since(self.started));
             count(&self.engine.metrics.acquired);
             span.end(Ok(&hold));
             hold.span.begin(&hold, &spec.name);
