@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Formatting, clippy, the core without any input or output, licences, duplicates and sources of
+# Formatting, clippy of all and of the core with its default features, the core without any input or output, licences, duplicates and sources of
 # dependencies, the third-party notices, the table of options, spelling, and the scripts' own
 # syntax. No server is needed.
 set -euo pipefail
@@ -12,6 +12,7 @@ step() { printf '\n== %s\n' "$*"; "$@"; }
 for script in tools/*.sh tools/cli/*.sh tools/uniffi/*.sh .ci/run; do bash -n "$script"; done
 step cargo fmt --all --check
 step cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+step cargo clippy --quiet --package onelock --all-targets --locked -- -D warnings
 step cargo check --quiet --package onelock --no-default-features --locked
 step tools/notices.py --check
 step tools/options.py --check

@@ -30,7 +30,7 @@ impl NoAcquireSpan {
 }
 
 #[derive(Default)]
-pub(crate) struct NoHoldSpan;
+pub(crate) struct NoHoldSpan(());
 
 impl NoHoldSpan {
     pub(crate) fn begin(&self, _: &Hold, _: &Arc<[u8]>) {}
