@@ -8,19 +8,16 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getppid, kill_process_group, test_kill_process_group, wait};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGSTOP, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, getppid, wait};
+use signal_hook::consts::{SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::Environment;
-use super::events::Events;
-use super::guard::{Guard, NotStarted, Prepared};
+use super::events::{Events, Rest};
+use super::guard::{Guard, NotStarted, Prepared, Process};
 use super::telling::Telling;
 use super::terminal::{Keys, Terminal, tell_group};
 use crate::arguments::Run;
 use crate::status::{Failure, Status};
-
-/// How often it is looked whether a group is gone over which no guard watches any more.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How long it is waited for what was killed.
 const AFTER_KILL: Duration = Duration::from_secs(5);
@@ -32,9 +29,10 @@ pub(super) struct Child {
     terminal: Option<Terminal>,
     /// It has been given the terminal, now or before.
     had_terminal: bool,
-    is_stopped: bool,
-    /// How often it was.
+    /// How often it was stopped.
     stops: i32,
+    /// What was stopped for its sake, in its group and beyond.
+    stopped_with_it: Vec<Process>,
     /// When it is killed.
     until: Option<Instant>,
     /// It does not run to its own end.
@@ -51,8 +49,7 @@ impl Child {
         let no_process = |error: io::Error| Failure::new(Status::Software, format!("no process can be made: {error}"));
         let prepared = Prepared::new(&words, environment).map_err(|error| cannot_run(program, &error))?;
         let (start, started) = channel();
-        let is_first = rustix::process::getpid().is_init();
-        if is_first {
+        if getpid().is_init() {
             let orphans = std::thread::Builder::new().name("orphans".to_owned());
             orphans.spawn(move || wait_for_orphans(&started)).map_err(no_process)?;
         }
@@ -69,8 +66,10 @@ impl Child {
                 NotStarted::NoProgram(error) => cannot_run(program, &error),
             }
         })?;
+        events.guarded_by(guard.id());
         let _ = start.send(());
-        Ok(Child { id, guard, terminal, had_terminal, is_stopped: false, stops: 0, until: None, has_to_end: false })
+        let stopped_with_it = Vec::new();
+        Ok(Child { id, guard, terminal, had_terminal, stops: 0, stopped_with_it, until: None, has_to_end: false })
     }
 
     /// When it is killed, if it has to end.
@@ -83,11 +82,7 @@ impl Child {
             self.give_back();
             self.go_on();
         } else if let Some(named) = Signal::from_named_raw(signal) {
-            self.send(named);
-            // one that is stopped would not see it
-            if self.is_stopped && matches!(signal, SIGTERM | SIGHUP | SIGINT | SIGQUIT) {
-                self.go_on();
-            }
+            self.guard.send(named);
         }
     }
 
@@ -100,7 +95,6 @@ impl Child {
 
     /// It was stopped: for the sake of the terminal, or as the whole job.
     pub(super) fn stopped(&mut self, signal: i32) {
-        self.is_stopped = true;
         self.stops = self.stops.wrapping_add(1);
         // one that has to end is killed, stopped or not, and that is for us to do
         if self.terminal.is_none() || self.has_to_end {
@@ -113,16 +107,40 @@ impl Child {
             self.go_on();
             return;
         }
+        // no signal stops the first process of a container, and nobody is there who would bring the job back
+        if getpid().is_init() {
+            if signal == SIGTSTP {
+                self.go_on();
+            }
+            return;
+        }
+        // the lock is renewed no more: what has not stopped would work without it
+        self.stopped_with_it.extend(self.guard.stop_all_but(self.id));
         self.take_back(keys);
         // a `run` in between stops by the latter
-        if keys == Keys::Command && matches!(signal, SIGTSTP | SIGSTOP) {
+        let is_for_all = keys == Keys::Command && matches!(signal, SIGTSTP | SIGSTOP);
+        let around = is_for_all.then(own_group).flatten();
+        if is_for_all && around.is_none() {
             tell_group(SIGTSTP);
         }
         // the shell is to see that its job has stopped; when it goes on, so do we, and see whether the lock is still ours. A
         // `run` around us is to see why; to a session of ours alone nobody would bring the terminal. If somebody wakes or ends
         // the command alone, the guard wakes us
         let why = Signal::from_named_raw(signal).filter(|_| asks && is_of_parents_session());
-        self.guard.stop_us(why.unwrap_or(Signal::STOP), self.stops);
+        self.guard.stop_us(why.unwrap_or(Signal::STOP), self.stops, around);
+    }
+
+    /// It goes on: somebody has woken it, or we have.
+    pub(super) fn continued(&mut self) {
+        self.give_back();
+        self.wake_the_rest();
+    }
+
+    /// Whatever it was that had started a process has perhaps not been told yet that this one was stopped: it is to go on last.
+    fn wake_the_rest(&mut self) {
+        for process in self.stopped_with_it.drain(..).rev() {
+            process.send(Signal::CONT);
+        }
     }
 
     /// Gives it the terminal if that is ours to give; whether it was.
@@ -144,8 +162,8 @@ impl Child {
     }
 
     fn go_on(&mut self) {
-        self.is_stopped = false;
-        self.send(Signal::CONT);
+        self.wake_the_rest();
+        self.guard.send(Signal::CONT);
     }
 
     /// Whether it was ended by us.
@@ -161,7 +179,7 @@ impl Child {
         self.has_to_end = true;
         self.until = Some(Instant::now() + grace);
         self.guard.will_end();
-        self.send(Signal::TERM);
+        self.guard.send(Signal::TERM);
         self.guard.send_beyond(self.id, Signal::TERM);
         // one that was stopped ends, too
         self.go_on();
@@ -178,46 +196,54 @@ impl Child {
     pub(super) fn ended(&mut self, events: &Events, telling: &Telling) -> Keys {
         let keys = self.keys();
         self.take_back(keys);
+        self.wake_the_rest();
         if self.has_to_end {
-            let is_gone = |until| events.is_gone_by(until);
-            if !is_gone(self.until.unwrap_or_else(Instant::now)) {
+            let mut rest = events.rest_by(self.until.unwrap_or_else(Instant::now), true);
+            if rest == Rest::Left {
                 self.guard.kill();
                 // what the kernel does not end at once, it may not end for long
-                if !is_gone(Instant::now() + AFTER_KILL) {
-                    let text = "some of what the command has started was killed and has not ended";
-                    telling.say(text.to_owned());
-                }
+                rest = events.rest_by(Instant::now() + AFTER_KILL, false);
             }
-            // what it never had, it has not changed
-            if let Some(terminal) = self.terminal.as_ref().filter(|_| self.had_terminal) {
-                terminal.restore();
-            }
+            self.leave(rest, telling);
         }
         self.guard.dismiss();
         keys
     }
 
-    /// Nobody watches over it any more: it has ended, and what it has started in its group is to.
-    pub(super) fn unguarded(&mut self) -> Keys {
+    /// Nobody watches over it any more: it has ended, and what it has started is to.
+    pub(super) fn unguarded(&mut self, telling: &Telling) -> Keys {
         let keys = self.keys();
         self.take_back(keys);
-        self.send(Signal::KILL);
-        let until = Instant::now() + AFTER_KILL;
-        while test_kill_process_group(self.id) != Err(Errno::SRCH) && Instant::now() < until {
-            std::thread::sleep(LOOK_EVERY);
-        }
+        self.leave(Rest::Unguarded, telling);
         keys
+    }
+
+    /// Nothing of it is to go on without the lock, and the terminal is to be as it was.
+    fn leave(&mut self, rest: Rest, telling: &Telling) {
+        let is_gone = match rest {
+            Rest::Gone => true,
+            Rest::Left => false,
+            Rest::Unguarded => self.guard.kill_what_it_left(self.id, Instant::now() + AFTER_KILL),
+        };
+        if !is_gone {
+            telling.say("some of what the command has started was killed and has not ended".to_owned());
+        }
+        // what it never had, it has not changed
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.had_terminal) {
+            terminal.restore();
+        }
     }
 
     /// What is to be waited for at the very end.
     pub(super) fn into_guard(self) -> Guard {
         self.guard
     }
+}
 
-    fn send(&self, signal: Signal) {
-        // one that has gone meanwhile needs none
-        let _ = kill_process_group(self.id, signal);
-    }
+/// Our group, if it has a number in our PID namespace.
+fn own_group() -> Option<Pid> {
+    // SAFETY: asks for a number.
+    Pid::from_raw(unsafe { libc::getpgrp() })
 }
 
 /// As the first process of a container we are the parent of every orphan there that is none of the command's, and whoever ends

@@ -7,8 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Instant;
 
 use onelock::blocking::Interrupt;
+use rustix::process::Pid;
 use signal_hook::consts::{SIGALRM, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2, SIGWINCH};
-use signal_hook::iterator::Signals;
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::raw::WithRawSiginfo;
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::status::Status;
@@ -24,13 +26,26 @@ pub(super) enum Event {
     Signal(i32),
     /// The lock is not ours any more, and why.
     Lost(String),
+    /// The guard has woken us: something has become of the command, which is told as well.
+    Woken,
     /// The command was stopped by this signal.
     Stopped(i32),
+    /// The command was stopped, and goes on.
+    Continued,
     /// The command has ended, with this status.
     Ended(Status),
     /// Nothing is left of what it has started.
     Gone,
     /// Nobody watches over it any more: somebody has killed the guard, and the kernel the command with it.
+    Unguarded,
+}
+
+/// What there is of what the command has started, after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rest {
+    Gone,
+    Left,
+    /// Something may be left, and nobody watches over it.
     Unguarded,
 }
 
@@ -41,9 +56,9 @@ pub(super) struct Events {
     stage: Arc<Stage>,
 }
 
-/// Whether there is a command that signals are for, and the first signal that came before.
+/// Whether there is a command that signals are for, and the first signal that came before; and the number of the guard.
 #[derive(Default)]
-struct Stage(AtomicI32);
+struct Stage(AtomicI32, AtomicI32);
 
 /// There is a command.
 const RUNNING: i32 = -1;
@@ -54,11 +69,14 @@ impl Events {
         wait_for_children_ourselves();
         let (sender, receiver) = channel();
         let stage = Arc::new(Stage::default());
-        let mut signals = Signals::new(PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal)))?;
+        let watched = PASSED_ON.into_iter().filter(|signal| !is_ignored(*signal));
+        let mut signals = SignalsInfo::<WithRawSiginfo>::new(watched)?;
         let (to, watched) = (sender.clone(), stage.clone());
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                if !watched.takes(signal) && to.send(Event::Signal(signal)).is_err() {
+                let is_of_guard = signal.si_signo == SIGCONT && watched.1.load(Ordering::SeqCst) == sender_of(&signal);
+                let event = if is_of_guard { Event::Woken } else { Event::Signal(signal.si_signo) };
+                if !watched.takes(signal.si_signo) && to.send(event).is_err() {
                     return;
                 }
             }
@@ -88,22 +106,37 @@ impl Events {
         }
     }
 
+    /// There is a guard now, with this number.
+    pub(super) fn guarded_by(&self, guard: Pid) {
+        self.stage.1.store(guard.as_raw_nonzero().get(), Ordering::SeqCst);
+    }
+
     /// The next event; `None` when there was none until then.
     pub(super) fn next(&self, until: Option<Instant>) -> Option<Event> {
         let Some(until) = until else { return self.receiver.recv().ok() };
         self.receiver.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
     }
 
-    /// Whether nothing is left by then of what the command has started. What else happens meanwhile changes nothing any more.
-    pub(super) fn is_gone_by(&self, until: Instant) -> bool {
+    /// What is left by then of what the command has started. `hurries`: who sends us what ends a command gives it no more time.
+    /// What else happens meanwhile changes nothing any more.
+    pub(super) fn rest_by(&self, until: Instant, hurries: bool) -> Rest {
         loop {
             match self.next(Some(until)) {
-                Some(Event::Gone | Event::Unguarded) => return true,
+                Some(Event::Gone) => return Rest::Gone,
+                Some(Event::Unguarded) => return Rest::Unguarded,
+                Some(Event::Signal(SIGHUP | SIGINT | SIGQUIT | SIGTERM)) if hurries => return Rest::Left,
                 Some(_) => {}
-                None => return false,
+                None => return Rest::Left,
             }
         }
     }
+}
+
+/// Who has sent it, or a number that is no process's.
+#[allow(unsafe_code, reason = "a member of it is there for signals that are sent alone")]
+fn sender_of(signal: &libc::siginfo_t) -> i32 {
+    // SAFETY: its place is there whatever is in it; it is read for what was sent by `kill` alone.
+    if signal.si_code == libc::SI_USER { unsafe { signal.si_pid() } } else { -1 }
 }
 
 /// Whether a signal was ignored before we were started (by `nohup`, or a shell without job control for what it starts in the

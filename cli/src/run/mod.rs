@@ -246,7 +246,9 @@ fn under(
     loop {
         match events.next([limit, child.until()].into_iter().flatten().min()) {
             // one that was stopped does nothing more without the lock: the loss itself may be told only later
-            Some(Event::Signal(SIGCONT)) if !child.had_to_end() && own.is_some_and(|lease| !lease.is_held()) => {
+            Some(Event::Signal(SIGCONT) | Event::Woken)
+                if !child.had_to_end() && own.is_some_and(|lease| !lease.is_held()) =>
+            {
                 limit = None;
                 child.give_back();
                 end(&mut child, "the lock was lost: its ttl passed while it was not renewed");
@@ -254,7 +256,9 @@ fn under(
             }
             Some(Event::Signal(signal)) => child.pass_on(signal),
             Some(Event::Lost(_)) if is_told => {}
+            Some(Event::Woken) => child.give_back(),
             Some(Event::Stopped(signal)) => child.stopped(signal),
+            Some(Event::Continued) => child.continued(),
             Some(Event::Lost(why)) => {
                 limit = None;
                 end(&mut child, &format!("the lock was lost: {why}"));
@@ -267,7 +271,7 @@ fn under(
             // told when it has ended, too, where something may be left
             Some(Event::Gone) => {}
             Some(Event::Unguarded) => {
-                let keys = child.unguarded();
+                let keys = child.unguarded(telling);
                 telling.say("the process that guards the command was killed, and the command with it".to_owned());
                 let status = if child.had_to_end() { Status::Lost } else { Status::Software };
                 return Ok((End { status, keys }, child.into_guard()));

@@ -2,44 +2,97 @@
 
 use rustix::process::{Pid, Signal};
 
+use super::Process;
+#[cfg(target_os = "linux")]
+use super::process::Found;
+
+/// How often, at most, it is looked again for what is not stopped yet, and how long after.
+#[cfg(target_os = "linux")]
+const STOPPING: (u32, std::time::Duration) = (50, std::time::Duration::from_millis(1));
+
 /// Sends a signal to every descendant of the guard that is not in this group. What another guard guards is left to the
 /// `onelock` over it, which passes signals on: nothing is to get it twice.
 #[cfg(target_os = "linux")]
 pub(super) fn send_beyond(guard: Pid, group: Pid, signal: Signal) {
-    use rustix::process::{getpgid, kill_process};
+    for (found, is_guarded) in all(guard) {
+        if found.group != group.as_raw_nonzero().get() && !is_guarded {
+            found.process.send(signal);
+        }
+    }
+}
+
+/// Stops every descendant of the guard but the command and other guards: what those guard, too, since the `onelock` over it may
+/// stand still. Gives, parents first, those that had not stopped before.
+#[cfg(target_os = "linux")]
+pub(super) fn stop_all_but(guard: Pid, command: Pid) -> Vec<Process> {
+    let mut stopped = Vec::new();
+    let mut known = std::collections::BTreeSet::new();
+    let (rounds, pause) = STOPPING;
+    for _ in 0..rounds {
+        let mut is_done = true;
+        for (found, _) in all(guard) {
+            if found.process.number() == command.as_raw_nonzero().get() || matches!(found.state, b'T' | b't') {
+                continue;
+            }
+            found.process.send(Signal::STOP);
+            if known.insert(found.process) {
+                stopped.push(found.process);
+            }
+            // until it has stopped it may start another
+            is_done &= matches!(found.state, b'Z' | b'X');
+        }
+        if is_done {
+            break;
+        }
+        std::thread::sleep(pause);
+    }
+    stopped
+}
+
+/// Every descendant of the guard, parents first, and whether it is guarded by another one. Other guards are left out.
+#[cfg(target_os = "linux")]
+fn all(guard: Pid) -> Vec<(Found, bool)> {
     // one of another PID namespace (`nsenter` without its mounts) tells the numbers of others
     let ours = rustix::process::getpid().as_raw_nonzero().to_string();
     if !std::fs::read_link("/proc/self").is_ok_and(|link| link.as_os_str() == ours.as_str()) {
-        return;
+        return Vec::new();
     }
-    let mut parents = vec![guard];
+    let mut numbers = std::collections::BTreeSet::from([guard.as_raw_nonzero().get()]);
+    let mut parents = std::collections::VecDeque::from([(guard, None, false)]);
     let mut all = Vec::new();
-    while let Some(parent) = parents.pop() {
+    while let Some((parent, held, is_guarded)) = parents.pop_front() {
         let children = children(parent);
-        parents.extend(children.iter().filter(|child| !is_guard(**child)));
-        all.extend(children);
-    }
-    for process in all {
-        if getpgid(Some(process)).is_ok_and(|its| its != group) && !is_guard(process) {
-            // one that has ended meanwhile needs none, and one of another user gets none
-            let _ = kill_process(process, signal);
+        // else they may be those of another process with its number
+        if held.is_some_and(|held: Process| !held.is_there()) {
+            continue;
+        }
+        for child in children {
+            // it may be another one by now: one of ours has a parent among us
+            let Some(found) = Found::of(child).filter(|found| numbers.contains(&found.parent)) else { continue };
+            if numbers.insert(child.as_raw_nonzero().get()) {
+                parents.push_back((child, Some(found.process), is_guarded || found.is_guard));
+                if !found.is_guard {
+                    all.push((found, is_guarded));
+                }
+            }
         }
     }
+    all
 }
 
 /// Here nothing tells what has left the group.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn send_beyond(_: Pid, _: Pid, _: Signal) {}
 
-#[cfg(target_os = "linux")]
-fn is_guard(process: Pid) -> bool {
-    let name = std::fs::read(format!("/proc/{}/comm", process.as_raw_nonzero()));
-    name.is_ok_and(|name| name.trim_ascii_end() == super::watch::NAME.to_bytes())
+/// Here nothing tells what there is beside the command.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn stop_all_but(_: Pid, _: Pid) -> Vec<Process> {
+    Vec::new()
 }
 
 /// Those of every thread of a process.
 #[cfg(target_os = "linux")]
-fn children(parent: Pid) -> Vec<Pid> {
+pub(super) fn children(parent: Pid) -> Vec<Pid> {
     let threads = std::fs::read_dir(format!("/proc/{}/task", parent.as_raw_nonzero()));
     let of_thread = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("children")).ok();
     let texts: Vec<String> = threads.into_iter().flatten().flatten().filter_map(of_thread).collect();
@@ -76,7 +129,7 @@ pub(super) fn kill_children() {
 
 /// Whether this is the number of a child of ours: a `/proc` of another PID namespace tells others.
 #[cfg(target_os = "linux")]
-fn is_child(number: libc::pid_t) -> bool {
+pub(super) fn is_child(number: libc::pid_t) -> bool {
     let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     let mut found = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     // SAFETY: numbers, and a place for the answer; nobody is waited for.

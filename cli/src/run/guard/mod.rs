@@ -5,52 +5,63 @@
 //! (`PR_SET_CHILD_SUBREAPER`), wherever it has gone: to another process group, to another session. So it is found, and waited
 //! for. The guard holds two pipes and nothing else: no descriptor of the user's, no folder, and no signal reaches it but SIGKILL
 //! and SIGSTOP, from which it is woken at once. The end of the first pipe without a farewell means that `onelock` is gone. If the
-//! guard is killed, so is the command, by the kernel.
+//! guard is killed, so is the command, by the kernel, and the rest by `onelock`, whose children they become.
 //!
 //! | file | is |
 //! |---|---|
 //! | `prepared` | the command, as the system wants it |
 //! | `watch` | the life of the guard |
 //! | `descendants` | what the command has started, wherever it is |
+//! | `process` | one of those, which keeps its number only until it has ended |
+//! | `adopting` | what is left of them when somebody kills the guard |
 
 #![allow(unsafe_code, reason = "a process that runs no other program is made by `fork` alone")]
 
+mod adopting;
 mod descendants;
 mod prepared;
+mod process;
 mod watch;
 
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::{Builder, JoinHandle};
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal};
 
+use self::adopting::Adopting;
 pub(super) use self::prepared::Prepared;
+pub(super) use self::process::Process;
 use self::watch::Ends;
 use super::events::Event;
 use super::terminal::Terminal;
 use crate::status::Status;
 
 /// What is written on either pipe: what, and numbers that go with it. So short a text is written whole.
-type Message = [libc::c_int; 3];
+type Message = [libc::c_int; 4];
 const LENGTH: usize = size_of::<Message>();
 
 /// To the guard: there is nothing to do any more; whatever is left goes on.
 const FAREWELL: libc::c_int = 1;
 /// To the guard: kill whatever is left.
 const KILL: libc::c_int = 2;
-/// To the guard: stop `onelock` by this signal, if the command is stopped for so many times, and wake it when that one goes on
-/// or has ended.
+/// To the guard: if the command still is stopped, for so many times now, stop what else is in its group, `onelock` by this
+/// signal, and this group of processes as Ctrl-Z does; and wake `onelock` when the command goes on or has ended.
 const STOP_US: libc::c_int = 3;
 /// To the guard: the command has to end, so `onelock` is to be awake.
 const ENDING: libc::c_int = 4;
+/// To the guard: send this signal to the group of the command, and wake it for what it may end by.
+const SEND: libc::c_int = 5;
 /// From the guard: the command was stopped, by this signal.
 const STOPPED: libc::c_int = 1;
 /// From the guard: the command has ended, with this status of `waitpid`.
 const ENDED: libc::c_int = 2;
 /// From the guard: nothing is left of what the command has started.
 const GONE: libc::c_int = 3;
+/// From the guard: the command was stopped, and goes on.
+const CONTINUED: libc::c_int = 4;
 
 /// Why there is no command.
 pub(super) enum NotStarted {
@@ -65,6 +76,7 @@ pub(super) struct Guard {
     pipe: Option<PipeWriter>,
     /// Waits for its end, and is the only one that does.
     awaiting: Option<JoinHandle<()>>,
+    adopting: Adopting,
 }
 
 impl Guard {
@@ -95,9 +107,10 @@ impl Guard {
             #[cfg(target_os = "linux")]
             arguments: arguments().unwrap_or_default(),
         };
+        let adopting = Adopting::begin();
         let id = fork(ends, command).map_err(failed)?;
         let _ = start.send(id);
-        let guard = Guard { id, pipe: Some(writer), awaiting: Some(awaiting) };
+        let guard = Guard { id, pipe: Some(writer), awaiting: Some(awaiting), adopting };
         drop((orders, told, begin));
         // the end of this is the beginning of the command: every other end of it is closed then
         let mut found = Vec::new();
@@ -112,29 +125,54 @@ impl Guard {
         }
     }
 
+    pub(super) fn id(&self) -> Pid {
+        self.id
+    }
+
+    /// Sends this signal to the group of the command: the guard does, which knows whether there still is one.
+    pub(super) fn send(&self, signal: Signal) {
+        self.tell([SEND, signal.as_raw(), 0, 0]);
+    }
+
     /// Sends this signal to what has left the group of the command. That of the group itself is not sent again.
     pub(super) fn send_beyond(&self, group: Pid, signal: Signal) {
         descendants::send_beyond(self.id, group, signal);
     }
 
+    /// Stops all that the command has started, but not itself. Gives what was not stopped before.
+    pub(super) fn stop_all_but(&self, command: Pid) -> Vec<Process> {
+        descendants::stop_all_but(self.id, command)
+    }
+
+    /// Where the guard was killed: kills what it has left, until nothing of it is there or until then. Whether nothing is.
+    pub(super) fn kill_what_it_left(&mut self, command: Pid, until: Instant) -> bool {
+        if let Some(awaiting) = self.awaiting.take() {
+            // only now it is all ours
+            let _ = awaiting.join();
+        }
+        self.adopting.kill_all(command, until)
+    }
+
     /// The command has to end: `onelock` is stopped no more, and woken if it was.
     pub(super) fn will_end(&self) {
-        self.tell([ENDING, 0, 0]);
+        self.tell([ENDING, 0, 0, 0]);
     }
 
     /// Kills what is left, in the group and beyond.
     pub(super) fn kill(&self) {
-        self.tell([KILL, 0, 0]);
+        self.tell([KILL, 0, 0, 0]);
     }
 
-    /// Stops `onelock` by this signal for as long as the command is stopped. `stops`: how often that was told.
-    pub(super) fn stop_us(&self, signal: Signal, stops: i32) {
-        self.tell([STOP_US, signal.as_raw(), stops]);
+    /// Stops `onelock` by this signal for as long as the command is stopped. `stops`: how often that was told. `around`: the
+    /// group of processes to stop as Ctrl-Z does, once we are: who stops with it must find us stopped.
+    pub(super) fn stop_us(&self, signal: Signal, stops: i32, around: Option<Pid>) {
+        let around = around.map_or(0, |group| group.as_raw_nonzero().get());
+        self.tell([STOP_US, signal.as_raw(), stops, around]);
     }
 
     /// There is nothing to kill any more.
     pub(super) fn dismiss(&mut self) {
-        self.tell([FAREWELL, 0, 0]);
+        self.tell([FAREWELL, 0, 0, 0]);
         self.pipe = None;
     }
 
@@ -210,20 +248,21 @@ fn fork(ends: Ends, command: &Prepared) -> io::Result<Pid> {
 /// Tells what becomes of the command, until the guard has ended.
 fn attend(mut reports: PipeReader, events: &Sender<Event>) {
     let mut bytes = [0; LENGTH];
-    let mut has_ended = false;
+    let mut is_gone = false;
     while reports.read_exact(&mut bytes).is_ok() {
         let [what, number] = [0, 4].map(|at| libc::c_int::from_ne_bytes([0, 1, 2, 3].map(|byte| bytes[at + byte])));
         let event = match what {
             STOPPED => Event::Stopped(number),
+            CONTINUED => Event::Continued,
             ENDED => Event::Ended(status(number)),
             _ => Event::Gone,
         };
-        has_ended |= what == ENDED;
+        is_gone |= what == GONE;
         if events.send(event).is_err() {
             return;
         }
     }
-    if !has_ended {
+    if !is_gone {
         let _ = events.send(Event::Unguarded);
     }
 }
@@ -238,7 +277,7 @@ fn status(number: libc::c_int) -> Status {
 }
 
 fn tell(pipe: RawFd, message: Message) -> io::Result<()> {
-    // SAFETY: so many bytes of two numbers.
+    // SAFETY: so many bytes of numbers.
     let written = unsafe { libc::write(pipe, (&raw const message).cast(), LENGTH) };
     if written == LENGTH.cast_signed() { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,10 +1,11 @@
-//! The life of the guard, in a process that has only this thread: it asks the system, and takes no lock and no memory.
+//! The life of the guard, in a process that has only this thread: it asks the system, and takes no lock and no memory of its own.
+//! (`libc::fork` takes the library's lock for its table of descriptors, which no other thread holds here, and gives it back.)
 
 use std::io;
 use std::os::fd::RawFd;
 
 use super::descendants::kill_children;
-use super::{ENDED, ENDING, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, STOP_US, STOPPED, tell};
+use super::{CONTINUED, ENDED, ENDING, FAREWELL, GONE, KILL, LENGTH, Message, Prepared, SEND, STOP_US, STOPPED, tell};
 
 /// Another name than ours, and in place of our arguments: `killall onelock` and `pkill -f 'onelock run'` end us, and the guard is
 /// to outlive us.
@@ -87,6 +88,7 @@ pub(super) unsafe fn watch(us: libc::pid_t, ends: Ends, command: &Prepared) -> !
             is_stopped: false,
             stops: 0,
             stopped_us: false,
+            stopped_group: false,
             is_ending: false,
             has_ended: false,
             has_children: true,
@@ -152,8 +154,10 @@ struct Watch {
     /// How often it was.
     stops: libc::c_int,
     /// `onelock` was stopped by us. Whether somebody else has woken it cannot be told from one that was woken just before: it is
-    /// woken once more, which it passes on to a command that runs.
+    /// woken once more, and knows by whom.
     stopped_us: bool,
+    /// What else is in its group was stopped by us.
+    stopped_group: bool,
     /// It has to end, and nothing of it is left running.
     is_ending: bool,
     has_ended: bool,
@@ -179,7 +183,7 @@ impl Watch {
             }
             if self.has_ended && !self.has_children && !self.is_gone && !self.has_group() {
                 self.is_gone = true;
-                let _ = tell(REPORTS, [GONE, 0, 0]);
+                let _ = tell(REPORTS, [GONE, 0, 0, 0]);
             }
             if self.is_alone && (self.is_gone || self.rounds > ROUNDS) {
                 exit();
@@ -203,34 +207,40 @@ impl Watch {
                 continue;
             }
             // whatever it is now, it has gone on meanwhile
-            self.take_orders();
             self.wake_us();
             self.is_stopped = libc::WIFSTOPPED(status);
-            if self.is_stopped {
+            self.has_ended = libc::WIFEXITED(status) || libc::WIFSIGNALED(status);
+            let report = if self.is_stopped {
                 self.stops = self.stops.wrapping_add(1);
-                let _ = tell(REPORTS, [STOPPED, libc::WSTOPSIG(status), 0]);
-            } else if !libc::WIFCONTINUED(status) {
-                self.has_ended = true;
-                let _ = tell(REPORTS, [ENDED, status, 0]);
-            }
+                [STOPPED, libc::WSTOPSIG(status), 0, 0]
+            } else {
+                // those of the group that were stopped for its sake
+                if std::mem::take(&mut self.stopped_group) {
+                    self.signal_group(libc::SIGCONT);
+                }
+                if self.has_ended { [ENDED, status, 0, 0] } else { [CONTINUED, 0, 0, 0] }
+            };
+            // it is blocked while nobody reads, and ends with who is to
+            let _ = tell(REPORTS, report);
         }
     }
 
     fn wake_us(&mut self) {
         if std::mem::take(&mut self.stopped_us) {
-            // SAFETY: numbers. It is our parent, or nobody is woken.
-            unsafe {
-                if libc::getppid() == self.us {
-                    libc::kill(self.us, libc::SIGCONT);
-                }
-            }
+            self.signal_us(libc::SIGCONT);
         }
+    }
+
+    /// It is our parent, or nobody gets it.
+    fn signal_us(&self, signal: libc::c_int) -> bool {
+        // SAFETY: numbers.
+        unsafe { libc::getppid() == self.us && libc::kill(self.us, signal) == 0 }
     }
 
     /// All that have come so far.
     fn take_orders(&mut self) {
         while !self.is_alone && is_readable() {
-            let mut message: Message = [0; 3];
+            let mut message: Message = [0; 4];
             // SAFETY: room for as many bytes as are named.
             let count = unsafe { libc::read(ORDERS, (&raw mut message).cast(), LENGTH) };
             match (count, message) {
@@ -247,14 +257,33 @@ impl Watch {
                     self.is_ending = true;
                     self.wake_us();
                 }
-                // what becomes of the command afterwards wakes it again; what has become of it before, it is yet to hear
-                (1.., [STOP_US, signal, stop]) if self.is_stopped && !self.is_ending && stop == self.stops => {
-                    self.stopped_us = true;
-                    // SAFETY: numbers. It is there: it has just been heard, and not its end.
-                    unsafe { libc::kill(self.us, signal) };
-                }
+                (1.., [STOP_US, signal, stop, around]) => self.stop_us(signal, stop, around),
+                (1.., [SEND, signal, ..]) => self.send(signal),
                 _ => {}
             }
+        }
+    }
+
+    /// What becomes of the command afterwards wakes `onelock` again; what has become of it before, it is yet to hear.
+    fn stop_us(&mut self, signal: libc::c_int, stop: libc::c_int, around: libc::pid_t) {
+        self.look_at_children();
+        if self.is_stopped && !self.is_ending && stop == self.stops {
+            self.stopped_group = true;
+            self.signal_group(libc::SIGSTOP);
+            self.stopped_us = true;
+            if self.signal_us(signal) && around > 1 {
+                // SAFETY: two numbers; `onelock`, which is there, is one of this group. It is stopped already.
+                unsafe { libc::kill(-around, libc::SIGTSTP) };
+            }
+        }
+    }
+
+    /// One that is stopped would not see what is to end it.
+    fn send(&mut self, signal: libc::c_int) {
+        self.signal_group(signal);
+        self.look_at_children();
+        if self.is_stopped && matches!(signal, libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) {
+            self.signal_group(libc::SIGCONT);
         }
     }
 
@@ -324,7 +353,7 @@ fn is_readable() -> bool {
 /// There is no command: tells the error of the last call.
 fn give_up(begin: RawFd) -> ! {
     let why = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-    let _ = tell(begin, [0, why, 0]);
+    let _ = tell(begin, [0, why, 0, 0]);
     exit()
 }
 
