@@ -140,12 +140,15 @@ pub(crate) async fn run_cleanup(cleaner: CleanupTask, waker: Arc<DeadlineWaker>)
     loop {
         let wake_at = {
             let Some(engine) = cleaner.0.upgrade() else { return };
-            let (sends, wake_at) = {
+            let (sends, ended, wake_at) = {
                 let mut cleanup = lock(&engine.cleanup);
                 let now = clock::now();
                 let sends = cleanup.queue.poll(now);
-                (sends, waker.begin_sleep(now, cleanup.queue.wake_at()))
+                (sends, cleanup.queue.ended(), waker.begin_sleep(now, cleanup.queue.wake_at()))
             };
+            for claim in &ended {
+                engine.store.settled(claim);
+            }
             for (id, op) in sends {
                 let engine = engine.clone();
                 engine.runtime.clone().spawn(async move { send_undo(engine, id, op).await });
@@ -176,11 +179,14 @@ async fn send_undo(engine: Arc<Engine>, id: UndoId, op: Op) {
     if let Some(failure) = answer.outcome.failure() {
         tracing::debug!(cause = %failure.detail, "clean-up not confirmed yet");
     }
-    let (wake_at, believed_hold) = {
+    let (ended, wake_at, believed_hold) = {
         let mut cleanup = lock(&engine.cleanup);
         cleanup.queue.answered(clock::now(), id, &answer);
-        (cleanup.queue.wake_at(), cleanup.believed.remove(&id))
+        (cleanup.queue.ended(), cleanup.queue.wake_at(), cleanup.believed.remove(&id))
     };
+    for claim in &ended {
+        engine.store.settled(claim);
+    }
     engine.cleanup_waker.wake_for(wake_at);
     // a later answer would only find what the first request had left
     if let Some(hold) = believed_hold

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::engine::Engine;
 use super::hold::Hold;
 use crate::machine::{
-    Answer, Claim, NodeSet, Op, Outcome, PLACE_MAX, PendingUndo, Reply, Time, Uncertainty, release_op,
+    Answer, Claim, NodeSet, Op, Outcome, PLACE_MAX, PendingUndo, Reply, Time, Uncertainty, release_op, session_length,
 };
 
 /// A claim in progress.
@@ -193,7 +193,9 @@ impl Drop for UndoGuard {
             return;
         }
         if let Some(uncertainty) = self.outstanding() {
-            let undo = PendingUndo::new(self.claim.clone(), self.server_ttl, uncertainty);
+            let least = self.engine.store.capabilities().place_min;
+            let there_for = least.map_or(self.server_ttl, |least| session_length(self.server_ttl, least));
+            let undo = PendingUndo::new(self.claim.clone(), there_for, uncertainty);
             let undo = PendingUndo { nodes: self.nodes, quiet: self.silent, stays_until: self.stays_until, ..undo };
             self.engine.take_undo(undo, self.believed_hold.take());
         }

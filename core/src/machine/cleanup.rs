@@ -95,6 +95,8 @@ struct OpenUndo {
 pub struct CleanupQueue {
     open: HashMap<UndoId, OpenUndo>,
     timers: BTreeSet<(Time, UndoId)>,
+    /// What has ended since the last look.
+    ended: Vec<Claim>,
     next_id: UndoId,
     jitter: Jitter,
 }
@@ -102,7 +104,7 @@ pub struct CleanupQueue {
 impl CleanupQueue {
     /// An empty queue.
     pub fn new(jitter: Jitter) -> CleanupQueue {
-        CleanupQueue { open: HashMap::new(), timers: BTreeSet::new(), next_id: 0, jitter }
+        CleanupQueue { open: HashMap::new(), timers: BTreeSet::new(), ended: Vec::new(), next_id: 0, jitter }
     }
 
     /// How many undos are queued.
@@ -160,7 +162,7 @@ impl CleanupQueue {
                 // an acquire may arrive late, so the undo is sent once more at the very end
                 let last_word = open.answered && open.undo.uncertainty != Uncertainty::Confirmed;
                 if now >= open.until && open.tries > 0 && !last_word {
-                    self.open.remove(&id);
+                    self.end(id);
                     continue;
                 }
                 open.in_flight = true;
@@ -169,6 +171,15 @@ impl CleanupQueue {
             }
         }
         sends
+    }
+
+    /// The claims whose undos were confirmed, or given up, since this was asked last.
+    pub fn ended(&mut self) -> Vec<Claim> {
+        std::mem::take(&mut self.ended)
+    }
+
+    fn end(&mut self, id: UndoId) {
+        self.ended.extend(self.open.remove(&id).map(|open| open.undo.claim));
     }
 
     /// An undo was answered, or failed. True when it is done.
@@ -203,7 +214,7 @@ impl CleanupQueue {
             }
         };
         if done || now >= open.until {
-            self.open.remove(&id);
+            self.end(id);
             return true;
         }
         self.schedule_retry(now, id);
@@ -226,7 +237,7 @@ impl CleanupQueue {
             // all of them have answered before: this was one more try in case of a late request, and there will be others
             let over = now >= open.until;
             if over {
-                self.open.remove(&id);
+                self.end(id);
             } else {
                 self.schedule_retry(now, id);
             }
@@ -241,7 +252,7 @@ impl CleanupQueue {
         }
         let over = now >= open.until;
         if over {
-            self.open.remove(&id);
+            self.end(id);
         } else {
             self.schedule_retry(now, id);
         }

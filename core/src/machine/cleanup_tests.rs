@@ -186,3 +186,23 @@ fn a_lasting_refusal_ends_it() {
     let outcome = Outcome::NotApplied(Failure::lasting(ErrorKind::NotPermitted, "no"));
     assert!(queue.answered(at(1), id, &Answer { outcome, ..reply(1) }));
 }
+
+#[test]
+fn what_is_confirmed_and_what_is_given_up_is_told_once() {
+    let mut queue = CleanupQueue::new(Jitter::new(1));
+    let id = queue.take(at(0), undo(Uncertainty::Confirmed));
+    assert_eq!(queue.poll(at(0)).len(), 1);
+    assert!(queue.ended().is_empty(), "it is under way");
+    assert!(queue.answered(at(1), id, &reply(1)));
+    assert_eq!((queue.ended().len(), queue.ended().len()), (1, 0));
+    // never answered: its key ends by itself
+    let id = queue.take(at(10), undo(Uncertainty::Confirmed));
+    let mut now = at(10);
+    while !queue.is_empty() {
+        for _ in queue.poll(now) {
+            queue.answered(now, id, &silence());
+        }
+        now = queue.wake_at();
+    }
+    assert_eq!(queue.ended(), [undo(Uncertainty::Confirmed).claim]);
+}

@@ -86,7 +86,7 @@ pub use quorum::NodeSet;
 pub use random::Jitter;
 pub use reentry::{Enter, Leave, Owner, Registry};
 pub use release::Release;
-pub use session::{KeptAlive, SessionState, whole_seconds};
+pub use session::{KeptAlive, SessionState, session_length, whole_seconds};
 pub use spacing::{ATTEMPT_SPACING, PROMPT_ANSWERS, Spacing};
 pub use step::{Step, Verdict};
 pub use terms::Terms;

@@ -8,6 +8,8 @@
 //!
 //! A new session is made by a majority, so it counts from the moment when its request was sent.
 
+use std::time::Duration;
+
 use crate::machine::Time;
 
 /// The answer to a keepalive.
@@ -55,6 +57,12 @@ impl KeptAlive {
 /// How many whole seconds a session has to be asked for, so that the server counts at least so long.
 pub fn whole_seconds(ms: u64, least: u64) -> u64 {
     ms.div_ceil(1000).max(least)
+}
+
+/// How long a session of at least `ttl` lasts, and what hangs on it is there: servers end it up to a second late.
+pub fn session_length(ttl: Duration, least: Duration) -> Duration {
+    let ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+    Duration::from_secs(whole_seconds(ms, least.as_secs()).saturating_add(1))
 }
 
 #[cfg(test)]

@@ -239,3 +239,9 @@ fn each_planted_bug_is_caught() {
 fn a_session_is_asked_for_in_whole_seconds_and_never_shorter() {
     assert_eq!([1, 1999, 2000, 2001, 30_000].map(|ms| whole_seconds(ms, 2)), [2, 2, 2, 3, 30]);
 }
+
+#[test]
+fn what_hangs_on_a_session_is_looked_for_until_its_whole_last_second_is_over() {
+    let of = |ms: u64| session_length(Duration::from_millis(ms), Duration::from_secs(2)).as_millis();
+    assert_eq!([10, 2000, 2001, 30_000].map(of), [3000, 3000, 4000, 31_000]);
+}

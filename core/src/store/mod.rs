@@ -221,6 +221,11 @@ pub trait Store: Send + Sync + 'static {
         let _ = claim;
     }
 
+    /// Nothing more is sent about this claim: it was released or undone, or that was given up.
+    fn settled(&self, claim: &Claim) {
+        let _ = claim;
+    }
+
     /// Connects for this operation if need be, so that it is known whether anything was sent, and by `until` at the latest.
     fn prepare(&self, op: &Op, until: Time) -> Boxed<Result<(), Failure>> {
         let _ = (op, until);

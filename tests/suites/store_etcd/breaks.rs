@@ -71,6 +71,24 @@ fn a_key_whose_reply_was_lost_is_found_again_by_its_token() {
 }
 
 #[test]
+fn a_try_that_ends_before_its_key_is_made_leaves_no_lease() {
+    on_both(|face| {
+        let server = Etcd::start();
+        let wire = Wire::to(server.port());
+        let options = quick().request_timeout(ms(600));
+        let client = Client::build(face, options, &format!("etcd://127.0.0.1:{}", wire.port())).unwrap();
+        assert!(is_free(&client, "warm"));
+        // time enough for the look before it, and not for the lease
+        wire.set(Rules { delay: ms(400), ..Rules::default() });
+        assert!(client.lock("a").ttl(ms(3_600_000)).try_acquire().is_err());
+        wire.set(Rules::default());
+        wait_until(SOON, "the end of all leases", || server.leases() == 0);
+        assert!(server.keys("").is_empty());
+        client.close();
+    });
+}
+
+#[test]
 fn a_release_whose_reply_was_lost_is_asked_again() {
     on_both(|face| {
         let place = Place::new();

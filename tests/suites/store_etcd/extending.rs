@@ -108,3 +108,17 @@ fn renewals_beside_extensions_lose_nothing_and_leave_no_lease() {
         client.close();
     });
 }
+
+#[test]
+fn the_longer_lease_of_a_key_that_was_deleted_ends_with_the_release() {
+    on_both(|face| {
+        let server = Etcd::start();
+        let client = Client::build(face, unhurried(), &server.url("")).unwrap();
+        let lease = client.lock("a").ttl(ms(20_000)).acquire().unwrap();
+        lease.extend(ms(3_600_000)).unwrap();
+        server.ctl(&["del", &server.keys("a/")[0]]);
+        assert_eq!(lease.released(), Release::AlreadyExpired);
+        wait_until(SOON, "the end of all leases", || server.leases() == 0);
+        client.close();
+    });
+}

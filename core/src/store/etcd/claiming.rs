@@ -63,7 +63,7 @@ impl CallRequest<'_> {
         }
         let since = clock::now();
         let asked = messages::lease_grant(lease, whole_seconds(wanted.ttl_ms, LEASE_MIN_S));
-        let is_new = match self.ask::<Lease>(path::LEASE_GRANT, asked).await {
+        let is_new = match self.grant(asked).await {
             Ok(Lease { ttl, .. }) if u64::try_from(ttl).unwrap_or(0).saturating_mul(1000) < wanted.ttl_ms => {
                 return Ok((begun, dead("the server granted a shorter lease than it was asked for")));
             }
@@ -85,7 +85,11 @@ impl CallRequest<'_> {
             Err(error) if failure::is_lease_gone(&error) => {
                 return Ok((begun, dead("its lease ended before the key was made")));
             }
-            other => other?,
+            Err(error) => {
+                self.refused_for_good(&error, lease);
+                return Err(error);
+            }
+            Ok(answer) => answer,
         };
         let revision = answer.header.revision;
         match answer.keys(0).first() {
@@ -119,7 +123,7 @@ impl CallRequest<'_> {
         let directory = self.directory(&claim.key);
         let (key, lease) = (names::place(&directory, &claim.token), names::lease(&directory, &claim.token, 0));
         for _ in 0..ROUNDS {
-            let kept = self.keep_alive(&[lease]).await?;
+            let kept = self.keep_alive(&[lease]).await.into_iter().next().transpose()?;
             let before = messages::range_op(&messages::newest_before(&directory, Some(created), COUNTED));
             // a key on another lease was written by somebody else
             let compare = [messages::created_at(&key, created), messages::on_lease(&key, lease)];
@@ -128,7 +132,7 @@ impl CallRequest<'_> {
             if !answer.succeeded {
                 return Ok((clock::now(), dead("its place in the queue is gone")));
             }
-            let Some(kept) = kept.first() else { continue };
+            let Some(kept) = kept else { continue };
             let since = match kept.confirmed_in(answer.header.term, wanted.ttl_ms) {
                 SessionState::AliveSince(since) => since,
                 // its key is there: the word that it is over is older, or will come true

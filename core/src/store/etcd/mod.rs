@@ -219,7 +219,7 @@ impl Store for EtcdStore {
         Box::pin(async move { shared.call(&op, until).await })
     }
 
-    fn over(&self, claim: &Claim) {
+    fn settled(&self, claim: &Claim) {
         // its parent's locks may be closed for ever in a child
         if self.shared.connector.stamp.is_here() {
             lock(&self.shared.holds).remove(claim);

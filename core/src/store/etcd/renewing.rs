@@ -32,20 +32,33 @@ impl CallRequest<'_> {
                 holds.iter().map(|(claim, _)| self.held(claim).map_or(0, |held| held.generation)).collect();
             let leases = generations.iter().enumerate();
             let leases: Vec<i64> = leases.map(|(each, number)| names::lease(at(each).0, at(each).1, *number)).collect();
-            let kept = self.keep_alive(&leases).await?;
+            let kept = self.keep_alive(&leases).await;
+            // one lease that the server does not answer for costs the others nothing
+            let failed = kept.iter().filter_map(|kept| kept.as_ref().err());
+            if let Some(error) =
+                failed.clone().find(|error| failed.clone().count() == kept.len() || self.concerns_all(error))
+            {
+                return Err(error.clone());
+            }
             let answer: TxnReply = self.ask(path::TXN, messages::txn(&[], &reads, &[])).await?;
             let (mut verdicts, mut asks_again) = (Vec::with_capacity(holds.len()), false);
             for (each, ((claim, ttl_ms), kept)) in holds.iter().zip(&kept).enumerate() {
-                let verdict = match self.own(claim, answer.keys(each)) {
-                    None => Renewal::NotMine,
-                    Some(found) if found.lease != leases[each] => {
+                // the next round would wait for the same silence
+                let mut is_silent = false;
+                let verdict = match (self.own(claim, answer.keys(each)), kept) {
+                    (None, _) => Renewal::NotMine,
+                    (Some(found), _) if found.lease != leases[each] => {
                         if self.adopt(claim, at(each).0, generations[each], found.lease) {
                             Renewal::Failed("it hangs on another lease of its own".to_owned())
                         } else {
                             Renewal::NotMine
                         }
                     }
-                    Some(found) => match kept.confirmed_in(answer.header.term, *ttl_ms) {
+                    (Some(_), Err(error)) => {
+                        is_silent = true;
+                        Renewal::Failed(error.words.clone())
+                    }
+                    (Some(found), Ok(kept)) => match kept.confirmed_in(answer.header.term, *ttl_ms) {
                         SessionState::AliveSince(_) => Renewal::Renewed,
                         // the key is there: the word that its lease is over is older, or will come true
                         SessionState::Unproven | SessionState::Over => {
@@ -58,7 +71,7 @@ impl CallRequest<'_> {
                         },
                     },
                 };
-                asks_again |= matches!(verdict, Renewal::Failed(_));
+                asks_again |= matches!(verdict, Renewal::Failed(_)) && !is_silent;
                 verdicts.push(verdict);
             }
             if !asks_again || rounds == ROUNDS {

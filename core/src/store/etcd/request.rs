@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
+use tokio::time::timeout;
 
 use super::connection::ClusterConnection;
 use super::failure;
@@ -41,7 +42,8 @@ impl<'a> CallRequest<'a> {
         CallRequest { shared, connection, until, wrote: AtomicBool::new(false) }
     }
 
-    /// Whether something of it may stand under the lock's name, or be deleted there. A lease alone is nothing.
+    /// Whether something of it may stand under the lock's name, or be deleted there, or a lease may be left that waits for its
+    /// key.
     pub(super) fn may_have_written(&self) -> bool {
         self.wrote.load(Ordering::Relaxed)
     }
@@ -66,13 +68,51 @@ impl<'a> CallRequest<'a> {
         answer
     }
 
-    /// Keeps leases alive. The server answers each stream in order, one lease after the other, so there are several.
-    pub(super) async fn keep_alive(&self, leases: &[i64]) -> Result<Vec<KeptAlive>, CallError> {
-        let streams = leases.chunks(ON_A_STREAM).map(|leases| self.keep_on_a_stream(leases));
-        Ok(try_join_all(streams).await?.concat())
+    /// Asks for the lease of a key that is to be made. From then on there is something to undo.
+    pub(super) async fn grant(&self, message: Message) -> Result<Lease, CallError> {
+        let before = self.wrote.swap(true, Ordering::Relaxed);
+        let answer = self.ask(path::LEASE_GRANT, message).await;
+        if let Err(error) = &answer
+            && (failure::refusal(error, "").undone || error.code == code::RESOURCE_EXHAUSTED)
+        {
+            self.wrote.store(before, Ordering::Relaxed);
+        }
+        answer
     }
 
-    async fn keep_on_a_stream(&self, leases: &[i64]) -> Result<Vec<KeptAlive>, CallError> {
+    /// The server does not make the key, and nobody asks again with this token: its lease is of no use.
+    pub(super) fn refused_for_good(&self, error: &CallError, lease: i64) {
+        let refusal = failure::refusal(error, "");
+        if refusal.undone && !refusal.failure.transient && refusal.login == failure::LoginState::Valid {
+            self.wrote.store(false, Ordering::Relaxed);
+            self.revoke_later(lease);
+        }
+    }
+
+    /// Keeps leases alive. The server answers each stream in order, one lease after the other, so there are several.
+    pub(super) async fn keep_alive(&self, leases: &[i64]) -> Vec<Result<KeptAlive, CallError>> {
+        let streams = leases.chunks(ON_A_STREAM).map(|leases| self.keep_on_a_stream(leases));
+        join_all(streams).await.concat()
+    }
+
+    /// What the server does not answer in time, or after a failure, does not keep what it has answered from being used.
+    async fn keep_on_a_stream(&self, leases: &[i64]) -> Vec<Result<KeptAlive, CallError>> {
+        let mut kept = Vec::with_capacity(leases.len());
+        // the other half is for the read that proves them
+        let limit = self.until.since(clock::now()) / 2;
+        let error = match timeout(limit, self.keep_each(leases, &mut kept)).await {
+            Ok(Ok(())) => return kept,
+            Ok(Err(error)) => error,
+            Err(_) => {
+                let words = "a keepalive was not answered in time".to_owned();
+                CallError { code: code::DEADLINE_EXCEEDED, words, unsent: false, broken: false }
+            }
+        };
+        kept.resize(leases.len(), Err(error));
+        kept
+    }
+
+    async fn keep_each(&self, leases: &[i64], kept: &mut Vec<Result<KeptAlive, CallError>>) -> Result<(), CallError> {
         self.shared.commands_sent.fetch_add(1, Ordering::Relaxed);
         let metadata = Metadata { token: self.connection.token.as_deref(), limit: None };
         let sent_at = clock::now();
@@ -81,13 +121,12 @@ impl<'a> CallRequest<'a> {
             sending.send(messages::lease(*lease), at + 1 == leases.len())?;
         }
         let mut answers = sending.answers().await?;
-        let mut kept = Vec::with_capacity(leases.len());
         for _ in leases {
             let Lease { header, ttl } = answers.read().await?;
             let length_ms = u64::try_from(ttl).unwrap_or(0).saturating_mul(1000);
-            kept.push(KeptAlive { sent_at, term: header.term, length_ms });
+            kept.push(Ok(KeptAlive { sent_at, term: header.term, length_ms }));
         }
-        Ok(kept)
+        Ok(())
     }
 
     /// Ends a lease that nothing hangs on any more, without waiting. A request for its key that is still under way finds
@@ -99,7 +138,7 @@ impl<'a> CallRequest<'a> {
             let metadata = Metadata { token: connection.token.as_deref(), limit: Some(limit) };
             let asked = connection.channel().ask::<Done>(path::LEASE_REVOKE, messages::lease(lease), metadata);
             // one that fails ends by itself
-            let _ = tokio::time::timeout(limit, asked).await;
+            let _ = timeout(limit, asked).await;
         });
     }
 
