@@ -12,7 +12,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 pub(crate) use run::leftovers;
-pub use run::{Failed, PostgresTable, Store, run};
+pub use run::{EtcdNamespace, Failed, PostgresTable, Store, run};
 pub use step::Step;
 
 /// One case.
@@ -38,6 +38,8 @@ pub struct Scenario {
     postgres: Option<bool>,
     /// Whether it can run on `memcached://`: as on `postgres://`, where it asks for nothing that a cache lacks, unless said otherwise.
     memcached: Option<bool>,
+    /// Whether it can run on `etcd://`: as on `postgres://`, where it asks for nothing that keys with leases lack, unless said otherwise.
+    etcd: Option<bool>,
     /// Whether it says something that holds on one server only, not behind Sentinels or in a cluster.
     #[serde(default)]
     pub one_server: bool,
@@ -72,6 +74,22 @@ impl Scenario {
                 && !self.steps.iter().any(|step| step.lists() || step.expects_token() || lacks(&step.args))
                 && !self.clients.values().any(lacks)
         })
+    }
+
+    /// Whether it makes sense on `etcd://`. What that refuses is the subject of the suite `store_contract`.
+    pub fn runs_in_etcd(&self) -> bool {
+        let lacks = |options: &Table| options.contains_key("min_hold_ms");
+        self.etcd.unwrap_or_else(|| {
+            self.runs_in_postgres()
+                && !self.steps.iter().any(|step| step.hands_over() || lacks(&step.args))
+                && !self.clients.values().any(lacks)
+        })
+    }
+
+    /// Whether a hold in it lasts less long than a lease of etcd, which counts whole seconds.
+    pub(crate) fn has_short_holds(&self) -> bool {
+        let is_short = |options: &Table| options.get("ttl_ms").and_then(Value::as_integer).is_some_and(|ms| ms < 2000);
+        self.clients.values().any(is_short) || self.steps.iter().any(|step| is_short(&step.args))
     }
 
     /// Whether it leaves servers as they were but for their data: it stops none of them.

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 use std::sync::{LazyLock, Mutex};
 use std::time::Instant;
 
+use onelock_tests::etcd::Etcd;
 use onelock_tests::memcached::Memcached;
 use onelock_tests::postgres::Postgres;
-use onelock_tests::scenario::{self, Failed, PostgresTable, Scenario, Store};
+use onelock_tests::scenario::{self, EtcdNamespace, Failed, PostgresTable, Scenario, Store};
 use onelock_tests::servers::{Flavor, Server};
 use onelock_tests::supervisor::{DriverKind, kinds};
 use onelock_tests::topology::{Cluster, Group, Mixed, Several};
@@ -26,6 +27,7 @@ enum Place {
     InFiles,
     InPostgres,
     InMemcached,
+    InEtcd,
     BehindSentinels,
     InCluster,
     OnSeveral,
@@ -41,8 +43,8 @@ struct Case {
 
 /// Every scenario alone with each driver on the main server, in memory and in files, and on the main server and in files with
 /// each pair of neighbours in the list of drivers, so that every language meets another one. On the other servers, behind
-/// Sentinels, in a cluster, on a mixture of stores, in memcached and in PostgreSQL, which differ for the core and not for a language, the
-/// drivers take turns; on the other servers and in PostgreSQL two at a time.
+/// Sentinels, in a cluster, on a mixture of stores, in memcached, in PostgreSQL and in etcd, which differ for the core and not for a
+/// language, the drivers take turns; on the other servers and in PostgreSQL two at a time.
 fn cases() -> Vec<Case> {
     let kinds = kinds();
     let mut casts: Vec<Vec<DriverKind>> = kinds.iter().map(|kind| vec![kind.clone()]).collect();
@@ -85,6 +87,11 @@ fn cases() -> Vec<Case> {
             let name = format!("memcached {} {}: {}", kind.name, scenario.group, scenario.name);
             all.push(Case { name, scenario: scenario.clone(), cast: vec![kind.clone()], place: Place::InMemcached });
         }
+        if scenario.runs_in_etcd() {
+            let kind = &kinds[(turn + 4) % kinds.len()];
+            let name = format!("etcd {} {}: {}", kind.name, scenario.group, scenario.name);
+            all.push(Case { name, scenario: scenario.clone(), cast: vec![kind.clone()], place: Place::InEtcd });
+        }
         for cast in &casts {
             let mixed = cast.len() > 1;
             for place in [Place::On(Flavor::Valkey91), Place::InMemory, Place::InFiles] {
@@ -95,7 +102,8 @@ fn cases() -> Vec<Case> {
                     | Place::OnSeveral
                     | Place::OnMixture
                     | Place::InPostgres
-                    | Place::InMemcached => {
+                    | Place::InMemcached
+                    | Place::InEtcd => {
                         unreachable!("not in this list")
                     }
                     Place::InMemory => ("memory", !mixed && scenario.runs_in_memory()),
@@ -114,6 +122,8 @@ fn cases() -> Vec<Case> {
 
 /// One for all: each scenario has a table there.
 static POSTGRES: LazyLock<Postgres> = LazyLock::new(Postgres::start);
+/// The same: a namespace.
+static ETCD: LazyLock<Etcd> = LazyLock::new(Etcd::start);
 /// Another one, for a majority of stores.
 static SECOND: LazyLock<Postgres> = LazyLock::new(Postgres::start);
 
@@ -182,6 +192,7 @@ fn run_once(number: usize, case: &Case) -> Result<(), Failed> {
         Place::InFiles => Store::Files(tempfile::tempdir().unwrap()),
         Place::InPostgres => Store::Postgres(PostgresTable::new(&POSTGRES, number)),
         Place::InMemcached => Store::Memcached(Box::new(Memcached::start())),
+        Place::InEtcd => Store::Etcd(EtcdNamespace::new(&ETCD, number)),
         Place::OnMixture => Store::Mixed(Box::new(Mixed::start(1, &[&POSTGRES, &SECOND]))),
     };
     let done = catch_unwind(AssertUnwindSafe(|| scenario::run(&case.scenario, &case.cast, &store)));
