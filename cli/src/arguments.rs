@@ -187,8 +187,11 @@ The status is that of the command; see `onelock --help` for the others.";
 /// Show the locks of a server
 ///
 /// Locks of onelock and of Redisson, and strings with a time to live as any SET NX client writes them: then the client is
-/// told as `other`, and it may as well be a cached value. On several independent servers it is what a majority sees. The
-/// server is asked for little at a time, and serves others meanwhile.
+/// told as `other`, and it may as well be a cached value. A string without a time to live is not shown, since it may be
+/// anything, though it may be a lock that a SET NX client took for ever: `onelock inspect NAME` shows it. On several independent
+/// servers it is what a majority sees. The server is asked for little at a time, and serves others meanwhile.
+///
+/// On a terminal names are cut, and columns left out, so that each lock has one line; elsewhere nothing is.
 #[derive(Debug, Parser)]
 #[command(after_help = LIST_HELP)]
 pub(crate) struct List {
@@ -259,7 +262,7 @@ pub(crate) struct WaitFree {
     #[arg(value_name = "NAME")]
     pub(crate) name: OsString,
     /// How long to wait: a duration, 0 for one look, or forever
-    #[arg(short, long, value_name = "TIME", default_value = "forever", value_parser = wait)]
+    #[arg(short, long, visible_alias = "wait", visible_short_alias = 'w', value_name = "TIME", default_value = "forever", value_parser = wait)]
     pub(crate) timeout: Wait,
     #[command(flatten)]
     pub(crate) server: Server,
@@ -347,7 +350,7 @@ pub(crate) struct Bench {
     #[arg(value_name = "URL", value_hint = ValueHint::Url, conflicts_with = "url")]
     pub(crate) address: Option<String>,
     /// How long it takes in all
-    #[arg(short, long, value_name = "TIME", default_value = "6s", value_parser = span)]
+    #[arg(long, value_name = "TIME", default_value = "6s", value_parser = span)]
     pub(crate) time: Duration,
     /// How many threads of this process take locks at the same time
     #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -454,6 +457,28 @@ mod tests {
     #[test]
     fn the_definitions_are_sound() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_letter_stands_for_one_thing_in_all_subcommands() {
+        let mut seen: std::collections::HashMap<char, (String, Vec<String>)> = std::collections::HashMap::new();
+        let command = Arguments::command();
+        for sub in command.get_subcommands() {
+            for argument in sub.get_arguments() {
+                let mut names: Vec<String> = argument.get_long().map(str::to_owned).into_iter().collect();
+                names.extend(argument.get_all_aliases().into_iter().flatten().map(str::to_owned));
+                for letter in argument.get_short_and_visible_aliases().into_iter().flatten() {
+                    let place = format!("{} -{letter}", sub.get_name());
+                    let (before, others) = seen.entry(letter).or_insert_with(|| (place.clone(), names.clone()));
+                    assert!(names.iter().any(|name| others.contains(name)), "{place} {names:?}, {before} {others:?}");
+                }
+            }
+        }
+        assert!(seen.len() > 4, "{seen:?}");
+        for line in ["wait x -w 5m", "wait x --wait 5m", "wait x -t 5m", "wait x --timeout 5m"] {
+            let words = std::iter::once("onelock").chain(line.split(' '));
+            assert!(Arguments::try_parse_from(words).is_ok(), "{line}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `onelock inspect`: who holds a lock, and who waits for it.
 
-use onelock::Inspection;
+use onelock::{Inspection, Kind};
 
 use crate::arguments::Inspect;
 use crate::status::{Failure, Status};
@@ -37,7 +37,16 @@ pub(crate) fn sheet(name: &[u8], found: &Inspection) -> String {
     if let Some(holder) = &found.foreign_holder {
         lines.push(("holder", show::text(holder)));
     }
-    if found.hold_count == 0 {
+    if found.kind == Kind::Read && found.hold_count > 1 {
+        let count = found.hold_count;
+        lines.push((
+            "readers",
+            match found.owner {
+                Some(_) => format!("{count}: this one, whose lease ends last, and {} more", count - 1),
+                None => count.to_string(),
+            },
+        ));
+    } else if found.hold_count == 0 {
         lines.push(("state", "released; it stays taken for the rest of its min_hold".to_owned()));
     } else {
         lines.push(("hold count", found.hold_count.to_string()));

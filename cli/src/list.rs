@@ -3,13 +3,14 @@
 use std::io::IsTerminal;
 
 use onelock::blocking::Client;
-use onelock::{Error, LockEntry};
+use onelock::{Error, LockEntry, Origin};
 
 use crate::arguments::List;
+use crate::columns::{self, Column};
 use crate::span::span;
 use crate::status::{Failure, Status};
 use crate::top::terminal_size;
-use crate::width::{filled, fit, width};
+use crate::width::{fit, width};
 use crate::{print, say, server, show};
 
 /// Moves to the upper left corner; clears from there on.
@@ -18,6 +19,10 @@ const CLEAR: &str = "\x1b[J";
 const CLEAR_LINE: &str = "\x1b[K";
 
 const TITLES: [&str; 8] = ["NAME", "KIND", "CLIENT", "HOLDER", "HELD", "TTL", "TOKEN", "WAITING"];
+/// With less a name, a holder and who waits cannot be told from others.
+const LEAST: [Option<usize>; 8] = [Some(16), None, None, Some(14), None, None, None, Some(7)];
+/// What a terminal without room for all of them does not show, the first one first.
+const OPTIONAL: [usize; 6] = [6, 2, 1, 4, 5, 3];
 
 pub(crate) fn list(options: &List) -> Result<Status, Failure> {
     if options.watch.is_some() && options.pattern.to_str().is_some_and(is_a_time) {
@@ -30,14 +35,18 @@ pub(crate) fn list(options: &List) -> Result<Status, Failure> {
     loop {
         match entries(options, &client) {
             Ok(entries) => {
-                let shown = if options.json { json(&entries) } else { table(&entries) };
+                let terminal = std::io::stdout().is_terminal().then(|| terminal_size(&std::io::stdout()).0);
+                let shown = if options.json { json(&entries) } else { table(&entries, terminal) };
                 if redraw {
                     let clear = if answered { "" } else { CLEAR };
-                    print(&format!("{HOME}{clear}{}{CLEAR}", screen(&shown, terminal_size())))?;
+                    print(&format!("{HOME}{clear}{}{CLEAR}", screen(&shown, terminal_size(&std::io::stdout()))))?;
                 } else if answered && !options.json {
                     print(&format!("\n{shown}"))?;
                 } else {
                     print(&shown)?;
+                }
+                if entries.is_empty() && !answered && !redraw {
+                    tell_left_out(options, &client);
                 }
                 answered = true;
             }
@@ -84,14 +93,36 @@ fn json(entries: &[LockEntry]) -> String {
     entries.iter().map(line).collect()
 }
 
-fn table(entries: &[LockEntry]) -> String {
+/// Says that the one lock that was asked for stands there all the same, if it is one that no listing shows: a string without a
+/// ttl, which may be anything. Nobody asks about it where the pattern may mean many.
+fn tell_left_out(options: &List, client: &Client) {
+    let name = options.pattern.as_encoded_bytes();
+    if name.iter().any(|byte| b"*?[\\".contains(byte)) {
+        return;
+    }
+    // whatever else stands there, or does not, was not asked for
+    let Ok(Some(found)) = client.inspect(name) else { return };
+    if found.origin == Origin::Other && found.ttl_left.is_none() {
+        let name = show::name(name);
+        say(&format!("{name}: a string without a ttl stands there, which is not listed; see `onelock inspect {name}`"));
+    }
+}
+
+/// A table, as wide as its cells or as the terminal.
+fn table(entries: &[LockEntry], terminal: Option<usize>) -> String {
     let mut rows = vec![TITLES.map(str::to_owned)];
     rows.extend(entries.iter().map(row));
-    let widths: Vec<usize> =
-        (0..TITLES.len()).map(|column| rows.iter().map(|row| width(&row[column])).max().unwrap_or_default()).collect();
+    let columns: Vec<Column> = (0..TITLES.len())
+        .map(|column| {
+            let widest = rows.iter().map(|row| width(&row[column])).max().unwrap_or_default();
+            Column::new(widest, LEAST[column].unwrap_or(widest))
+        })
+        .collect();
+    let room = terminal.unwrap_or(usize::MAX);
+    let widths = columns::share(&columns, &OPTIONAL, room);
     let line = |row: &[String; 8]| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| filled(cell, *width)).collect();
-        format!("{}\n", cells.join("  ").trim_end())
+        let line = columns::line(row.iter().map(String::as_str), &widths);
+        format!("{}\n", fit(line.trim_end(), room))
     };
     rows.iter().map(line).collect()
 }

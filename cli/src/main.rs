@@ -13,12 +13,14 @@
 //! | `export` | metrics of locks for Prometheus |
 //! | `top/` | the locks of a server on the whole screen |
 //! | `show` | locks for people and for programs |
+//! | `columns`, `width` | tables and texts in the room that a terminal has |
 //! | `generate` | completion and man pages |
 //!
 //! On standard output there is what was asked for, and nothing else. What goes wrong is told on standard error.
 
 mod arguments;
 mod bench;
+mod columns;
 mod doctor;
 mod export;
 mod free;

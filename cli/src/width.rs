@@ -37,6 +37,22 @@ pub(crate) fn padded(text: &str, columns: usize) -> String {
     filled(&fit(text, columns), columns)
 }
 
+/// A text in lines of at most so many columns, broken between words. A longer word has a line for itself.
+pub(crate) fn wrapped(text: &str, columns: usize) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(last) = lines.last_mut() else { continue };
+        if last.is_empty() {
+            last.push_str(word);
+        } else if width(last) + 1 + width(word) <= columns {
+            *last += &format!(" {word}");
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,5 +72,13 @@ mod tests {
             ("日本語", "日本~", "日~")
         );
         assert_eq!((padded("日本", 6).as_str(), padded("日本語", 4).as_str()), ("日本  ", "日~ "));
+    }
+
+    #[test]
+    fn a_text_is_broken_between_words() {
+        assert_eq!(wrapped("one two  three", 7), "one two\nthree");
+        assert_eq!(wrapped("one two three", 6), "one\ntwo\nthree");
+        assert_eq!(wrapped("unbreakable a 日本 b", 6), "unbreakable\na 日本\nb");
+        assert_eq!(wrapped("", 6), "");
     }
 }

@@ -4,6 +4,7 @@
 
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -30,12 +31,12 @@ pub(super) enum Key {
     Other,
 }
 
-/// Columns and rows of the terminal behind standard output.
-pub(crate) fn terminal_size() -> (usize, usize) {
+/// Columns and rows of this terminal.
+pub(crate) fn terminal_size(terminal: &impl AsRawFd) -> (usize, usize) {
     let mut size = MaybeUninit::<libc::winsize>::zeroed();
     // SAFETY: a descriptor and a place for its size, which is valid as zeros, too.
     let size = unsafe {
-        libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, size.as_mut_ptr());
+        libc::ioctl(terminal.as_raw_fd(), libc::TIOCGWINSZ, size.as_mut_ptr());
         size.assume_init()
     };
     if size.ws_col == 0 || size.ws_row == 0 { SIZE } else { (size.ws_col.into(), size.ws_row.into()) }
@@ -67,7 +68,7 @@ impl Screen {
 
     /// Columns and rows.
     pub(super) fn size(&self) -> (usize, usize) {
-        terminal_size()
+        terminal_size(&io::stdout())
     }
 
     pub(super) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
