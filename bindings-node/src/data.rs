@@ -254,6 +254,7 @@ impl From<Diagnosis> for Diagnosed {
 
 #[napi(object)]
 pub struct HistogramSummary {
+    pub buckets: Vec<f64>,
     pub count: f64,
     pub sum: f64,
     pub p50: f64,
@@ -265,6 +266,7 @@ impl From<&Histogram> for HistogramSummary {
     fn from(histogram: &Histogram) -> HistogramSummary {
         let quantile = |share| histogram.quantile(share).as_secs_f64() * 1e3;
         HistogramSummary {
+            buckets: histogram.buckets.iter().map(|count| *count as f64).collect(),
             count: histogram.count as f64,
             sum: histogram.sum_us as f64 / 1e3,
             p50: quantile(0.5),

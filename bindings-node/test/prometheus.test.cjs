@@ -37,8 +37,44 @@ test('a scrape tells what the client did', async () => {
   for (const name of ['wait', 'hold']) {
     assert.equal(after.get(`onelock_${name}_seconds_count`), 2)
     assert.equal(after.get(`onelock_${name}_seconds_sum`), client.stats()[name].sum / 1000)
-    assert.equal(after.get(`onelock_${name}_seconds{quantile="0.99"}`), client.stats()[name].p99 / 1000)
   }
+  await client.close()
+})
+
+test('times are histograms, with the buckets that the package for Python has', async () => {
+  const client = new Client('memory://')
+  const registry = new Registry()
+  registerStats(client, registry)
+  for (let turn = 0; turn < 5; turn += 1) {
+    const lease = await client.lock('a').acquire()
+    await new Promise((resolve) => setTimeout(resolve, turn === 0 ? 20 : 0))
+    await lease.release()
+  }
+  assert.match(await registry.metrics(), /# TYPE onelock_wait_seconds histogram\n/)
+  const samples = await scraped(registry)
+  for (const name of ['wait', 'hold']) {
+    const { buckets, count, p99 } = client.stats()[name]
+    assert.equal(buckets.length, 32)
+    assert.equal(count, 5)
+    assert.equal(
+      buckets.reduce((sum, one) => sum + one),
+      5,
+    )
+    const found = [...samples].filter(([sample]) => sample.startsWith(`onelock_${name}_seconds_bucket{`))
+    const bounds = found.map(([sample]) => /\{le="(.*)"\}$/.exec(sample)[1])
+    assert.deepEqual(
+      bounds.slice(0, -1).map(Number),
+      [...Array(31).keys()].map((power) => 2 ** power / 1e6),
+    )
+    assert.equal(bounds.at(-1), '+Inf')
+    const numbers = found.map(([, value]) => value)
+    assert.ok(numbers.every((value, at) => at === 0 || value >= numbers[at - 1]))
+    assert.equal(numbers.at(-1), 5)
+    // the bound of the 99th percentile is the first below which all are
+    assert.ok(Math.abs(Number(bounds[numbers.indexOf(5)]) * 1000 - p99) < p99 / 1e9)
+  }
+  const short = samples.get('onelock_hold_seconds_bucket{le="0.016384"}')
+  assert.ok(short <= 4, 'one was held for 20 ms')
   await client.close()
 })
 

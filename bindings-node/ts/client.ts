@@ -119,6 +119,11 @@ export interface LockPage {
 
 /** A histogram of durations, in milliseconds. Quantiles are upper bounds, at most twice too high. */
 export interface Durations {
+  /**
+   * The counts: bucket `i` has the durations below `2 ** i` microseconds and not below `2 ** (i - 1)`; the last has everything
+   * longer.
+   */
+  buckets: number[]
   /** The number of durations. */
   count: number
   /** Their sum. */

@@ -1,5 +1,5 @@
 /**
- * What a client does, for `prom-client`: its counters, and summaries of waiting and holding.
+ * What a client does, for `prom-client`: its counters, and histograms of waiting and holding.
  *
  * ```ts
  * import { register } from 'prom-client'
@@ -50,7 +50,7 @@ const COUNTERS = {
   commandsSent: 'Requests sent to the server.',
 } as const
 
-const SUMMARIES = {
+const HISTOGRAMS = {
   wait: 'How long granted acquires waited, in seconds.',
   hold: 'How long leases were held, in seconds.',
 } as const
@@ -68,7 +68,7 @@ class StatsMetric {
   constructor(
     readonly name: string,
     readonly help: string,
-    readonly type: 'gauge' | 'counter' | 'summary',
+    readonly type: 'gauge' | 'counter' | 'histogram',
     readonly read: () => Sample[],
   ) {}
 
@@ -101,18 +101,28 @@ export function registerStats(
     const read = (): Sample[] => [{ value: client.stats()[field], labels: { ...labels } }]
     add(new StatsMetric(`${prefix}_${snake(field)}_total`, help, 'counter', read))
   }
-  for (const [field, help] of Object.entries(SUMMARIES) as [keyof typeof SUMMARIES, string][]) {
+  for (const [field, help] of Object.entries(HISTOGRAMS) as [keyof typeof HISTOGRAMS, string][]) {
     const name = `${prefix}_${field}_seconds`
-    add(new StatsMetric(name, help, 'summary', () => summary(name, client.stats()[field], labels)))
+    add(new StatsMetric(name, help, 'histogram', () => histogram(name, client.stats()[field], labels)))
   }
 }
 
-function summary(name: string, times: Durations, labels: Readonly<Record<string, string>>): Sample[] {
-  const quantile = (text: string, ms: number): Sample => ({ value: ms / 1000, labels: { ...labels, quantile: text } })
+/** Upper bounds in seconds, each with the number of durations up to it, and the sum and the number of all. */
+function histogram(name: string, times: Durations, labels: Readonly<Record<string, string>>): Sample[] {
+  const bucket = (le: string, value: number): Sample => ({
+    metricName: `${name}_bucket`,
+    value,
+    labels: { ...labels, le },
+  })
+  let number = 0
+  // the last bucket has no bound
+  const bounded = times.buckets.slice(0, -1).map((count, power) => {
+    number += count
+    return bucket(String(2 ** power / 1e6), number)
+  })
   return [
-    quantile('0.5', times.p50),
-    quantile('0.9', times.p90),
-    quantile('0.99', times.p99),
+    ...bounded,
+    bucket('+Inf', times.count),
     { metricName: `${name}_sum`, value: times.sum / 1000, labels: { ...labels } },
     { metricName: `${name}_count`, value: times.count, labels: { ...labels } },
   ]
