@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Formatting, clippy of all and of the core with its default features, the core without any input or output, licences, duplicates and sources of
-# dependencies, the third-party notices, the table of options, spelling, and the scripts' own
-# syntax. No server is needed.
+# Formatting, clippy of everything and of the core with its default features, the core without any
+# input or output, licences, duplicates and sources of dependencies, the third-party notices, the
+# table of options, spelling, and the scripts' own syntax. No server is needed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 tools/cargo.sh fmt clippy

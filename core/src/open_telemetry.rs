@@ -72,7 +72,7 @@ impl crate::Client {
     /// read whenever the SDK collects, and from now on the histograms of waiting and holding. The crate's page lists the names. No I/O.
     ///
     /// `attributes` are put on every measurement. Give each client that is registered with one `meter` others, and few values:
-    /// no lock's name. A client that was dropped reports nothing more.
+    /// no lock's name. A client that was dropped reports nothing more. A forked child may register its own.
     ///
     /// # Errors
     /// `InvalidArgument` when this client, or a clone of it, is registered already.

@@ -113,6 +113,13 @@ fn forks_in_the_middle_of_everything_neither_hang_nor_disturb() {
 }
 
 #[test]
+fn a_forked_child_leaves_its_parents_metrics_alone_and_may_have_its_own() {
+    let stage = Stage::valkey();
+    Forker::start("metrics", &stage.server.url()).ends_well();
+    assert!(!stage.exists("a") && !stage.exists("b"));
+}
+
+#[test]
 fn a_process_that_ends_without_closing_ends_soon_and_gives_back_first() {
     let stage = Stage::valkey();
     let mut forker = Forker::start("exit", &stage.server.url());

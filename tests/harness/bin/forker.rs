@@ -1,4 +1,4 @@
-//! Forks while it holds a lock, and checks what both processes see: `onelock-forker blocking|async|storm|exit|end|outlive URL`.
+//! Forks while it holds a lock, and checks what both processes see: `onelock-forker blocking|async|storm|exit|end|outlive|metrics URL`.
 //!
 //! Ends with status 0 when everything was as it must be. After the child of `blocking` and `async` has done its part, a
 //! line `look` is printed and a line on standard input waited for, so that the test can look at the server.
@@ -13,10 +13,13 @@
 
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use onelock::{ErrorKind, Owner, Release};
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Histogram, HistogramBuilder, InstrumentProvider, Meter, SyncInstrument};
 
 const LIMIT: Duration = Duration::from_secs(15);
 const TTL: Duration = Duration::from_secs(3);
@@ -280,6 +283,45 @@ fn count_async(url: &str) {
     });
 }
 
+/// How often a histogram got a measurement, in this process.
+static MEASURED: AtomicU64 = AtomicU64::new(0);
+
+struct Measuring;
+
+impl SyncInstrument<f64> for Measuring {
+    fn measure(&self, _: f64, _: &[KeyValue]) {
+        MEASURED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl InstrumentProvider for Measuring {
+    fn f64_histogram(&self, _: HistogramBuilder<'_, Histogram<f64>>) -> Histogram<f64> {
+        Histogram::new(Arc::new(Measuring))
+    }
+}
+
+/// A child does not touch what its parent registered, where a lock may be held for ever, until it registers its own.
+fn metrics(url: &str) {
+    let measured = || MEASURED.load(Ordering::Relaxed);
+    let client = builder().connect_blocking(url).unwrap();
+    let meter = Meter::new(Arc::new(Measuring));
+    client.register_metrics(&meter, []).unwrap();
+    let lease = client.lock("a").acquire().unwrap();
+    assert_eq!(measured(), 1, "it waited");
+    in_child(|| {
+        client.lock("b").acquire().unwrap().release().unwrap();
+        assert_eq!(measured(), 1);
+        client.register_metrics(&meter, []).unwrap();
+        assert_eq!(client.register_metrics(&meter, []).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        client.lock("b").acquire().unwrap().release().unwrap();
+        assert_eq!(measured(), 3, "it waited, and was held");
+        client.close();
+    });
+    lease.release().unwrap();
+    assert_eq!(measured(), 2);
+    client.close();
+}
+
 fn main() {
     let mut args = std::env::args().skip(1);
     let (what, url) = (args.next().unwrap(), args.next().unwrap());
@@ -290,6 +332,7 @@ fn main() {
         "exit" => exit(&url),
         "end" => end(&url),
         "outlive" => outlive(&url),
+        "metrics" => metrics(&url),
         "count-blocking" => count_blocking(&url),
         "count-async" => count_async(&url),
         other => panic!("{other}"),
