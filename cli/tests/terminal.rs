@@ -7,7 +7,7 @@ mod common;
 use std::os::unix::process::ExitStatusExt;
 
 use common::screen::Screen;
-use common::{Place, Running, SOON, signal};
+use common::{Place, Running, SOON, signal, state};
 use onelock_tests::wait::wait_until;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
@@ -97,6 +97,38 @@ fn a_key_that_ends_the_command_ends_it_too_and_the_script_around_it() {
     screen.press(CTRL_C);
     assert_eq!(screen.status().signal(), Some(2));
     drop(holder);
+}
+
+#[test]
+fn a_command_that_catches_the_key_decides_what_it_means() {
+    let place = Place::new();
+    let caught = "trap 'echo caught; exit 3' INT; echo ready; while :; do sleep 0.02; done";
+    // a shell with a trap sees the end of what it has started first, and goes on behind it
+    let later = "trap 'echo caught' INT; sh -c 'echo ready; exec sleep 1000'; echo later; exit 5";
+    for (line, shown, status) in [(caught, "caught", 3), (later, "later", 5)] {
+        for program in ["dash", "bash"] {
+            for around in ["dash", "bash"] {
+                // the script has not got the key: it goes on, or not, by the status
+                let script = "$onelock run x -- $PROGRAM -c \"$LINE\" || echo status:$?; $onelock run x -- $PROGRAM -c \
+                              \"$LINE\" || exit; echo after";
+                let mut command = std::process::Command::new(around);
+                command.args(["-c", script]).env("ONELOCK_URL", place.server.url()).env_remove("ONELOCK_OWNER");
+                command.env("onelock", env!("CARGO_BIN_EXE_onelock")).env("LINE", line).env("PROGRAM", program);
+                let mut screen = Screen::run(&place, command, true);
+                screen.wait_shown("ready");
+                screen.press(CTRL_C);
+                screen.wait_shown(&format!("status:{status}"));
+                wait_until(SOON, "the second one is ready", || screen.shown().matches("ready").count() == 2);
+                screen.press(CTRL_C);
+                wait_until(SOON, "the script has ended", || screen.child.try_wait().unwrap().is_some());
+                let told = screen.shown();
+                assert!(told.matches("caught").count() == 2 && told.matches(shown).count() == 2, "{program} {told}");
+                assert!(!told.contains("after"), "{program} in {around}: {told}");
+                assert_eq!(screen.code(), Some(status), "{program} in {around}");
+                assert!(!place.exists("x"));
+            }
+        }
+    }
 }
 
 #[test]
@@ -207,12 +239,6 @@ fn stopping_stops_both_and_going_on_goes_on() {
     assert!(!place.exists("x"));
 }
 
-/// Whether a process is stopped.
-fn is_stopped(process: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    stat.contains(") T ")
-}
-
 #[test]
 fn one_that_was_stopped_alone_goes_on_or_ends_alone() {
     let place = Place::new();
@@ -223,9 +249,9 @@ fn one_that_was_stopped_alone_goes_on_or_ends_alone() {
         screen.wait_shown("ready");
         let id = screen.child.id();
         signal(command, "STOP");
-        wait_until(SOON, "it stops with it", || is_stopped(id));
+        wait_until(SOON, "it stops with it", || state(id) == 'T');
         signal(command, how);
-        wait_until(SOON, "it goes on", || !is_stopped(id));
+        wait_until(SOON, "it goes on", || state(id) != 'T');
         screen.press(b"again\n");
         if how == "CONT" {
             screen.wait_shown("read:again");

@@ -240,10 +240,10 @@ impl Child {
     }
 }
 
-/// Our group, if it has a number in our PID namespace.
+/// Our group, if it has a number in our PID namespace, and if we know a signal that the guard has sent to it.
 fn own_group() -> Option<Pid> {
     // SAFETY: asks for a number.
-    Pid::from_raw(unsafe { libc::getpgrp() })
+    Pid::from_raw(unsafe { libc::getpgrp() }).filter(|_| cfg!(target_os = "linux"))
 }
 
 /// As the first process of a container we are the parent of every orphan there that is none of the command's, and whoever ends

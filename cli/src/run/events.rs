@@ -74,8 +74,12 @@ impl Events {
         let (to, watched) = (sender.clone(), stage.clone());
         std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
-                let is_of_guard = signal.si_signo == SIGCONT && watched.1.load(Ordering::SeqCst) == sender_of(&signal);
-                let event = if is_of_guard { Event::Woken } else { Event::Signal(signal.si_signo) };
+                let event = match signal.si_signo {
+                    SIGCONT if watched.is_of_guard(&signal) => Event::Woken,
+                    // for the others of our group: it has stopped us already
+                    SIGTSTP if watched.is_of_guard(&signal) => continue,
+                    number => Event::Signal(number),
+                };
                 if !watched.takes(signal.si_signo) && to.send(event).is_err() {
                     return;
                 }
@@ -133,10 +137,17 @@ impl Events {
 }
 
 /// Who has sent it, or a number that is no process's.
+#[cfg(target_os = "linux")]
 #[allow(unsafe_code, reason = "a member of it is there for signals that are sent alone")]
 fn sender_of(signal: &libc::siginfo_t) -> i32 {
     // SAFETY: its place is there whatever is in it; it is read for what was sent by `kill` alone.
     if signal.si_code == libc::SI_USER { unsafe { signal.si_pid() } } else { -1 }
+}
+
+/// Here nothing tells: whoever wakes us wakes the command.
+#[cfg(not(target_os = "linux"))]
+fn sender_of(_: &libc::siginfo_t) -> i32 {
+    -1
 }
 
 /// Whether a signal was ignored before we were started (by `nohup`, or a shell without job control for what it starts in the
@@ -151,6 +162,10 @@ pub(super) fn is_ignored(signal: i32) -> bool {
 }
 
 impl Stage {
+    fn is_of_guard(&self, signal: &libc::siginfo_t) -> bool {
+        self.1.load(Ordering::SeqCst) == sender_of(signal)
+    }
+
     /// Takes a signal while there is no command that it could be for.
     fn takes(&self, signal: i32) -> bool {
         if ENDING.contains(&signal) {

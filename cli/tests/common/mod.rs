@@ -163,3 +163,14 @@ pub fn is_alive(process: u32) -> bool {
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
+
+/// The numbers that a text is made of.
+pub fn numbers(text: &str) -> Vec<u32> {
+    text.split_whitespace().map(|word| word.parse().unwrap()).collect()
+}
+
+/// What a process is doing, as a letter: `S` waits, `T` is stopped; `-` where there is none.
+pub fn state(process: u32) -> char {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap_or('-')
+}

@@ -4,6 +4,7 @@ use rustix::process::{Pid, Signal};
 
 /// A process, by its number and the time at which it began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "nothing tells of any"))]
 pub(crate) struct Process {
     number: i32,
     /// In the kernel's ticks since it was started.
@@ -14,6 +15,7 @@ pub(crate) struct Process {
 #[cfg(target_os = "linux")]
 pub(super) struct Found {
     pub(super) process: Process,
+    /// By its name: what another program of this name has started is not asked to end, and is killed with the rest.
     pub(super) is_guard: bool,
     /// A letter: `T` is stopped, `Z` has ended.
     pub(super) state: u8,
@@ -41,6 +43,7 @@ impl Found {
 }
 
 impl Process {
+    #[cfg(target_os = "linux")]
     pub(super) fn number(self) -> i32 {
         self.number
     }

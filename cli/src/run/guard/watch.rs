@@ -278,8 +278,15 @@ impl Watch {
         }
     }
 
-    /// One that is stopped would not see what is to end it.
+    /// One that is stopped would not see what is to end it. One that would stop does so for `onelock`, too: somebody has woken that
+    /// one, and stops it before it could wake the command.
     fn send(&mut self, signal: libc::c_int) {
+        self.look_at_children();
+        if self.is_stopped && signal == libc::SIGTSTP {
+            self.stops = self.stops.wrapping_add(1);
+            let _ = tell(REPORTS, [STOPPED, signal, 0, 0]);
+            return;
+        }
         self.signal_group(signal);
         self.look_at_children();
         if self.is_stopped && matches!(signal, libc::SIGHUP | libc::SIGINT | libc::SIGQUIT | libc::SIGTERM) {
