@@ -7,10 +7,8 @@ use futures_util::stream::{self, StreamExt};
 
 use crate::driver::engine::Engine;
 use crate::inspect::Inspection;
+use crate::list::LOOKS_AT_ONCE;
 use crate::machine::{Key, Kind, Op, Outcome, OwnerInfo, QueuePlace, QueueSight, Reply, Time, token};
-
-/// How many queues are looked into at a time.
-const LOOKS_AT_ONCE: usize = 32;
 
 /// Somebody who waits for a lock, with a place in its queue on the server: for a fair lock, permits of a semaphore, or to
 /// write. From [`Inspection::waiters`].
