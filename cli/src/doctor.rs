@@ -13,6 +13,7 @@ const PERMISSION: &str = "permission";
 
 pub(crate) fn doctor(mut options: Doctor) -> Result<Status, Failure> {
     options.server.url = options.address.take().or(options.server.url);
+    server::refuse_memory(&options.server)?;
     let client = server::client(&options.server)?;
     let diagnosis = client.diagnose(options.name.as_encoded_bytes())?;
     client.close();
@@ -66,20 +67,23 @@ const fn mark(severity: Severity) -> &'static str {
 fn sheet(diagnosis: &Diagnosis, verbose: bool) -> String {
     let mut sheet = String::new();
     let mut server = None;
-    let mut findings = diagnosis.findings.iter().peekable();
-    while let Some(finding) = findings.next() {
+    let mut counted = None;
+    for finding in &diagnosis.findings {
         if server != Some(&finding.server) {
             let title = if finding.server.is_empty() { "together" } else { &finding.server };
             let _ = writeln!(sheet, "{}", show::text(title));
             server = Some(&finding.server);
         }
         if !verbose && is_there(finding) {
-            // those that are there count as one line
-            let mut number = 1;
-            while findings.next_if(|next| is_there(next) && Some(&next.server) == server).is_some() {
-                number += 1;
+            // those that are there count as one line, where the first one stands
+            if counted.replace(&finding.server) != Some(&finding.server) {
+                let is_of_it = |it: &&Finding| is_there(it) && it.server == finding.server;
+                let detail = match diagnosis.findings.iter().filter(is_of_it).count() {
+                    1 => "1 is there".to_owned(),
+                    number => format!("{number} are there"),
+                };
+                line(&mut sheet, finding.severity, "permissions", &detail);
             }
-            line(&mut sheet, finding.severity, "permissions", &format!("{number} are there"));
             continue;
         }
         line(&mut sheet, finding.severity, finding.step, &finding.detail);

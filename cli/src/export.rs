@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use onelock::blocking::Client;
-use onelock::{LockEntry, Origin};
+use onelock::{ErrorKind, LockEntry, Origin};
 
 use crate::arguments::Export;
 use crate::span::EVERY_MIN;
@@ -32,6 +32,12 @@ type Last = Option<(Instant, String)>;
 
 pub(crate) fn export(options: &Export) -> Result<Status, Failure> {
     let client = server::client(&options.server)?;
+    // what no server will ever answer is no reason to say that it is away
+    if let Err(error) = client.list(options.patterns[0].as_encoded_bytes(), 1, None)
+        && matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::InvalidArgument)
+    {
+        return Err(error.into());
+    }
     match &options.file {
         Some(file) => write(options, &client, file),
         None => serve(options, &client),

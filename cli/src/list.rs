@@ -32,6 +32,9 @@ pub(crate) fn list(options: &List) -> Result<Status, Failure> {
     let client = server::client(&options.server)?;
     let redraw = options.watch.is_some() && !options.json && std::io::stdout().is_terminal();
     let mut answered = false;
+    if !redraw && server::is_a_majority(&options.server) {
+        tell_absent(&client);
+    }
     loop {
         match entries(options, &client) {
             Ok(entries) => {
@@ -56,6 +59,14 @@ pub(crate) fn list(options: &List) -> Result<Status, Failure> {
         }
         let Some(every) = options.watch else { return Ok(Status::Done) };
         std::thread::sleep(every);
+    }
+}
+
+/// Says which of several servers are away: a lock that too few of the others have is not in the list.
+fn tell_absent(client: &Client) {
+    let facts = client.check();
+    for warning in facts.iter().flat_map(|facts| &facts.warnings).filter(|text| text.ends_with("(absent)")) {
+        say(&format!("{warning}; locks that only some of the others have are left out"));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::config::warning;
 use crate::driver::engine::Engine;
 use crate::machine::Grade;
 use crate::store::address::StoreAddress;
@@ -57,12 +58,13 @@ pub(crate) async fn diagnose(engine: Arc<Engine>, steps: Boxed<Vec<Finding>>) ->
     if diagnosis.severity() == Severity::Failed {
         return diagnosis;
     }
+    let engine = &*engine;
     let (mut findings, options) = (diagnosis.findings, &engine.options);
     let until = clock::now() + options.connect_timeout + options.request_timeout;
     let mut found = FindingList::of("");
     let mut grade = Grade::None;
     match engine.store.facts(until).await {
-        Ok(facts) => grade = fencing(&facts, options.fencing, options.min_fencing_grade, &mut found),
+        Ok(facts) => grade = fencing(&facts, engine, &mut found),
         Err(failure) => found.failure("fencing", &failure),
     }
     findings.extend(found.all);
@@ -70,22 +72,27 @@ pub(crate) async fn diagnose(engine: Arc<Engine>, steps: Boxed<Vec<Finding>>) ->
 }
 
 /// How strong the tokens are, and why.
-fn fencing(facts: &Facts, wanted: bool, least: Grade, found: &mut FindingList) -> Grade {
+fn fencing(facts: &Facts, engine: &Engine, found: &mut FindingList) -> Grade {
+    let (wanted, least) = (engine.options.fencing, engine.options.min_fencing_grade);
     let grade = if wanted { facts.grade } else { Grade::None };
+    let is_told = |name: &str| facts.warnings.iter().any(|text| warning::is_accepted(text, &[name]));
     let why = match grade {
         Grade::Strict => "the server keeps every write that it has acknowledged",
         Grade::ClockBounded => "a restart may lose the counters; tokens go on from the server's clock then",
-        Grade::BestEffort => {
-            "counters may be lost without notice (eviction, a failover), or the settings that decide it are unknown"
+        Grade::BestEffort if is_told(warning::EVICTION) => "counters may be evicted without notice",
+        Grade::BestEffort if is_told(warning::UNKNOWN) => {
+            "the settings that decide whether counters may be lost are unknown"
         }
-        Grade::None => "fencing is switched off",
+        Grade::BestEffort => "a failover to a replica, now or later, may lose the latest counters without notice",
+        Grade::None if !wanted => "fencing is switched off",
+        Grade::None => "this store has no fencing tokens: nothing can refuse a late writer",
     };
     let detail = format!("grade {}: {why}", grade.as_str());
     let todo = if facts.warnings.is_empty() { "" } else { "see the remarks and warnings above" };
     if grade < least {
         let detail = format!("{detail}; {} is demanded", least.as_str());
         found.failed("fencing", crate::ErrorKind::Unsupported, detail, todo);
-    } else if grade == Grade::BestEffort {
+    } else if grade == Grade::BestEffort || (wanted && grade == Grade::None) {
         found.remark("fencing", detail, todo);
     } else {
         found.passed("fencing", detail);

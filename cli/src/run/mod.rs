@@ -31,7 +31,7 @@ use self::guard::Guard;
 use self::telling::Telling;
 use self::terminal::{Keys, Terminal, end_by_key};
 use crate::arguments::Run;
-use crate::server::{address, builder};
+use crate::server::{address, builder, refuse_memory};
 use crate::span::{Wait, show};
 use crate::status::{Failure, Status};
 use crate::{say, show};
@@ -72,12 +72,7 @@ fn held(options: &Run) -> Result<End, Failure> {
     if options.max_hold.is_some_and(|limit| limit.is_zero()) {
         return Err(Failure::usage("--max-hold is 0; leave it out for no limit"));
     }
-    if is_memory(address(&options.server)) {
-        return Err(Failure::usage(
-            "memory:// is within this process alone: nobody would be excluded. For the processes of one machine use \
-             file:///FOLDER, for several machines the address of a server",
-        ));
-    }
+    refuse_memory(&options.server)?;
     let events = Events::watch().map_err(|error| Failure::new(Status::Software, format!("signals: {error}")))?;
     let label = options.server.label.clone().unwrap_or_else(|| label(options));
     let client = builder(&options.server).label(label).inspectable(true).build_blocking(address(&options.server))?;
@@ -127,13 +122,6 @@ fn held(options: &Run) -> Result<End, Failure> {
     let end = ended.map(|(end, _)| end);
     let end = end?;
     if end.status == Status::Lost { Ok(end) } else { released.map(|()| end) }
-}
-
-/// Whether the address, or `$ONELOCK_URL` where there is none, is one of locks that no other process sees.
-fn is_memory(address: &str) -> bool {
-    let of_environment = || std::env::var(onelock::URL_VARIABLE).unwrap_or_default();
-    let address = if address.is_empty() { of_environment() } else { address.to_owned() };
-    address.trim_start().get(..7).is_some_and(|scheme| scheme.eq_ignore_ascii_case("memory:"))
 }
 
 /// What names the holder when `--label` does not: the file of the command, or of the first one of a line, without its folder.

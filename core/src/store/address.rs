@@ -29,7 +29,12 @@ pub(crate) trait StoreAddress: Send + Sync {
     fn diagnose(&self, options: &Options, name: Vec<u8>) -> Boxed<Vec<Finding>> {
         let _ = (options, name);
         let mut found = FindingList::of(self.capabilities().store);
-        found.skipped("name", "this store has no steps that could be looked at one by one");
+        let detail = "locks are in the memory of this process: they exclude nobody in another one";
+        found.remark(
+            "name",
+            detail,
+            "use the address of a server, or file:///FOLDER on one machine, for more than one",
+        );
         Box::pin(std::future::ready(found.all))
     }
 

@@ -1,7 +1,14 @@
 //! What a look at the servers found, step by step.
 
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
+use std::time::Duration;
+
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Grade};
+
+/// Clocks that are further apart are worth a remark.
+#[cfg(any(feature = "redis", feature = "postgres"))]
+const CLOCK_REMARK: Duration = Duration::from_secs(5);
 
 /// How one step of a [`Diagnosis`] ended, from harmless to grave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,10 +99,6 @@ impl FindingList {
         self.add(step, Severity::Passed, detail.into(), String::new());
     }
 
-    pub(crate) fn skipped(&mut self, step: &'static str, detail: impl Into<String>) {
-        self.add(step, Severity::Skipped, detail.into(), String::new());
-    }
-
     pub(crate) fn remark(&mut self, step: &'static str, detail: impl Into<String>, todo: impl Into<String>) {
         self.add(step, Severity::Remark, detail.into(), todo.into());
     }
@@ -139,11 +142,59 @@ impl FindingList {
 /// What only a look at a server needs.
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
 impl FindingList {
+    pub(crate) fn skipped(&mut self, step: &'static str, detail: impl Into<String>) {
+        self.add(step, Severity::Skipped, detail.into(), String::new());
+    }
+
     /// Adds what was measured to the last finding.
     pub(crate) fn measured(&mut self, values: &[(&'static str, f64)]) {
         if let Some(last) = self.all.last_mut() {
             last.measured.extend_from_slice(values);
         }
+    }
+
+    /// How long requests took, and how much that varies; `limit`: how long one may take.
+    pub(crate) fn round_trips(&mut self, mut took: Vec<Duration>, limit: Duration) {
+        const STEP: &str = "round trip";
+        if took.is_empty() {
+            return self.skipped(STEP, "a request failed");
+        }
+        took.sort_unstable();
+        let us = |part: usize| took[(took.len() - 1) * part / 100].as_secs_f64() * 1e6;
+        let (least, median, p99, worst) = (us(0), us(50), us(99), us(100));
+        let detail = format!(
+            "{:.2} ms in the median of {}; {:.2} ms at best, {:.2} ms at worst",
+            median / 1e3,
+            took.len(),
+            least / 1e3,
+            worst / 1e3
+        );
+        if worst > limit.as_secs_f64() * 1e6 / 2.0 {
+            let limit = limit.as_millis();
+            let todo =
+                format!("raise request_timeout ({limit} ms), or find out what holds the network or the server up");
+            self.warning(STEP, detail, todo);
+        } else {
+            self.passed(STEP, detail);
+        }
+        self.measured(&[("least_us", least), ("median_us", median), ("p99_us", p99), ("worst_us", worst)]);
+    }
+
+    /// How far the server's clock is ahead of ours, in microseconds; `took`: how long it took to ask.
+    #[cfg(any(feature = "redis", feature = "postgres"))]
+    pub(crate) fn clock(&mut self, ahead_us: f64, took: Duration) {
+        let (ahead, give_or_take) = (ahead_us / 1e3, took.as_secs_f64() * 1e3 / 2.0);
+        // what is shown as nothing has no sign
+        let shown = if ahead.abs() < 0.05 { "0.0".to_owned() } else { format!("{ahead:+.1}") };
+        let detail = format!("{shown} ms against ours, give or take {give_or_take:.1} ms");
+        if ahead.abs() > CLOCK_REMARK.as_secs_f64() * 1e3 {
+            let todo = "set both clocks by NTP: leases are measured in elapsed time and do not mind, but fencing tokens \
+                        continue from the server's clock if it loses its data, and people compare logs";
+            self.remark("clock", detail, todo);
+        } else {
+            self.passed("clock", detail);
+        }
+        self.measured(&[("ahead_ms", ahead), ("uncertainty_ms", give_or_take)]);
     }
 
     #[cfg(feature = "redis")]

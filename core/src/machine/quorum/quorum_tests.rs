@@ -416,4 +416,7 @@ fn an_inspection_shows_what_a_majority_sees() {
     assert_eq!(look(&[standing("x", 5, 100), free(), free()]), Outcome::Applied(Reply::Inspected(None)));
     assert_eq!(look(&[standing("x", 5, 100), standing("y", 5, 100), free()]), Outcome::Applied(Reply::Inspected(None)));
     assert!(matches!(look(&[standing("x", 5, 100), refused(), refused()]), Outcome::Indeterminate(_)));
+    let Outcome::Indeterminate(why) = look(&[standing("x", 5, 100), free(), refused()]) else { panic!() };
+    assert_eq!(why.detail, "held on 1 of the 2 nodes that answered; 2 of 3 decide");
+    assert!(why.nodes[0].ends_with(": held") && why.nodes[1].ends_with(": free"), "{:?}", why.nodes);
 }

@@ -198,6 +198,29 @@ pub(crate) fn inspected(answers: &Answers, majority: usize) -> Option<Option<Ins
     (largest.len() + silent < majority).then_some(None)
 }
 
+/// Why it is not known whether a key is held: what those saw that answered.
+pub(crate) fn undecided(quorum: &Quorum, answers: &Answers, majority: usize) -> Outcome<Reply> {
+    let mut outcome = failure(quorum, answers, majority);
+    let (mut held, mut answered) = (0, 0);
+    if let Outcome::NotApplied(why) | Outcome::Indeterminate(why) = &mut outcome {
+        for (node, reply) in answers.iter().enumerate() {
+            let Some(Outcome::Applied(Reply::Inspected(standing))) = reply.as_ref().map(|reply| &reply.outcome) else {
+                continue;
+            };
+            answered += 1;
+            held += usize::from(standing.is_some());
+            if let Some(line) = why.nodes.get_mut(node) {
+                *line = quorum.with_name(node, if standing.is_some() { "held" } else { "free" });
+            }
+        }
+        if answered > 0 {
+            let nodes = answers.len();
+            why.detail = format!("held on {held} of the {answered} nodes that answered; {majority} of {nodes} decide");
+        }
+    }
+    outcome
+}
+
 /// One hold as several nodes see it.
 fn merged(camp: &[&InspectedKey], majority: usize) -> InspectedKey {
     let mut whole = camp[0].clone();

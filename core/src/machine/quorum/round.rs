@@ -225,7 +225,7 @@ impl QuorumRound {
             },
             (Op::Inspect { .. }, _) => match replies::inspected(&self.answers, self.majority) {
                 Some(standing) => Outcome::Applied(Reply::Inspected(standing)),
-                None => replies::failure(quorum, &self.answers, self.majority),
+                None => replies::undecided(quorum, &self.answers, self.majority),
             },
             (Op::ForceRelease { .. }, _) => replies::forced(quorum, &self.answers, self.majority),
             (other, _) => replies::not_for_a_quorum(other),

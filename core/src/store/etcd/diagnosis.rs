@@ -160,12 +160,9 @@ async fn round_trip(shared: &Arc<ClusterClient>, key: &Key, found: &mut FindingL
         if asked.await.is_err() {
             return found.skipped("round trip", "a request failed");
         }
-        spans.push(clock::now().since(begun).as_micros() as u64);
+        spans.push(clock::now().since(begun));
     }
-    spans.sort_unstable();
-    let (median, most) = (spans[ROUNDS / 2], spans[ROUNDS - 1]);
-    found.passed("round trip", format!("{median} us"));
-    found.measured(&[("median_us", median as f64), ("max_us", most as f64)]);
+    found.round_trips(spans, shared.connector.limits.request);
 }
 
 #[cfg(test)]

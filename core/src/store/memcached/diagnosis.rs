@@ -95,12 +95,9 @@ async fn steps(shared: &Arc<ServerClient>, name: &[u8], found: &mut FindingList)
         if !matches!(shared.call(&inspect, begun + request).await.outcome, Outcome::Applied(_)) {
             return found.skipped("round trip", "a request failed");
         }
-        spans.push(clock::now().since(begun).as_micros() as u64);
+        spans.push(clock::now().since(begun));
     }
-    spans.sort_unstable();
-    let (median, most) = (spans[ROUNDS / 2], spans[ROUNDS - 1]);
-    found.passed("round trip", format!("{median} us"));
-    found.measured(&[("median_us", median as f64), ("max_us", most as f64)]);
+    found.round_trips(spans, request);
     found.remark("notify", "nothing tells of a release: waiters look every 50 to 150 ms", "");
 }
 

@@ -1,13 +1,17 @@
 //! A look at a database: how strong its fencing tokens are, and step by step whether locks can be taken in it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::timeout;
+
+use super::database::Host;
 use super::{PostgresStore, TableClient};
 use crate::ErrorKind;
 use crate::config::warning::{PERSISTENCE, REPLICAS, UNKNOWN, finding};
 use crate::machine::{Claim, Failure, Grade, Kind, Op, Outcome, Reply, Time, token};
-use crate::store::diagnosis::{Finding, FindingList};
-use crate::store::{Boxed, Facts, Store};
+use crate::store::diagnosis::{Finding, FindingList, Severity};
+use crate::store::{Boxed, Facts, Store, net};
 use crate::sys::{clock, random};
 
 /// How often the round trip is measured.
@@ -94,6 +98,9 @@ pub(super) fn look(store: PostgresStore, name: Vec<u8>) -> Boxed<Vec<Finding>> {
 async fn steps(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList) {
     let limits = &shared.connector.limits;
     let within = || clock::now() + limits.connect + limits.request;
+    if !reach(shared, found).await {
+        return;
+    }
     let settings = match settings(shared, within()).await {
         Ok(settings) => settings,
         Err(failure) => {
@@ -106,11 +113,19 @@ async fn steps(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList) 
                 _ if failure.detail.contains("TLS") => "tls",
                 _ => "tcp",
             };
-            return found.failure(step, &failure);
+            let todo = match step {
+                "tls" => {
+                    "use a certificate for this host, and ca_file for an authority of your own; or switch TLS on in the \
+                     server (ssl = on)"
+                }
+                "database" => "create the database, or correct its name in the address",
+                _ => failure.kind.todo(),
+            };
+            return found.failed(step, failure.kind, failure.detail, todo);
         }
     };
-    found.passed("tcp", "the server answers");
     found.passed("user", "user and password are right");
+    found.passed("database", shared.connector.database.name.escape_debug().to_string());
     found.passed("role", "it can be written to");
     found.passed("version", format!("PostgreSQL {}", settings.version));
     match settings.forgets() {
@@ -125,6 +140,7 @@ async fn steps(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList) 
     if !take(shared, name, found, within()).await {
         return;
     }
+    clock(shared, found).await;
     round_trip(shared, found).await;
     if !shared.connector.database.listens {
         found.remark(
@@ -142,6 +158,83 @@ async fn steps(shared: &Arc<TableClient>, name: &[u8], found: &mut FindingList) 
             "give onelock a connection past the pooler, or write wake=poll",
         ),
         Err(failure) => found.warning("notify", failure.detail, "waiters look again and again"),
+    }
+}
+
+/// Name and TCP of each server of the address: whether one of them can be reached.
+async fn reach(shared: &Arc<TableClient>, found: &mut FindingList) -> bool {
+    let (hosts, limit) = (&shared.connector.database.hosts, shared.connector.limits.connect);
+    let mut reached = hosts.is_empty();
+    for host in hosts {
+        reached |= reach_one(host, limit, found).await;
+    }
+    if reached {
+        // one of them is enough
+        found
+            .all
+            .iter_mut()
+            .filter(|it| it.severity == Severity::Failed)
+            .for_each(|it| it.severity = Severity::Warning);
+    }
+    reached
+}
+
+async fn reach_one(host: &Host, limit: Duration, found: &mut FindingList) -> bool {
+    let Host::Tcp(name, port) = host else {
+        found.passed("name", format!("{host} is a socket"));
+        return true;
+    };
+    let shown = name.escape_debug().to_string();
+    let addresses = match (net::literal(name, *port), timeout(limit, net::resolve(name, *port)).await) {
+        (Some(address), _) => vec![address],
+        (None, Ok(Ok(addresses))) if !addresses.is_empty() => addresses,
+        (None, answer) => {
+            let why = match answer {
+                Ok(Ok(_)) => "it has no address".to_owned(),
+                Ok(Err(error)) => format!("it is not found: {error}"),
+                Err(_) => "the resolver did not answer in time".to_owned(),
+            };
+            let todo = "check the host name in the address, and the resolver of this machine";
+            found.failed("name", ErrorKind::Unavailable, format!("{shown}: {why}"), todo);
+            return false;
+        }
+    };
+    let mut ips: Vec<String> = addresses.iter().map(|address| address.ip().to_string()).collect();
+    ips.dedup();
+    found.passed("name", format!("{shown} is {}", ips.join(", ")));
+    let begun = clock::now();
+    match net::tcp_to(addresses, limit).await {
+        Ok(_) => {
+            let took = clock::now().since(begun).as_secs_f64() * 1e3;
+            found.passed("tcp", format!("connected to {host} in {took:.1} ms"));
+            found.measured(&[("connect_ms", took)]);
+            true
+        }
+        Err(error) => {
+            let kind = if net::is_limit(&error) { ErrorKind::SystemLimit } else { ErrorKind::Unavailable };
+            let why = match error.kind() {
+                std::io::ErrorKind::ConnectionRefused => "connection refused, nothing listens there".to_owned(),
+                std::io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+                _ => error.to_string(),
+            };
+            let todo =
+                format!("check that the server runs, listens on port {port}, and that no firewall is in between");
+            found.failed("tcp", kind, format!("{host}: {why}"), todo);
+            false
+        }
+    }
+}
+
+/// How far the server's clock is ahead of ours.
+async fn clock(shared: &Arc<TableClient>, found: &mut FindingList) {
+    let (sent, wall) = (clock::now(), clock::wall_us());
+    let asked = "SELECT extract(epoch FROM clock_timestamp())::float8";
+    let rows = shared.query(asked, &[], sent + shared.connector.limits.request).await;
+    let took = clock::now().since(sent);
+    let told = rows.ok().and_then(|rows| rows.first()?.try_get::<_, f64>(0).ok());
+    match told {
+        Some(seconds) => found.clock(seconds * 1e6 - (wall as f64 + took.as_secs_f64() * 1e6 / 2.0), took),
+        None => found.skipped("clock", "the server does not tell its time"),
     }
 }
 
@@ -194,10 +287,7 @@ async fn round_trip(shared: &Arc<TableClient>, found: &mut FindingList) {
         if shared.query("SELECT 1", &[], begun + shared.connector.limits.request).await.is_err() {
             return found.skipped("round trip", "a request failed");
         }
-        spans.push(clock::now().since(begun).as_micros() as u64);
+        spans.push(clock::now().since(begun));
     }
-    spans.sort_unstable();
-    let (median, most) = (spans[ROUNDS / 2], spans[ROUNDS - 1]);
-    found.passed("round trip", format!("{median} us"));
-    found.measured(&[("median_us", median as f64), ("max_us", most as f64)]);
+    found.round_trips(spans, shared.connector.limits.request);
 }

@@ -54,6 +54,7 @@ pub(super) async fn diagnose(nodes: RedlockNodes, mut rules: Rules, plan: &Diagn
 fn judge(names: &[String], mut looks: Vec<ServerLook>, rules: Rules) -> Vec<Finding> {
     let mut quorum = Quorum::new(names.to_vec(), rules);
     let (now, mut voting) = (clock::now(), 0);
+    let mut quarantined = Vec::new();
     for (number, (look, name)) in looks.iter_mut().zip(names).enumerate() {
         if look.failed {
             continue;
@@ -66,6 +67,7 @@ fn judge(names: &[String], mut looks: Vec<ServerLook>, rules: Rules) -> Vec<Find
                 found.passed("quarantine", "it votes");
             }
             Some(left) => {
+                quarantined.push(left);
                 let detail = format!("it was started without its data, and does not vote for another {left:.0?}");
                 found.warning(
                     "quarantine",
@@ -76,7 +78,7 @@ fn judge(names: &[String], mut looks: Vec<ServerLook>, rules: Rules) -> Vec<Find
         }
         look.findings.extend(found.all);
     }
-    let mut findings = together(names, quorum.majority(), voting, &looks);
+    let mut findings = together(names, quorum.majority(), voting, quarantined, &looks);
     let mut all: Vec<Finding> = looks.into_iter().flat_map(|look| look.findings).collect();
     if voting >= quorum.majority() {
         // a majority is enough
@@ -90,12 +92,24 @@ fn judge(names: &[String], mut looks: Vec<ServerLook>, rules: Rules) -> Vec<Find
     all
 }
 
-fn together(names: &[String], majority: usize, voting: usize, looks: &[ServerLook]) -> Vec<Finding> {
+/// `quarantined`: for how long each of those does not vote that are up, but started without their data.
+fn together(
+    names: &[String],
+    majority: usize,
+    voting: usize,
+    mut quarantined: Vec<Duration>,
+    looks: &[ServerLook],
+) -> Vec<Finding> {
     let mut found = FindingList::of("");
     let number = names.len();
     let detail = format!("{voting} of {number} servers vote, {majority} are needed");
+    quarantined.sort_unstable();
     if voting < majority {
-        found.failed("quorum", ErrorKind::NoQuorum, detail, "bring the servers back whose steps failed above");
+        let todo = match quarantined.get(majority - voting - 1) {
+            Some(left) => format!("wait {left:.0?}: then enough of them vote, without anything else to be done"),
+            None => "bring the servers back whose steps failed above".to_owned(),
+        };
+        found.failed("quorum", ErrorKind::NoQuorum, detail, todo);
     } else if number.is_multiple_of(2) {
         let todo = format!("use an odd number: {number} survive no more failures than {}", number - 1);
         found.remark("quorum", detail, todo);

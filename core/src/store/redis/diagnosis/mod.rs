@@ -5,10 +5,12 @@
 //! | `probe` | a connection made step by step: name, TCP, TLS, protocol, user, database, role |
 //! | `settings` | what the server is and how it is set up; its clock, the round trip, a proxy in between |
 //! | `permissions` | each permission that locks need, tried one by one |
+//! | `acl_line` | the one line that gives what is missing |
 //! | `topology` | Sentinels and clusters |
 //!
 //! It changes nothing on the server: commands that write are sent in a form that has no effect.
 
+mod acl_line;
 mod permissions;
 mod probe;
 mod settings;

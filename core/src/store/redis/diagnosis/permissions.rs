@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::DiagnosisPlan;
+use super::acl_line::{AclLine, CONNECTION, Right, connection_words};
 use super::probe::{Probe, refusal};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Kind, naming};
@@ -62,20 +63,27 @@ pub(super) async fn all(probe: &mut Probe, plan: &DiagnosisPlan, found: &mut Fin
     let unique = random::random().map_err(|error| Failure::transient(error.kind(), error.to_string()))?;
     let unique = unique.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
     let key = [plan.name.as_slice(), unique.as_bytes()].concat();
+    let mut line = AclLine::new(probe.user.clone());
+    // told by its own step
+    line.add("+role", if probe.may_ask_role { Right::There } else { Right::Missing });
     for permission in keys_and_channels(plan, &key) {
-        permission.try_out(probe, found).await?;
+        permission.try_out(probe, &mut line, found).await?;
     }
     for name in script_commands() {
         match harmless(&name, &key) {
             Some(request) => {
                 let need = if name == "hdel" { Need::MovingSlots } else { Need::Locks };
-                Permission { word: format!("+{name}"), request, need }.try_out(probe, found).await?;
+                Permission { word: format!("+{name}"), request, need }.try_out(probe, &mut line, found).await?;
             }
-            None => ask_server(probe, &name, &key, found).await?,
+            None => ask_server(probe, &name, &key, &mut line, found).await?,
         }
     }
     for permission in commands(plan, &key) {
-        permission.try_out(probe, found).await?;
+        permission.try_out(probe, &mut line, found).await?;
+    }
+    if line.is_wanted {
+        let detail = "one line gives everything that is missing, for every kind of lock and for the list";
+        found.remark("permission", detail, line.command());
     }
     Ok(())
 }
@@ -171,7 +179,7 @@ fn harmless(name: &str, key: &[u8]) -> Option<Vec<Vec<u8>>> {
 fn commands(plan: &DiagnosisPlan, key: &[u8]) -> Vec<Permission> {
     let channel = naming::channel(Kind::Mutex, key);
     let mut all = vec![
-        ("+@connection -@dangerous", Need::Locks, request(&[b"PING"])),
+        (CONNECTION, Need::Locks, request(&[b"PING"])),
         ("+eval", Need::Locks, request(&[b"EVAL", b"return 1", b"1", key])),
         ("+evalsha", Need::Locks, request(&[b"EVALSHA", &[b'0'; 40], b"1", key])),
         ("+info", Need::Settings, request(&[b"INFO", b"server"])),
@@ -210,35 +218,58 @@ fn is_about(said: &str) -> &'static str {
 }
 
 impl Permission {
-    async fn try_out(self, probe: &mut Probe, found: &mut FindingList) -> Result<(), Failure> {
+    async fn try_out(self, probe: &mut Probe, line: &mut AclLine, found: &mut FindingList) -> Result<(), Failure> {
         let reply = probe.ask(&self.request).await?;
-        let said = refusal(&reply).unwrap_or_default();
-        if said.to_ascii_lowercase().starts_with("err unknown command")
-            || said.to_ascii_lowercase().starts_with("err unknown subcommand")
-        {
-            self.unknown(found);
+        let right = self.right(&refusal(&reply).unwrap_or_default());
+        // more than one thing may need the same
+        if line.has(&self.word) {
             return Ok(());
         }
-        let denied = server_error::classify(&said).kind == ErrorKind::NotPermitted;
-        // a key or channel that is out of reach is told by its own line
-        if !said.is_empty() && denied && self.word.starts_with(is_about(&said)) {
-            self.missing(found);
-        } else {
-            found.passed("permission", self.word);
+        line.add(&self.word, right);
+        match right {
+            Right::There => found.passed("permission", self.word),
+            Right::Missing => self.missing(&line.user, found),
+            Right::Unknown => self.unknown(found),
+            Right::Untried => {
+                found.skipped("permission", format!("{}: to be tried when the commands are permitted", self.word));
+            }
         }
         Ok(())
     }
 
-    fn missing(self, found: &mut FindingList) {
+    /// What the server's refusal says about it; empty for none.
+    fn right(&self, said: &str) -> Right {
+        let small = said.to_ascii_lowercase();
+        if small.starts_with("err unknown command") || small.starts_with("err unknown subcommand") {
+            return Right::Unknown;
+        }
+        if said.is_empty() || server_error::classify(said).kind != ErrorKind::NotPermitted {
+            return Right::There;
+        }
+        match is_about(said) {
+            sign if self.word.starts_with(sign) => Right::Missing,
+            // the command was looked at before its keys and channels
+            "+" => Right::Untried,
+            // a key or channel that is out of reach is told by its own line
+            _ => Right::There,
+        }
+    }
+
+    fn missing(self, user: &str, found: &mut FindingList) {
         let detail = format!("{} is missing: {}", self.word, self.need.without());
-        let todo = format!("ACL SETUSER USER {}", self.word);
+        let words = if self.word == CONNECTION {
+            connection_words(std::slice::from_ref(&self.word)).join(" ")
+        } else {
+            self.word.clone()
+        };
+        let todo = format!("ACL SETUSER {user} {words}");
         match self.need {
             Need::Locks if self.word.starts_with('~') => {
                 found.failed(
                     "permission",
                     ErrorKind::NotPermitted,
                     detail,
-                    format!("{todo}, or say which names this user may lock"),
+                    format!("say which names this user may lock, or: {todo}"),
                 );
             }
             Need::Locks => found.failed("permission", ErrorKind::NotPermitted, detail, todo),
@@ -263,7 +294,13 @@ impl Permission {
 }
 
 /// Asks the server whether this user may use a command, for those without a form that changes nothing: those of other kinds.
-async fn ask_server(probe: &mut Probe, name: &str, key: &[u8], found: &mut FindingList) -> Result<(), Failure> {
+async fn ask_server(
+    probe: &mut Probe,
+    name: &str,
+    key: &[u8],
+    line: &mut AclLine,
+    found: &mut FindingList,
+) -> Result<(), Failure> {
     // the key is no key of the script: a node of a cluster may not serve its slot. Where no command may have the key, that
     // says nothing about this one; its own line tells it.
     const SCRIPT: &[u8] = b"if redis.acl_check_cmd(ARGV[1], ARGV[2]) then return 1 end \
@@ -271,11 +308,21 @@ async fn ask_server(probe: &mut Probe, name: &str, key: &[u8], found: &mut Findi
     let permission = Permission { word: format!("+{name}"), request: Vec::new(), need: Need::OtherKinds };
     match probe.ask(&[b"EVAL", SCRIPT, b"0", name.as_bytes(), key]).await? {
         redis::Value::Int(1) => found.passed("permission", permission.word),
-        redis::Value::Int(0) => permission.missing(found),
-        redis::Value::Int(_) => {
-            found.skipped("permission", format!("{}: the names are out of reach", permission.word));
+        redis::Value::Int(0) => {
+            line.add(&permission.word, Right::Missing);
+            permission.missing(&line.user, found);
         }
-        _ => found.skipped("permission", format!("{}: this server does not tell", permission.word)),
+        other => {
+            line.add(&permission.word, Right::Untried);
+            let why = match other {
+                redis::Value::Int(_) => "the names are out of reach",
+                _ if refusal(&other).is_some_and(|said| said.starts_with("NOPERM")) => {
+                    "to be tried when the commands are permitted"
+                }
+                _ => "this server does not tell",
+            };
+            found.skipped("permission", format!("{}: {why}", permission.word));
+        }
     }
     Ok(())
 }

@@ -29,6 +29,10 @@ pub(crate) struct Probe {
     stream: Box<dyn AsyncStream>,
     exchange: Exchange<()>,
     limit: Duration,
+    /// Whom the server knows us as; `default` without a name.
+    pub(crate) user: String,
+    /// Whether it answered when it was asked for its role.
+    pub(crate) may_ask_role: bool,
     /// Our end and theirs, as this machine sees them; none for a socket in the file system.
     pub(crate) ends: Option<(SocketAddr, SocketAddr)>,
 }
@@ -50,6 +54,8 @@ impl Probe {
             stream,
             exchange: Exchange::new(),
             limit: options.request_timeout,
+            user: "default".to_owned(),
+            may_ask_role: true,
             ends,
         };
         let greeting = probe.greet(found).await?;
@@ -124,6 +130,7 @@ impl Probe {
         }
         let name = user.as_deref().unwrap_or("default");
         let shown = printable(name);
+        self.user.clone_from(&shown);
         match self.ask(&["AUTH", name, secret.as_deref().unwrap_or_default()]).await {
             Ok(reply) => match refusal(&reply) {
                 None => {
@@ -188,6 +195,7 @@ impl Probe {
             }
         };
         if let Some(said) = refusal(&reply) {
+            self.may_ask_role = false;
             let failure = server_error::classify(&said);
             let detail = format!("unknown; {}", failure.detail);
             let todo = "allow ROLE (add +role): a replica, on which no lock can be taken, is not recognised otherwise";

@@ -20,8 +20,6 @@ const ROUND_TRIPS: usize = 50;
 const ROUND_TRIPS_WITHIN: Duration = Duration::from_secs(2);
 /// How often the server's clock is asked: the fastest answer is the most exact.
 const CLOCK_READS: usize = 5;
-/// Clocks that are further apart are worth a remark.
-const CLOCK_REMARK: Duration = Duration::from_secs(5);
 /// The oldest version that locks work on.
 const OLDEST: (u32, u32) = (6, 2);
 
@@ -84,15 +82,24 @@ fn version(server: &str, field: &dyn Fn(&str) -> Option<String>, found: &mut Fin
         return;
     };
     let mode = field("redis_mode").or_else(|| field("server_mode")).unwrap_or_default();
-    let days = field("uptime_in_seconds").and_then(|text| text.parse::<f64>().ok()).unwrap_or_default() / 86_400.0;
+    let uptime = field("uptime_in_seconds")
+        .and_then(|text| text.parse().ok())
+        .map_or_else(|| "a time unknown".to_owned(), uptime);
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
     let numbers = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
-    let detail = format!("{server}, {mode}, up for {days:.1} days");
+    let detail = format!("{server}, {mode}, up for {uptime}");
     if numbers < OLDEST {
         found.warning("version", detail, "locks are tested on 6.2 and newer: update the server");
     } else {
         found.passed("version", detail);
     }
+}
+
+/// A time in the largest unit of which it has two.
+fn uptime(seconds: u64) -> String {
+    let units = [(86_400, "days"), (3600, "hours"), (60, "minutes")];
+    let unit = units.into_iter().find(|(unit, _)| seconds >= 2 * unit);
+    unit.map_or_else(|| format!("{seconds} seconds"), |(unit, name)| format!("{} {name}", seconds / unit))
 }
 
 /// A warning without its name: what is the matter, and what to do.
@@ -119,16 +126,7 @@ pub(super) async fn clock(probe: &mut Probe, found: &mut FindingList) -> Result<
         }
     }
     let Some((took, ahead)) = best else { return Ok(None) };
-    let give_or_take = took.as_secs_f64() * 1e3 / 2.0;
-    let detail = format!("{:+.1} ms against ours, give or take {give_or_take:.1} ms", ahead / 1e3);
-    if ahead.abs() > CLOCK_REMARK.as_secs_f64() * 1e6 {
-        let todo = "set both clocks by NTP: leases are measured in elapsed time and do not mind, but fencing tokens continue \
-                    from the server's clock if it loses its data, and people compare logs";
-        found.remark("clock", detail, todo);
-    } else {
-        found.passed("clock", detail);
-    }
-    found.measured(&[("ahead_ms", ahead / 1e3), ("uncertainty_ms", give_or_take)]);
+    found.clock(ahead, took);
     Ok(Some(ahead))
 }
 
@@ -150,24 +148,7 @@ pub(super) async fn round_trip(
         probe.ask(&["PING"]).await?;
         took.push(clock::now().since(sent));
     }
-    took.sort_unstable();
-    let us = |part: usize| took[(took.len() - 1) * part / 100].as_secs_f64() * 1e6;
-    let (least, median, p99, worst) = (us(0), us(50), us(99), us(100));
-    let detail = format!(
-        "{:.2} ms in the median of {}; {:.2} ms at best, {:.2} ms at worst",
-        median / 1e3,
-        took.len(),
-        least / 1e3,
-        worst / 1e3
-    );
-    if worst > options.request_timeout.as_secs_f64() * 1e6 / 2.0 {
-        let limit = options.request_timeout.as_millis();
-        let todo = format!("raise request_timeout ({limit} ms), or find out what holds the network or the server up");
-        found.warning("round trip", detail, todo);
-    } else {
-        found.passed("round trip", detail);
-    }
-    found.measured(&[("least_us", least), ("median_us", median), ("p99_us", p99), ("worst_us", worst)]);
+    found.round_trips(took, options.request_timeout);
     Ok(())
 }
 
@@ -224,4 +205,18 @@ pub(super) async fn proxy(probe: &mut Probe, found: &mut FindingList) -> Result<
 
 fn plain(end: std::net::SocketAddr) -> String {
     end.to_string().replace("[::ffff:", "").replace("]:", ":")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_in_units_that_say_something() {
+        for (seconds, shown) in
+            [(0, "0 seconds"), (119, "119 seconds"), (120, "2 minutes"), (7200, "2 hours"), (200_000, "2 days")]
+        {
+            assert_eq!(uptime(seconds), shown);
+        }
+    }
 }

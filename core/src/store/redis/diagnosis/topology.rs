@@ -8,7 +8,7 @@ use super::{DiagnosisPlan, server};
 use crate::config::Notify;
 use crate::error::ErrorKind;
 use crate::machine::naming::SLOTS;
-use crate::store::diagnosis::{Finding, FindingList};
+use crate::store::diagnosis::{Finding, FindingList, Severity};
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::address::multi::{ClusterSeeds, SentinelConfig};
 use crate::store::redis::command::server_error;
@@ -36,8 +36,8 @@ pub(crate) async fn sentinel(group: SentinelConfig, plan: &DiagnosisPlan) -> Vec
         [(host, port)] => {
             // one that does not answer is harmless: the others are asked
             for finding in &mut findings {
-                if finding.severity == crate::store::diagnosis::Severity::Failed {
-                    finding.severity = crate::store::diagnosis::Severity::Warning;
+                if finding.severity == Severity::Failed {
+                    finding.severity = Severity::Warning;
                 }
             }
             all.passed("sentinel", format!("{telling} of {number} name {host}:{port} as the master of {name}"));
@@ -98,27 +98,36 @@ async fn one_sentinel(
 /// Looks at the nodes of the address, the slots, and every master.
 pub(crate) async fn cluster(seeds: ClusterSeeds, plan: &DiagnosisPlan) -> Vec<Finding> {
     let plan = DiagnosisPlan { in_cluster: true, ..plan.clone() };
-    let mut findings = Vec::new();
-    let mut masters = Vec::new();
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut masters: Vec<Endpoint> = Vec::new();
+    let mut all = FindingList::of("");
     for seed in &seeds.nodes {
         let mut found = FindingList::of(seed);
         if masters.is_empty()
             && let Some(mut probe) = Probe::connect(seed, &plan.options, &mut found).await
         {
-            masters = slots(&mut probe, seed, &mut found).await;
+            masters = slots(&mut probe, seed, &mut found, &mut all).await;
             if !masters.is_empty() {
-                notify(&mut probe, plan.options.notify, &mut found).await;
+                notify(&mut probe, plan.options.notify, &mut all).await;
             }
         }
-        findings.extend(found.all);
+        // a master is looked at from the start, with the others
+        if !masters.iter().any(|master| master.to_string() == seed.to_string()) {
+            findings.extend(found.all);
+        }
+    }
+    if !masters.is_empty() {
+        // a node that does not answer is harmless where another one tells the same
+        findings.iter_mut().filter(|it| it.severity == Severity::Failed).for_each(|it| it.severity = Severity::Warning);
     }
     let looks = join_all(masters.into_iter().map(|master| server(master, &plan))).await;
     findings.extend(looks.into_iter().flat_map(|look| look.findings));
+    findings.extend(all.all);
     findings
 }
 
-/// The masters, according to one node.
-async fn slots(probe: &mut Probe, seed: &Endpoint, found: &mut FindingList) -> Vec<Endpoint> {
+/// The masters, according to one node; what it says of the whole cluster goes to `all`.
+async fn slots(probe: &mut Probe, seed: &Endpoint, found: &mut FindingList, all: &mut FindingList) -> Vec<Endpoint> {
     let reply = match probe.ask(&["CLUSTER", "SLOTS"]).await {
         Ok(reply) => reply,
         Err(failure) => {
@@ -138,19 +147,51 @@ async fn slots(probe: &mut Probe, seed: &Endpoint, found: &mut FindingList) -> V
     }
     let ConnectionAddr::Tcp { host: here, .. } = &seed.addr else { return Vec::new() };
     let ranges = slot_map::read(&reply, here).unwrap_or_default();
-    let served: u32 = ranges.iter().map(|range| u32::from(range.to) - u32::from(range.from) + 1).sum();
+    let assigned: u32 = ranges.iter().map(|range| u32::from(range.to) - u32::from(range.from) + 1).sum();
     let mut masters: Vec<(String, u16)> = ranges.iter().map(|range| range.master.clone()).collect();
     masters.sort();
     masters.dedup();
-    let detail = format!("{served} of {SLOTS} are served, by {} masters", masters.len());
-    if served == u32::from(SLOTS) {
-        found.passed("slots", detail);
+    // whom a slot belongs to does not say that it is served
+    let state = ClusterState::ask(probe).await;
+    let served = state.as_ref().and_then(|state| state.served).unwrap_or(assigned).min(assigned);
+    let word = if state.is_some() { "served" } else { "assigned" };
+    let detail = format!("{served} of {SLOTS} are {word}, by {} masters", masters.len());
+    if state.is_some_and(|state| state.is_down) {
+        let detail =
+            format!("the cluster is down (CLUSTERDOWN): {served} of {SLOTS} are served, and none of them takes locks");
+        let todo = "bring the missing masters back, or let replicas take their place (CLUSTER FAILOVER TAKEOVER); a cluster \
+                    that is to serve what is left has cluster-require-full-coverage no";
+        all.failed("slots", ErrorKind::ServerRefused, detail, todo);
+    } else if served == u32::from(SLOTS) {
+        all.passed("slots", detail);
     } else if served == 0 {
-        found.failed("slots", ErrorKind::ServerRefused, detail, "finish the cluster's setup, or bring its nodes back");
+        all.failed("slots", ErrorKind::ServerRefused, detail, "finish the cluster's setup, or bring its nodes back");
     } else {
-        found.warning("slots", detail, "names in the others cannot be locked: bring the missing nodes back");
+        all.warning("slots", detail, "names in the others cannot be locked: bring the missing nodes back");
     }
     masters.into_iter().map(|(host, port)| seed.moved_to(&host, port)).collect()
+}
+
+/// What one node thinks of its cluster.
+struct ClusterState {
+    /// It refuses every name.
+    is_down: bool,
+    /// How many slots have a master that answers.
+    served: Option<u32>,
+}
+
+impl ClusterState {
+    /// `None` where this user may not ask.
+    async fn ask(probe: &mut Probe) -> Option<ClusterState> {
+        let reply = probe.ask(&["CLUSTER", "INFO"]).await.ok()?;
+        let info = String::from_utf8_lossy(text(&reply)?).into_owned();
+        let field = |name: &str| {
+            let mut pairs = info.lines().filter_map(|line| line.split_once(':'));
+            pairs.find(|(known, _)| *known == name).map(|(_, value)| value.trim().to_owned())
+        };
+        let is_down = field("cluster_state")? == "fail";
+        Some(ClusterState { is_down, served: field("cluster_slots_ok").and_then(|number| number.parse().ok()) })
+    }
 }
 
 /// How releases are announced.
