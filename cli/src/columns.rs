@@ -41,7 +41,7 @@ pub(crate) fn share(columns: &[Column], optional: &[usize], line: usize) -> Vec<
 }
 
 /// How much of a line such columns take.
-fn taken(widths: &[Option<usize>]) -> usize {
+pub(crate) fn taken(widths: &[Option<usize>]) -> usize {
     let shown: Vec<usize> = widths.iter().copied().flatten().collect();
     shown.iter().sum::<usize>() + GAP * shown.len().saturating_sub(1)
 }

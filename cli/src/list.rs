@@ -20,7 +20,7 @@ const CLEAR_LINE: &str = "\x1b[K";
 
 const TITLES: [&str; 8] = ["NAME", "KIND", "CLIENT", "HOLDER", "HELD", "TTL", "TOKEN", "WAITING"];
 /// With less a name, a holder and who waits cannot be told from others.
-const LEAST: [Option<usize>; 8] = [Some(16), None, None, Some(14), None, None, None, Some(7)];
+const LEAST: [Option<usize>; 8] = [Some(20), None, None, Some(18), None, None, None, Some(16)];
 /// What a terminal without room for all of them does not show, the first one first.
 const OPTIONAL: [usize; 6] = [6, 2, 1, 4, 5, 3];
 

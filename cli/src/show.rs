@@ -111,7 +111,7 @@ pub(crate) fn held_for(owner: Option<&OwnerInfo>) -> Option<Duration> {
 }
 
 /// How long that is ago, in milliseconds since 1970.
-fn since(ms: u64) -> Option<Duration> {
+pub(crate) fn since(ms: u64) -> Option<Duration> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     Some(now.saturating_sub(Duration::from_millis(ms)))
 }

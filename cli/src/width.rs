@@ -45,7 +45,8 @@ pub(crate) fn wrapped(text: &str, columns: usize) -> String {
         if last.is_empty() {
             last.push_str(word);
         } else if width(last) + 1 + width(word) <= columns {
-            *last += &format!(" {word}");
+            last.push(' ');
+            last.push_str(word);
         } else {
             lines.push(word.to_owned());
         }

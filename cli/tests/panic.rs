@@ -4,6 +4,9 @@
 
 mod common;
 #[allow(dead_code, unreachable_pub, reason = "a test needs some of it")]
+#[path = "../src/top/keys.rs"]
+mod keys;
+#[allow(dead_code, unreachable_pub, reason = "a test needs some of it")]
 #[path = "../src/top/screen.rs"]
 mod screen;
 

@@ -5,7 +5,8 @@
 mod common;
 
 use common::screen::Screen;
-use common::{Place, SOON, signal};
+use common::{Place, SOON, signal, text};
+use onelock_tests::proxy::{Match, Proxy};
 use onelock_tests::wait::wait_until;
 
 const LEAVE: &str = "\u{1b}[?25h\u{1b}[?1049l";
@@ -121,6 +122,13 @@ fn signals_and_ctrl_c_leave_the_terminal_as_it_was() {
         wait_until(SOON, "the terminal is as it was", || screen.is_as_before());
         assert_eq!(screen.code(), Some(status), "{name}");
     }
+    // the rest of a key that never comes is not waited for
+    let mut screen = Screen::start(&place, &["top"], true);
+    screen.wait_shown("space asks at once");
+    screen.press(b"\x1b[");
+    signal(screen.child.id(), "TERM");
+    wait_until(SOON, "the terminal is as it was", || screen.is_as_before() && screen.shown().ends_with(LEAVE));
+    assert_eq!(screen.code(), Some(143));
     let mut screen = Screen::start(&place, &["top"], true);
     screen.wait_shown("space asks at once");
     screen.press(b"\x03");
@@ -184,4 +192,123 @@ fn a_terminal_that_shows_lines_only_is_refused() {
     screen.wait_shown("list --watch");
     assert!(!screen.shown().contains('\u{1b}'));
     assert_eq!(screen.code(), Some(64));
+}
+
+#[test]
+fn while_it_asks_it_says_so_and_ends_at_once() {
+    let place = Place::new();
+    for (keys, name, status) in [(&b"q"[..], "", 0), (b"\x03", "", 0), (b"", "TERM", 143), (b"", "HUP", 129)] {
+        let proxy = Proxy::start(&place.server);
+        let held = proxy.on(Match::command("SCAN")).hold();
+        let mut command = place.onelock(&["top"]);
+        command.env("ONELOCK_URL", proxy.url());
+        let mut screen = Screen::run(&place, command, true);
+        held.wait_hits(1);
+        wait_until(SOON, "a title", || lines(&screen)[0].starts_with("onelock top  valkey"));
+        wait_until(SOON, "what it does", || lines(&screen)[1].starts_with("asking"));
+        screen.clear();
+        screen.resize(50, 7);
+        wait_until(SOON, "it is drawn anew", || lines(&screen).len() == 7);
+        if name.is_empty() {
+            screen.press(keys);
+        } else {
+            signal(screen.child.id(), name);
+        }
+        wait_until(SOON, "the screen is left", || screen.shown().ends_with(LEAVE));
+        wait_until(SOON, "the terminal is as it was", || screen.is_as_before());
+        let shown = screen.shown();
+        assert_eq!(screen.code(), Some(status), "{keys:?} {name}");
+        // before the client gave the request up, that is
+        assert!(!shown.contains("no answer"), "{shown}");
+        held.remove();
+    }
+}
+
+#[test]
+fn who_has_waited_before_it_began_has_waited_since() {
+    let place = Place::new();
+    let _holder = place.start(&["run", "q", "--fair", "--", "cat"]);
+    place.wait_held("q");
+    let _waiter = place.start(&["run", "q", "--fair", "--label", "bob", "--", "true"]);
+    let waits_for_two_seconds = || {
+        let sheet = text(&place.output(&["inspect", "q"]).stdout);
+        let waiter = sheet.lines().find_map(|line| line.strip_prefix("waiter      bob ").map(str::to_owned));
+        let span = waiter.and_then(|line| line.rsplit(' ').next().map(str::to_owned)).unwrap_or_default();
+        // up to a second it is in milliseconds
+        span.ends_with('s') && !span.ends_with("ms") && !span.starts_with('1')
+    };
+    wait_until(SOON, "one waits for two seconds", waits_for_two_seconds);
+    let mut screen = Screen::start(&place, &["top", "--every", "1h"], true);
+    wait_until(SOON, "who waits", || lines(&screen).get(4).is_some_and(|row| row.starts_with("  waiting: bob ")));
+    let rows = lines(&screen);
+    let waited = rows[3].split_whitespace().rev().nth(1).unwrap();
+    assert!(waited.ends_with('s') && !waited.ends_with("ms") && !waited.starts_with('1'), "{rows:#?}");
+    screen.press(b"q");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn what_does_not_fit_is_counted_and_reached_with_keys() {
+    let place = Place::new();
+    let fill = "for i = 1, 50 do redis.call('SET', string.format('job:%02d', i), 'token', 'PX', 600000) end";
+    place.server.cmd(&["EVAL", fill, "0"]);
+    let mut screen = Screen::start(&place, &["top", "--others", "--every", "1h"], true);
+    screen.resize(80, 16);
+    let shows = |screen: &Screen, first: &str, last: &str, more: &str| {
+        let what = format!("{first} to {last}, {more:?}");
+        wait_until(SOON, &what, || {
+            let rows = lines(screen);
+            rows.len() == 16 && rows[3].starts_with(first) && rows[13].starts_with(last) && rows[14] == more
+        });
+    };
+    shows(&screen, "job:01", "job:11", "... and 39 more");
+    for (keys, first, last, more) in [
+        (&b"\x1b[B"[..], "job:02", "job:12", "... and 38 more, 1 above"),
+        (b"\x1b[6~", "job:13", "job:23", "... and 27 more, 12 above"),
+        (b"\x1b[5~", "job:02", "job:12", "... and 38 more, 1 above"),
+        (b"\x1b[F", "job:40", "job:50", "... 39 above"),
+        (b"\x1b[B\x1b[6~", "job:40", "job:50", "... 39 above"),
+        (b"\x1bOA", "job:39", "job:49", "... and 1 more, 38 above"),
+        (b"\x1b[H", "job:01", "job:11", "... and 39 more"),
+        (b"jjk", "job:02", "job:12", "... and 38 more, 1 above"),
+    ] {
+        screen.press(keys);
+        shows(&screen, first, last, more);
+    }
+    // the first lock, and the column that says who waits, stay on a narrow screen
+    screen.resize(60, 16);
+    wait_until(SOON, "a narrow table", || lines(&screen)[2].len() == 60 && lines(&screen)[2].ends_with(" WAITING"));
+    // where all fit nothing is said
+    screen.resize(60, 60);
+    wait_until(SOON, "all of them", || lines(&screen).len() == 60 && lines(&screen)[52].starts_with("job:50"));
+    assert!(!lines(&screen).iter().any(|row| row.starts_with("...")), "{:#?}", lines(&screen));
+    screen.press(b"q");
+    assert_eq!(screen.code(), Some(0));
+}
+
+#[test]
+fn a_key_changes_the_order() {
+    let place = Place::new();
+    let _early = place.start(&["run", "z:early", "--", "cat"]);
+    place.wait_held("z:early");
+    let _late = place.start(&["run", "a:late", "--", "cat"]);
+    place.wait_held("a:late");
+    let _hot = place.start(&["run", "m:hot", "--fair", "--", "cat"]);
+    place.wait_held("m:hot");
+    let _waiter = place.start(&["run", "m:hot", "--fair", "--", "true"]);
+    wait_until(SOON, "one waits", || text(&place.output(&["inspect", "m:hot"]).stdout).contains("waiting     1\n"));
+    let mut screen = Screen::start(&place, &["top", "--every", "1h"], true);
+    let order = |screen: &Screen| -> Vec<String> {
+        let names = lines(screen).into_iter().filter(|row| row.starts_with(['z', 'a', 'm']));
+        names.map(|row| row[..1].to_owned()).collect()
+    };
+    wait_until(SOON, "what is waited for first", || order(&screen) == ["m", "z", "a"]);
+    for (now, expected) in [("held", ["z", "a", "m"]), ("grants", ["m", "a", "z"]), ("name", ["a", "m", "z"])] {
+        screen.press(b"o");
+        wait_until(SOON, now, || {
+            order(&screen) == expected && lines(&screen).last().unwrap().contains(&format!("now {now}"))
+        });
+    }
+    screen.press(b"q");
+    assert_eq!(screen.code(), Some(0));
 }

@@ -33,6 +33,7 @@ def shown(words):
     child, terminal = pty.fork()
     if child == 0:
         os.environ["COLUMNS"] = str(COLUMNS)
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         os.execv(words[0], words)
     text = b""
     while True:

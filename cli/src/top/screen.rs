@@ -8,6 +8,8 @@ use std::os::fd::AsRawFd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::keys::{self, Key};
+
 /// The second screen, no cursor; and back.
 const ENTER: &[u8] = b"\x1b[?1049h\x1b[?25l";
 const LEAVE: &[u8] = b"\x1b[?25h\x1b[?1049l";
@@ -18,18 +20,13 @@ const CLEAR_BELOW: &str = "\x1b[J";
 /// Where a terminal does not tell its size.
 const SIZE: (usize, usize) = (80, 24);
 
+/// For how long the rest of a key is waited for.
+const REST_OF_A_KEY: Duration = Duration::from_millis(50);
+/// No key has so many bytes.
+const PRESSED_MAX: usize = 1024;
+
 /// How the terminal was set before, while it is ours.
 static BEFORE: Mutex<Option<libc::termios>> = Mutex::new(None);
-
-/// What was pressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
-    End,
-    Refresh,
-    /// Ctrl-Z
-    Stop,
-    Other,
-}
 
 /// Columns and rows of this terminal.
 pub(crate) fn terminal_size(terminal: &impl AsRawFd) -> (usize, usize) {
@@ -80,46 +77,47 @@ impl Screen {
     }
 
     /// What is pressed within this time. A terminal that is gone is the end.
-    pub(super) fn key(&mut self, within: Duration) -> io::Result<Option<Key>> {
+    pub(super) fn keys(&mut self, within: Duration) -> io::Result<Vec<Key>> {
+        if !self.is_readable(within)? {
+            return Ok(Vec::new());
+        }
+        let mut pressed = self.read();
+        // a terminal that is gone can be read, and says nothing
+        if pressed.is_empty() {
+            return Ok(vec![Key::Quit]);
+        }
+        // a network may deliver the bytes of one key one by one; Escape is a key, too, so there is an end to that
+        while keys::is_unfinished(&pressed) && self.is_readable(REST_OF_A_KEY)? {
+            let more = self.read();
+            if more.is_empty() || pressed.len() > PRESSED_MAX {
+                break;
+            }
+            pressed.extend(more);
+        }
+        Ok(keys::keys(&pressed))
+    }
+
+    /// Whether something is pressed within this time.
+    fn is_readable(&self, within: Duration) -> io::Result<bool> {
         let mut watched = libc::pollfd { fd: libc::STDIN_FILENO, events: libc::POLLIN, revents: 0 };
+        // rounded up: a wait for less than a millisecond is none, and would be done again and again
+        let within = within.as_micros().div_ceil(1000) as libc::c_int;
         // SAFETY: one descriptor, and the number of them.
-        let found = unsafe { libc::poll(&raw mut watched, 1, within.as_millis() as libc::c_int) };
+        let found = unsafe { libc::poll(&raw mut watched, 1, within) };
         if found < 0 {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(None) } else { Err(error) };
+            return if error.kind() == io::ErrorKind::Interrupted { Ok(false) } else { Err(error) };
         }
-        if found == 0 {
-            return Ok(None);
-        }
-        let mut pressed = [0_u8; 32];
+        Ok(found > 0)
+    }
+
+    /// What can be read, of a terminal on which there is something to read.
+    fn read(&self) -> Vec<u8> {
+        let mut pressed = [0_u8; 64];
         // SAFETY: a descriptor that can be read, and room for as many bytes as are named.
         let count = unsafe { libc::read(libc::STDIN_FILENO, pressed.as_mut_ptr().cast(), pressed.len()) };
-        let pressed = usize::try_from(count).map_or(&[][..], |count| &pressed[..count]);
-        // a terminal that is gone can be read, and says nothing
-        Ok(Some(if pressed.is_empty() { Key::End } else { key(pressed) }))
+        usize::try_from(count).map_or_else(|_| Vec::new(), |count| pressed[..count].to_vec())
     }
-}
-
-/// What was pressed, in the bytes that a terminal sends for it.
-fn key(mut pressed: &[u8]) -> Key {
-    let mut found = Key::Other;
-    while let [first, rest @ ..] = pressed {
-        pressed = rest;
-        match first {
-            // Ctrl-C
-            3 | b'q' | b'Q' => return Key::End,
-            0x1a => return Key::Stop,
-            0x1b if rest.is_empty() => return Key::End,
-            // an arrow or the like: up to its last letter
-            0x1b => {
-                let end = rest.iter().skip(1).position(|byte| byte.is_ascii_alphabetic() || *byte == b'~');
-                pressed = end.and_then(|end| rest.get(end + 2..)).unwrap_or_default();
-            }
-            b' ' | b'r' => found = Key::Refresh,
-            _ => {}
-        }
-    }
-    found
 }
 
 impl Drop for Screen {
@@ -163,29 +161,5 @@ fn restore() {
         let mut out = io::stdout().lock();
         let _ = out.write_all(LEAVE).and_then(|()| out.flush());
         let _ = set(&before);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_told_apart() {
-        for (pressed, expected) in [
-            (b"q".as_slice(), Key::End),
-            (b"\x1b", Key::End),
-            (b"\x03", Key::End),
-            (b"x\x03", Key::End),
-            (b" ", Key::Refresh),
-            (b"\x1b[A", Key::Other),
-            (b"\x1b[A ", Key::Refresh),
-            (b"\x1bOA", Key::Other),
-            (b"\x1b[5~q", Key::End),
-            (b"x", Key::Other),
-            (b"x\x1aq", Key::Stop),
-        ] {
-            assert_eq!(key(pressed), expected, "{pressed:?}");
-        }
     }
 }
