@@ -8,6 +8,7 @@ use super::bug::Bug;
 use super::plan::Fault;
 use super::stats::Count;
 use super::task::Stage;
+use super::trace::Fate;
 use super::world::{Event, World, note};
 
 /// How long a place lasts that is not far behind.
@@ -73,7 +74,9 @@ impl World {
     pub(super) fn tell(&mut self, link: u32, name: usize, claim: &Claim, number: u64, server_us: u64) {
         let told = self.notices.len() as u32;
         self.notices.push(GrantNotice { token: claim.token.clone(), number, server_us });
+        self.mark_published(link, name, Some(told));
         if self.strikes(Fault::MessageLoss) {
+            self.mark_notice(link, name, Some(told), Fate::Lost);
             return;
         }
         let mut at = self.now + self.delay();
@@ -84,6 +87,7 @@ impl World {
         if self.strikes(Fault::Duplicates) {
             let again = at + self.dice.below(LATE);
             self.push(again, Event::Message(link, name as u8, Some(told)));
+            self.mark_published(link, name, Some(told));
         }
     }
 

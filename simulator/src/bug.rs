@@ -1,6 +1,27 @@
 //! Bugs planted on purpose, none of them in production code: each is a plausible way to write a lock client or its
 //! scripts wrongly, and each must be caught by the checks.
 
+/// Bugs whose documentation can be shown to people, too.
+macro_rules! planted_bugs {
+    ($(#[$about:meta])* pub enum Bug { $(#[doc = $text:literal] $name:ident,)* }) => {
+        $(#[$about])*
+        pub enum Bug {
+            $(#[doc = $text] $name,)*
+        }
+
+        impl Bug {
+            /// What is done wrongly, in a sentence.
+            pub fn explain(self) -> &'static str {
+                match self {
+                    $(Bug::$name => $text.trim(),)*
+                }
+            }
+        }
+    };
+}
+pub(super) use planted_bugs;
+
+planted_bugs! {
 /// One planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bug {
@@ -116,6 +137,7 @@ pub enum Bug {
     UndoForgetsOne,
     /// A request for several locks that was not answered is sent again with other tokens, and nobody undoes the first.
     AllResentAnew,
+}
 }
 
 impl Bug {

@@ -224,6 +224,7 @@ impl World {
     pub(super) fn check_work(&mut self, deed: usize) {
         let Deed { name, fence, tainted, .. } = self.deeds[deed];
         let refused = fence.is_some_and(|fence| self.names[name].gate.admit(fence).is_err());
+        self.mark_write(deed, !refused, false);
         let behind = self.names[name].fence_lost && self.clock_was_set;
         if refused && !tainted && !self.loose && !behind {
             self.violate("P6 fencing grows", format!("deed {deed} holds, and the gate turns it away"));

@@ -8,6 +8,7 @@ use super::plan::Fault;
 use super::process::Process;
 use super::server::{Health, Refusal};
 use super::task::Stage;
+use super::trace::Lane;
 use super::wire::ConnState;
 use super::world::{Event, World, nanos, note};
 
@@ -17,6 +18,7 @@ impl World {
             return;
         }
         note!(self, "FAULT {fault:?}");
+        self.mark_fault(fault);
         if fault != Fault::SubscriptionLoss {
             self.trouble();
         }
@@ -192,6 +194,7 @@ impl World {
     pub(super) fn thaw(&mut self) {
         if self.server.health == Health::Frozen {
             note!(self, "server: goes on");
+            self.mark_runs(Lane::Server(0));
             self.server.health = Health::Up;
             self.work_off_backlog();
             for event in std::mem::take(&mut self.server.link_backlog) {
@@ -217,8 +220,10 @@ impl World {
             return;
         }
         note!(self, "client {client}: goes on");
+        self.mark_runs(Lane::Client(client));
         self.trouble();
         self.clients[client].disturbed_at = self.clients[client].disturbed_at.max(self.now);
+        self.write_late(client);
         let deferred = std::mem::take(&mut self.clients[client].deferred);
         let is_timer = |event: &Event| {
             matches!(

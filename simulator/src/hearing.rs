@@ -7,6 +7,7 @@ use super::bug::Bug;
 use super::plan::Fault;
 use super::server::Health;
 use super::storm;
+use super::trace::Fate;
 use super::world::{Event, World, nanos, note};
 
 /// What the waiters of one name hear.
@@ -162,9 +163,15 @@ impl World {
         let Some(name) = self.names.iter().position(|name| name.key == *key && name.kind == kind) else { return };
         self.check_publication(name);
         for (client, id, of) in self.server.subscribers.clone() {
-            if of != name || self.strikes(Fault::MessageLoss) {
+            if of != name {
                 continue;
             }
+            if self.strikes(Fault::MessageLoss) {
+                self.mark_published(id, name, None);
+                self.mark_notice(id, name, None, Fate::Lost);
+                continue;
+            }
+            self.mark_published(id, name, None);
             let delay = self.delay();
             let _ = client;
             self.push(self.now + delay, Event::Message(id, name as u8, None));
@@ -173,10 +180,9 @@ impl World {
 
     pub(super) fn message(&mut self, id: u32, name: usize, told: Option<u32>) {
         let client = self.links[id as usize];
-        if !self.is_current(client, id) || self.clients[client].link.is_some_and(|link| link.dead) {
-            return;
-        }
-        if self.clients[client].hearing[name].shares == 0 {
+        let heard = self.is_current(client, id) && !self.clients[client].link.is_some_and(|link| link.dead);
+        self.mark_notice(id, name, told, if heard { Fate::Arrived } else { Fate::Lost });
+        if !heard || self.clients[client].hearing[name].shares == 0 {
             return;
         }
         let heard = &mut self.clients[client].hearing[name];

@@ -17,6 +17,9 @@
 //! | `places`, `server_queue` | locks with a queue on the server: their properties, and bugs planted in their scripts |
 //! | `belief` | messages that tell of grants, and how a client believes them, rightly and wrongly |
 //! | `quorum` | the same for several servers at once |
+//! | `story` | schedules with one theme, for people who look at them |
+//! | `watch`, `recorder`, `words`, `trace`, `json` | what happened, written down for whoever draws it |
+//! | `abi` | what a page calls when this crate is compiled to WebAssembly |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
 
 #![allow(
@@ -26,6 +29,8 @@
     reason = "this crate is test code: a fixture that fails should stop the test at once, with its message"
 )]
 
+#[cfg(target_family = "wasm")]
+pub mod abi;
 mod acquiring;
 mod belief;
 mod bug;
@@ -41,20 +46,26 @@ mod groups_at_once;
 mod handing;
 mod hearing;
 mod holding;
+mod json;
 mod places;
 mod plan;
 mod plan_kinds;
 mod process;
 pub mod quorum;
+mod recorder;
 mod server;
 mod server_queue;
 mod stats;
 mod stay;
 mod storm;
+pub mod story;
 mod task;
+pub mod trace;
 mod trail;
 mod truth;
+mod watch;
 mod wire;
+mod words;
 mod world;
 
 use std::sync::atomic::{AtomicU64, Ordering};

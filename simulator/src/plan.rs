@@ -115,7 +115,7 @@ impl Fault {
     ];
 
     /// Whether it happens at moments of its own, as against by chance to single messages or throughout.
-    fn is_event(self) -> bool {
+    pub(super) fn is_event(self) -> bool {
         use Fault::{
             BlackHole, ClockBackward, ClockForward, Crash, DataLoss, Delete, EvictFence, EvictLock, Flush, Force,
             Foreign, Freeze, Kill, OldData, Pause, Refusals, Reset, Squatter, Storm, SubscriptionLoss,
@@ -238,7 +238,7 @@ pub(super) struct Plan {
     pub(super) events: Vec<(u64, Fault)>,
 }
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 impl Plan {
     pub(super) fn draw(dice: &mut Dice) -> Plan {

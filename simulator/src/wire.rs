@@ -9,6 +9,7 @@ use super::bug::Bug;
 use super::plan::Fault;
 use super::server::Health;
 use super::stats::Count;
+use super::trace::{Fate, Lane, Way};
 use super::world::{Event, World, nanos, note};
 
 /// How many requests in a row may time out before a connection is given up anyway.
@@ -229,12 +230,15 @@ impl World {
         self.push(self.world_time(client, limit), Event::Limit(id as u32));
         self.conns[conn].flight.push(id);
         self.note_sent(id);
+        self.mark_sent(id, Way::Request);
         if self.strikes(Fault::RequestLoss) {
             note!(self, "network: request {id} is lost");
+            self.mark(Way::Request, id, Fate::Lost);
             self.trouble();
             return;
         }
         if self.conns[conn].dead {
+            self.mark(Way::Request, id, Fate::Lost);
             self.trouble();
             return;
         }
@@ -249,6 +253,7 @@ impl World {
         if self.strikes(Fault::Duplicates) {
             let later = arrival + self.dice.below(nanos(self.plan.ttl) * 3 / 2);
             self.launch(id, later, true);
+            self.mark_sent(id, Way::Copy);
             let takes = matches!(
                 self.requests[id].op,
                 Op::Acquire { .. } | Op::AcquireMany { .. } | Op::Enter { .. } | Op::Attach { .. }
@@ -298,13 +303,17 @@ impl World {
     }
 
     pub(super) fn arrive(&mut self, id: usize, copy: bool) {
+        let way = if copy { Way::Copy } else { Way::Request };
         let conn = &self.conns[self.requests[id].conn];
         // a copy comes from elsewhere and has its own way
         if !copy && (self.now > conn.cut || conn.life != self.server.life) {
             note!(self, "network: request {id} is lost with its connection");
+            self.mark(way, id, Fate::Lost);
             self.landed(id);
             return;
         }
+        let fate = if self.server.health == Health::Down { Fate::Lost } else { Fate::Arrived };
+        self.mark(way, id, fate);
         match self.server.health {
             Health::Down => self.landed(id),
             Health::Frozen => self.server.backlog.push_back(id as u32),
@@ -345,6 +354,7 @@ impl World {
         }
         let executed = self.server.execute(self.now, &self.requests[id].op, leaving, self.bug);
         note!(self, "server: carries out request {id}: {:?}", executed.outcome);
+        self.mark_executed(id, &executed.outcome);
         self.check_execution(id, &executed);
         for (kind, key) in executed.announced {
             self.publish(kind, &key);
@@ -360,6 +370,8 @@ impl World {
         let stray = self.requests[id].executed > 1 && releases;
         if stray || self.conns[conn].dead || self.strikes(Fault::ReplyLoss) {
             note!(self, "network: the reply to request {id} is lost");
+            self.mark_reply(id, usize::MAX, &executed.outcome);
+            self.mark(Way::Reply, usize::MAX, Fate::Lost);
             self.trouble();
             return;
         }
@@ -370,16 +382,19 @@ impl World {
         }
         let arrival = (self.now + delay).max(self.conns[conn].next_reply);
         self.conns[conn].next_reply = arrival;
+        self.mark_reply(id, self.replies.len(), &executed.outcome);
         let (server_us, stepped) = (self.server.clock.micros(self.now), self.server.clock.stepped);
         self.replies.push(Some(ServerReply { request: id as u32, outcome: executed.outcome, server_us, stepped }));
         self.push(arrival, Event::Reply(self.replies.len() as u32 - 1));
     }
 
-    pub(super) fn reply(&mut self, reply: usize) {
-        let Some(reply) = self.replies[reply].take() else { return };
+    pub(super) fn reply(&mut self, number: usize) {
+        let Some(reply) = self.replies[number].take() else { return };
         let id = reply.request as usize;
         let conn = self.requests[id].conn;
-        if self.conns[conn].state != ConnState::Open {
+        let listens = self.conns[conn].state == ConnState::Open;
+        self.mark(Way::Reply, number, if listens { Fate::Arrived } else { Fate::Lost });
+        if !listens {
             return;
         }
         self.conns[conn].timeouts = 0;
@@ -399,6 +414,8 @@ impl World {
             self.finish(id, Outcome::NotApplied(unavailable("no connection in time")), None);
             return;
         }
+        let text = || format!("{} waits no longer for an answer", super::words::client(client));
+        self.mark_step(Lane::Client(client), "limit", text);
         self.conns[conn].timeouts += 1;
         let resets = self.clients[client].plan.resets_on_timeout || self.conns[conn].timeouts >= TIMEOUTS_MAX;
         if resets || !self.conns[conn].ordered {

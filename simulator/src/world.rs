@@ -13,6 +13,7 @@ use super::dice::Dice;
 use super::groups::Group;
 use super::plan::{Fault, Plan};
 use super::process::Process;
+use super::recorder::Recorder;
 use super::server::Server;
 use super::stats::{Count, Stats};
 use super::task::Task;
@@ -169,21 +170,32 @@ pub(super) struct World {
     pub(super) violation: Option<Violation>,
     pub(super) stats: Stats,
     pub(super) trace: Option<VecDeque<String>>,
+    /// What is written down for whoever draws it.
+    pub(super) recorder: Option<Box<Recorder>>,
 }
 
 impl World {
     pub(super) fn new(scope: Scope, seed: u64, bug: Option<Bug>, traced: bool) -> World {
         let mut dice = Dice::new(seed);
-        let mut plan = Plan::draw(&mut dice);
+        let plan = World::plan_of(scope, &mut dice);
+        World::with(plan, dice, bug, traced)
+    }
+
+    fn plan_of(scope: Scope, dice: &mut Dice) -> Plan {
+        let mut plan = Plan::draw(dice);
         // long leases mean many keeps: most schedules of queues are of shorter ones
         while scope != Scope::Plain && plan.ttl > Duration::from_secs(3) && dice.chance(900) {
-            plan = Plan::draw(&mut dice);
+            plan = Plan::draw(dice);
         }
-        let plan = match scope {
+        match scope {
             Scope::Plain => plan,
             Scope::Queues => plan.with_queues(&mut dice.aside()),
             Scope::Several => plan.with_groups(&mut dice.aside()),
-        };
+        }
+    }
+
+    /// The world of a plan.
+    pub(super) fn with(plan: Plan, mut dice: Dice, bug: Option<Bug>, traced: bool) -> World {
         let origin = 1_700_000_000_000_000_000 + dice.below(1_000_000_000);
         let server = Server::new(ServerClock { origin, ppm: plan.server_ppm, stepped: 0 });
         let names = plan.names.iter().enumerate().map(|(index, kind)| Name::new(index, *kind)).collect();
@@ -217,6 +229,7 @@ impl World {
             violation: None,
             stats: Stats::default(),
             trace: traced.then(VecDeque::new),
+            recorder: None,
         };
         world.server.splits_batches = world.plan.faults.has(Fault::BatchRefusals);
         world.populate();
@@ -264,7 +277,11 @@ impl World {
         while let Some(Reverse(Queued { at, event, .. })) = self.queue.pop() {
             self.now = at;
             self.stats.add(Count::Events);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.now = at;
+            }
             self.handle(event);
+            self.observe();
             if self.now > cap && self.violation.is_none() {
                 let stages = self.tasks.iter().map(|task| format!("{:?}", task.stage)).collect::<Vec<_>>();
                 self.violate("P8 bounded waiting", format!("not at rest long after faults stopped: {stages:?}"));

@@ -9,7 +9,7 @@ use super::task::Stage;
 use super::world::{Event, World};
 
 impl World {
-    fn believes(&self, deed: usize) -> bool {
+    pub(super) fn believes(&self, deed: usize) -> bool {
         let deed = &self.deeds[deed];
         !deed.gone && deed.cell.is_held(self.local(deed.client))
     }
@@ -34,6 +34,7 @@ impl World {
             let last = self.handed_fence;
             self.violate("P6 fencing grows", format!("deed {deed} completes with {fence} after {last}"));
         }
+        self.mark_write(deed, fence >= self.handed_fence, false);
         self.handed_fence = self.handed_fence.max(fence);
     }
 

@@ -10,6 +10,7 @@
 //! | `late` | what goes on after a renewal was concluded |
 //! | `task`, `handing` | one user of the lock; one who goes on with a hold that was handed over |
 //! | `checks` | the properties |
+//! | `watch` | what is written down for whoever draws it |
 
 mod checks;
 mod client;
@@ -17,10 +18,13 @@ mod handing;
 mod late;
 mod net;
 mod plan;
+mod story;
 mod task;
+mod watch;
 mod world;
 
 pub use plan::Bug;
+pub(crate) use story::{play, run_story};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

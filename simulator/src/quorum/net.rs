@@ -9,6 +9,7 @@ use onelock::machine::{Answer, Failure, Key, Op, Outcome, Renewal, Reply, Time, 
 
 use super::super::clock::ServerClock;
 use super::super::dice::Dice;
+use super::super::trace::{Fate, Way};
 use super::Bug;
 use super::client::To;
 use super::plan::NodePlan;
@@ -209,10 +210,15 @@ impl World {
         self.requests[id].sent = true;
         self.requests[id].sent_at = self.local(client);
         self.conns[conn].flight.push(id);
+        if self.recorder.is_some() {
+            let op = self.requests[id].op.clone();
+            self.mark_sent(id, client, node, &op);
+        }
         let is_write_back = matches!(self.requests[id].op, Op::WriteBack { .. });
         let loss = if is_write_back { self.plan.loss.max(self.plan.lost_write_backs) } else { self.plan.loss };
         if self.is_cut(client, node) || (!self.calm && self.dice.chance(loss)) {
             note!(self, "network: request {id} is lost");
+            self.mark(Way::Request, id, Fate::Lost);
             return self.landed(id);
         }
         let mut at = self.now + self.delay_of(node);
@@ -228,7 +234,9 @@ impl World {
 
     pub(super) fn arrive(&mut self, id: usize) {
         let Request { node, conn, .. } = self.requests[id];
-        if !self.nodes[node].up || self.conns[conn].run != self.nodes[node].run {
+        let lost = !self.nodes[node].up || self.conns[conn].run != self.nodes[node].run;
+        self.mark(Way::Request, id, if lost { Fate::Lost } else { Fate::Arrived });
+        if lost {
             return self.landed(id);
         }
         if self.nodes[node].frozen {
@@ -244,6 +252,7 @@ impl World {
         let done = self.nodes[node].model.apply(us, &op);
         let deeds = World::deeds_of(&op);
         note!(self, "node {node}: request {id} of client {client}, {} of {deeds:?}: {:?}", op.name(), done.outcome);
+        self.mark_executed(node, &op, &done.outcome);
         self.executed(node, &op);
         self.confirmed(id, &done.outcome);
         self.landed(id);
@@ -251,6 +260,7 @@ impl World {
             for other in 0..self.clients.len() {
                 let at = self.now + self.delay();
                 self.push(at, Event::Hint(other));
+                self.mark_published(other, node);
             }
         }
         if epoch != self.clients[client].epoch
@@ -258,8 +268,10 @@ impl World {
             || self.is_cut(client, node)
             || (!self.calm && self.dice.chance(self.plan.loss))
         {
-            return;
+            self.mark_reply(id, client, node, &op, &done.outcome);
+            return self.mark(Way::Reply, id, Fate::Lost);
         }
+        self.mark_reply(id, client, node, &op, &done.outcome);
         let mut at = self.now + self.delay_of(node);
         if !self.calm && self.dice.chance(self.plan.late) {
             at += self.dice.below(self.plan.ttl.as_nanos() as u64 * 3 / 2);
@@ -302,7 +314,9 @@ impl World {
     }
 
     pub(super) fn reply(&mut self, id: usize, outcome: Outcome<Reply>, us: u64) {
-        if !self.conns[self.requests[id].conn].closed {
+        let listens = !self.conns[self.requests[id].conn].closed;
+        self.mark(Way::Reply, id, if listens { Fate::Arrived } else { Fate::Lost });
+        if listens {
             self.finish(id, outcome, Some(us));
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::super::clock::ProcessClock;
 use super::super::dice::Dice;
 
+super::super::bug::planted_bugs! {
 /// A bug planted on purpose, to see that the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
@@ -38,6 +39,7 @@ pub enum Bug {
     AttachedByOne,
     /// A hold goes on with the lowest of the counters that were told.
     AttachedLowest,
+}
 }
 
 impl Bug {

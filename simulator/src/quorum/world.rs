@@ -8,6 +8,8 @@ use onelock::machine::{Acquire, Claim, Key, Kind, LeaseState, Outcome, Reply, Te
 
 use super::super::Violation;
 use super::super::dice::Dice;
+use super::super::recorder::Recorder;
+use super::super::trace::{Fate, Lane, Way};
 use super::Tally;
 use super::client::Client;
 use super::net::{Conn, Node, Request};
@@ -150,6 +152,8 @@ pub(super) struct World {
     pub(super) violation: Option<Violation>,
     pub(super) tally: Tally,
     pub(super) trace: Option<VecDeque<String>>,
+    /// What is written down for whoever draws it.
+    pub(super) recorder: Option<Box<Recorder>>,
 }
 
 impl World {
@@ -159,6 +163,11 @@ impl World {
         plan.twist(&mut Dice::new(seed ^ 0x7157_10CC));
         plan.slow_down(&mut Dice::new(seed ^ 0x51CE_10CC));
         plan.replace_data(&mut Dice::new(seed ^ 0xDA7A_10CC));
+        World::with(plan, dice, bug, traced)
+    }
+
+    /// The world of a plan.
+    pub(super) fn with(plan: Plan, mut dice: Dice, bug: Option<Bug>, traced: bool) -> World {
         let counters: Vec<u64> =
             plan.nodes.iter().map(|_| if plan.wall == Wall::None { dice.below(12) } else { 0 }).collect();
         let nodes =
@@ -187,6 +196,7 @@ impl World {
             violation: None,
             tally: Tally::default(),
             trace: traced.then(VecDeque::new),
+            recorder: None,
         };
         for client in 0..world.plan.clients.len() {
             for _ in 0..world.plan.clients[client].tasks {
@@ -214,7 +224,11 @@ impl World {
         let cap = self.plan.calm_at + 400_000 * MS + self.plan.ttl.as_nanos() as u64 * 100;
         while let Some(Reverse(Queued(at, _, event))) = self.queue.pop() {
             self.now = at;
+            if let Some(recorder) = &mut self.recorder {
+                recorder.now = at;
+            }
             self.handle(event);
+            self.observe();
             self.check_exclusion();
             self.check_ended();
             if self.now > cap {
@@ -269,12 +283,22 @@ impl World {
             Event::GiveUp { task, deed } => self.give_up_attach(task, deed),
             Event::Watchdog(client, epoch) => self.watchdog_timer(client, epoch),
             Event::Janitor(client, epoch) => self.janitor_timer(client, epoch),
-            Event::Hint(client) => self.hint(client),
+            Event::Hint(client) => {
+                self.mark(Way::Notice, client, Fate::Arrived);
+                self.hint(client);
+            }
             Event::Fault(fault) => self.fault(fault),
             Event::Restart(node) => self.restart(node),
-            Event::Thaw(node) => self.thaw(node),
+            Event::Thaw(node) => {
+                if self.nodes[node].frozen {
+                    self.mark_runs(Lane::Server(node));
+                }
+                self.thaw(node);
+            }
             Event::Resume(client) => {
                 self.clients[client].paused = false;
+                self.mark_runs(Lane::Client(client));
+                self.write_late(client);
                 for event in std::mem::take(&mut self.clients[client].deferred) {
                     self.handle(event);
                 }
@@ -291,6 +315,7 @@ impl World {
 
     fn fault(&mut self, fault: Fault) {
         note!(self, "fault: {fault:?}");
+        self.mark_fault(fault);
         let ttl = self.plan.ttl.as_nanos() as u64;
         let length = self.dice.range(ttl / 20, ttl * 2);
         let until = (self.now + length).min(self.plan.calm_at);
