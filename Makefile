@@ -3,10 +3,10 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-c test-cli test-kotlin test-node test-python test-ruby demo lint bench servers header dist install clean
+.PHONY: help test test-c test-cli test-kotlin test-node test-python test-ruby test-simulator demo lint bench servers header simulator dist install clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: ## everything that must pass before a change goes in
 	@tools/test.sh
@@ -29,6 +29,9 @@ test-python: ## the part of it that is about the Python package
 test-ruby: ## the part of it that is about the Ruby gem
 	@tools/ruby/test.sh
 
+test-simulator: ## the part of it that is about the page of the simulator
+	@tools/simulator/test.sh
+
 demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_URL, or a server of its own
 	@tools/demo.sh
 
@@ -47,6 +50,9 @@ servers: ## fetch the servers and the other clients that the tests run against i
 header: ## write bindings-c/include/onelock.h anew from the source
 	@tools/cargo.sh
 	@cargo run --quiet --package onelock-c-header
+
+simulator: ## the simulator of the tests as a page: dist/simulator/index.html, to be opened in a browser
+	@tools/simulator/build.sh
 
 dist: ## what is given away, in dist/: the command, the C library, the packages for Node, Python, Ruby and the JVM
 	@tools/cli/dist.sh

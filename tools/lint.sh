@@ -9,7 +9,7 @@ PATH=$PATH:$HOME/.cargo/bin
 
 step() { printf '\n== %s\n' "$*"; "$@"; }
 
-for script in tools/*.sh tools/cli/*.sh tools/uniffi/*.sh .ci/run; do bash -n "$script"; done
+for script in tools/*.sh tools/cli/*.sh tools/uniffi/*.sh tools/simulator/*.sh .ci/run; do bash -n "$script"; done
 step cargo fmt --all --check
 step cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 step cargo clippy --quiet --package onelock --all-targets --locked -- -D warnings

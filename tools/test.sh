@@ -3,12 +3,12 @@
 # what passed.
 #
 #   tools/test.sh           all
-#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python ruby kotlin
+#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python ruby kotlin simulator
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python ruby kotlin)
+[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python ruby kotlin simulator)
 
 log=$(mktemp)
 times=$(mktemp)
@@ -65,6 +65,7 @@ run_node() { step tools/node/test.sh; }
 run_python() { step tools/python/test.sh; }
 run_ruby() { step tools/ruby/test.sh; }
 run_kotlin() { step tools/uniffi/test.sh; }
+run_simulator() { step tools/simulator/test.sh; }
 
 for part in "${parts[@]}"; do
     begun=$SECONDS

@@ -1,6 +1,7 @@
 //! Prints what happens in a schedule as JSON, as the page of the simulator gets it.
 //!
-//! `trace` prints the stories; `trace STORY SEED [BUG]` one schedule of a story.
+//! `onelock-simulator-trace` prints the stories; with `STORY SEED [BUG]` one schedule; with `-` one a line for each line of
+//! standard input that says so.
 
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
@@ -10,22 +11,27 @@ use onelock_simulator::story::{Story, catalog};
 
 fn main() -> ExitCode {
     let words = std::env::args().skip(1).collect::<Vec<_>>();
-    let text = match &words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [] => Some(catalog()),
-        [story, seed, bug @ ..] if bug.len() < 2 => trace(story, seed, bug.first().copied()),
-        _ => None,
-    };
-    match text {
-        Some(text) => {
-            println!("{text}");
-            ExitCode::SUCCESS
+    let told = match &words[..] {
+        [] => {
+            println!("{}", catalog());
+            Some(())
         }
-        None => ExitCode::from(2),
-    }
+        [dash] if dash == "-" => std::io::stdin().lines().try_for_each(|line| tell(&line.ok()?)),
+        words => tell(&words.join(" ")),
+    };
+    if told.is_some() { ExitCode::SUCCESS } else { ExitCode::from(2) }
 }
 
-fn trace(story: &str, seed: &str, bug: Option<&str>) -> Option<String> {
+/// One schedule, or nothing where the words say none.
+fn tell(words: &str) -> Option<()> {
+    let words = words.split_whitespace().collect::<Vec<_>>();
+    let [story, seed, bug @ ..] = &words[..] else { return None };
     let story = Story::named(story)?;
-    let bug = bug.map(|bug| story.bug(bug).ok_or(())).transpose().ok()?;
-    Some(story.play(seed.parse().ok()?, bug).to_json())
+    let bug = match bug {
+        [] => None,
+        [bug] => Some(story.bug(bug)?),
+        _ => return None,
+    };
+    println!("{}", story.play(seed.parse().ok()?, bug).to_json());
+    Some(())
 }
