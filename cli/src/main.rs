@@ -2,7 +2,7 @@
 //!
 //! | file | is |
 //! |---|---|
-//! | `arguments` | every option, once: help, completion and man pages are made of it |
+//! | `arguments/` | every option, once: help, completion and man pages are made of it |
 //! | `status` | the exit statuses |
 //! | `span` | durations, as they are written and shown |
 //! | `server` | the client, from the options that all subcommands share |
