@@ -3,7 +3,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help test test-c test-cli test-kotlin test-node test-python test-ruby test-simulator demo lint bench servers header simulator dist install clean
+.PHONY: help test test-c test-cli test-kotlin test-node test-python test-ruby test-simulator test-wasm demo lint bench servers header simulator dist install clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test-ruby: ## the part of it that is about the Ruby gem
 
 test-simulator: ## the part of it that is about the page of the simulator
 	@tools/simulator/test.sh
+
+test-wasm: ## the part of it that is about WebAssembly
+	@tools/wasm/test.sh
 
 demo: ## processes share a lock while they are killed and frozen; uses $ONELOCK_URL, or a server of its own
 	@tools/demo.sh

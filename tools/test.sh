@@ -3,12 +3,12 @@
 # what passed.
 #
 #   tools/test.sh           all
-#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python ruby kotlin simulator
+#   tools/test.sh PART...   only these parts: lint servers build core suites documents cli c node python ruby kotlin simulator wasm
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 PATH=$PATH:$HOME/.cargo/bin
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python ruby kotlin simulator)
+[ ${#parts[@]} -gt 0 ] || parts=(lint servers build core suites documents cli c node python ruby kotlin simulator wasm)
 
 log=$(mktemp)
 times=$(mktemp)
@@ -66,6 +66,7 @@ run_python() { step tools/python/test.sh; }
 run_ruby() { step tools/ruby/test.sh; }
 run_kotlin() { step tools/uniffi/test.sh; }
 run_simulator() { step tools/simulator/test.sh; }
+run_wasm() { step tools/wasm/test.sh; }
 
 for part in "${parts[@]}"; do
     begun=$SECONDS

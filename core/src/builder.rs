@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(not(target_family = "wasm"))]
+use crate::blocking;
 use crate::client::{Client, ClientState};
 use crate::config::credentials::{CredentialsProvider, Provider};
 use crate::config::{Notify, Secret};
@@ -11,7 +13,7 @@ use crate::config::{Options, TlsOptions};
 use crate::exit::EngineSet;
 use crate::machine::Grade;
 use crate::store::SharedStore;
-use crate::{Error, address, blocking};
+use crate::{Error, address};
 
 /// The options of a client, from [`Client::builder`]. All are checked when the client is made, before any I/O.
 ///
@@ -324,6 +326,7 @@ impl ClientBuilder {
         Ok(client)
     }
 
+    #[cfg(not(target_family = "wasm"))]
     /// Makes a client for threads that connects when it is first used; see [`blocking::Client::new`].
     ///
     /// # Errors
@@ -332,6 +335,7 @@ impl ClientBuilder {
         Ok(blocking::Client::from_shared(Arc::new(ClientState::new(url, self.options, true)?)))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     /// Makes a client for threads that is connected and checked; see [`blocking::Client::connect`].
     ///
     /// # Errors
@@ -387,6 +391,7 @@ impl ClientBuilder {
         Ok(client)
     }
 
+    #[cfg(not(target_family = "wasm"))]
     /// Makes a client for threads of several independent servers (Redlock) that connects when it is first used; see
     /// [`ClientBuilder::build_nodes`].
     ///
@@ -399,6 +404,7 @@ impl ClientBuilder {
         Ok(blocking::Client::from_shared(Arc::new(ClientState::of_nodes(urls, self.options, true)?)))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     /// Makes a client for threads of several independent servers (Redlock) that is connected and checked; see
     /// [`ClientBuilder::build_nodes`].
     ///

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
-use tokio::runtime::Handle;
 
 use crate::address;
 use crate::builder::ClientBuilder;
@@ -17,9 +16,10 @@ use crate::error::{Error, ErrorKind};
 use crate::exit::{self, EngineSet};
 use crate::lock::Lock;
 use crate::machine::Kind;
-use crate::runtime;
 use crate::server_check;
 use crate::store::{Capabilities, Facts, address::StoreAddress, schemes};
+use crate::sys::runtime;
+use crate::sys::task::Handle;
 
 /// What the async and the blocking client share. Opens no socket and starts no thread until it is used.
 pub(crate) struct ClientState {

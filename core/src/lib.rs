@@ -93,6 +93,10 @@
 //! among them those of `db.client.operation.duration`; a view of the SDK sets others. No lock's name is an attribute: there may be
 //! any number of them. Spans carry it.
 
+#![cfg_attr(
+    target_family = "wasm",
+    allow(dead_code, unused_imports, reason = "what only threads and sockets of a system use")
+)]
 #![deny(unsafe_code)] // but for a few lines in `sys::fork_detect`, `sys::fork_close` and `exit`
 
 mod error;
@@ -100,7 +104,7 @@ pub mod machine;
 
 #[cfg(feature = "client")]
 mod address;
-#[cfg(feature = "client")]
+#[cfg(all(feature = "client", not(target_family = "wasm")))]
 pub mod blocking;
 #[cfg(feature = "client")]
 mod builder;
@@ -113,7 +117,7 @@ mod config;
 mod diagnosis;
 #[cfg(feature = "client")]
 mod driver;
-#[cfg(feature = "client")]
+#[cfg(all(feature = "client", not(target_family = "wasm")))]
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "what only stores with servers use"))]
 pub mod event_loop;
 #[cfg(feature = "client")]
@@ -136,7 +140,7 @@ mod multi_lock;
 mod multi_members;
 #[cfg(feature = "metrics")]
 mod open_telemetry;
-#[cfg(feature = "client")]
+#[cfg(all(feature = "client", not(target_family = "wasm")))]
 pub mod runtime;
 #[cfg(feature = "client")]
 mod rw_lock;
@@ -148,6 +152,14 @@ mod server_check;
 pub mod store;
 #[cfg(feature = "client")]
 mod sys;
+/// Running the library in a host that is an event loop and brings clocks, random bytes, one timer and byte streams: on
+/// WebAssembly only. For bindings.
+#[cfg(all(feature = "client", target_family = "wasm"))]
+pub mod host {
+    pub use crate::sys::hosted::{
+        Certificates, End, HostFunctions, HostedTask, Target, closed, install, opened, rang, received, spawn, turn,
+    };
+}
 #[cfg(feature = "client")]
 mod waiters;
 

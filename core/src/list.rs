@@ -16,6 +16,7 @@ use crate::machine::token::is_ours;
 use crate::machine::{Failure, InspectedKey, Key, Kind, Op, Outcome, PermitCount, Reply, Time, glob};
 use crate::store::Scan;
 use crate::sys::clock;
+use crate::sys::task;
 use crate::waiters::{self, WhoWaits};
 use crate::{Client, Error, ErrorKind};
 
@@ -213,7 +214,7 @@ pub(crate) async fn page(engine: Arc<Engine>, wanted: Wanted) -> Result<LockPage
         if cursor.is_none() {
             break;
         }
-        tokio::time::sleep(clock::now().since(begun).clamp(PAUSE_MIN, PAUSE_MAX)).await;
+        task::sleep(clock::now().since(begun).clamp(PAUSE_MIN, PAUSE_MAX)).await;
         if entries.len() >= limit as usize || clock::now() >= long_enough {
             break;
         }

@@ -259,7 +259,9 @@ fn types(code: &str) -> Vec<&str> {
 #[test]
 fn no_two_types_of_the_core_share_a_name() {
     let mut places: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
-    for path in files(&root().join("core/src"), "rs") {
+    // of two files of which one takes the place of the other on WebAssembly, one is looked at
+    let is_twin = |path: &PathBuf| path.to_string_lossy().ends_with("_hosted.rs");
+    for path in files(&root().join("core/src"), "rs").into_iter().filter(|path| !is_twin(path)) {
         for name in types(&code(&path)) {
             places.entry(name.to_owned()).or_default().push(path.clone());
         }

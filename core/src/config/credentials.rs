@@ -185,6 +185,7 @@ impl CredentialsSource {
     }
 
     /// Has the provider asked, on a thread that ends when nothing is left to ask. `Err` when the machine gave none.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn ask(self: &Arc<Self>, request: CredentialsRequest) -> io::Result<()> {
         {
             let mut calls = self.calls();
@@ -207,6 +208,15 @@ impl CredentialsSource {
         drop(calls);
         drop(left);
         Err(error)
+    }
+
+    /// Has the provider asked by a task of its own: there are no threads.
+    #[cfg(target_family = "wasm")]
+    #[allow(clippy::unnecessary_wraps)] // as where a machine may give no thread
+    pub(crate) fn ask(self: &Arc<Self>, request: CredentialsRequest) -> io::Result<()> {
+        let source = self.clone();
+        crate::sys::task::spawn(async move { source.provider.0.ask(request) });
+        Ok(())
     }
 
     fn work(&self) {

@@ -6,10 +6,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
-
 use crate::sys::fork::ProcessStamp;
 use crate::sys::lock;
+use crate::sys::task::{self, Handle};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -43,7 +42,7 @@ impl Callbacks {
         let callbacks = self.clone();
         runtime.spawn(async move {
             while !callbacks.retry() {
-                tokio::time::sleep(RETRY_AFTER).await;
+                task::sleep(RETRY_AFTER).await;
             }
         });
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use super::{release, sleep_until};
 use crate::sys::clock;
+use crate::sys::task;
 
 /// Whether closing a client runs the callbacks for lost leases.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub(crate) async fn close(engine: &Arc<Engine>, telling: LossCallbacks) {
         // the holder is notified before anybody else can get the lock
         engine.lose_closed(&hold, telling == LossCallbacks::Run);
         let engine = engine.clone();
-        releases.push(tokio::spawn(async move { release::release_whole(&engine, &hold).await }));
+        releases.push(task::spawn(async move { release::release_whole(&engine, &hold).await }));
     }
     let all = async {
         for release in releases {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
 
 use super::background::{self, CleanupTask, DeadlineWaker};
@@ -23,6 +22,7 @@ use crate::store::SharedStore;
 use crate::sys::fork::{LeakAfterFork, ProcessStamp};
 use crate::sys::host;
 use crate::sys::random::random;
+use crate::sys::task::{self, Handle};
 use crate::sys::{clock, lock};
 use crate::{Error, ErrorKind};
 
@@ -116,7 +116,7 @@ impl Engine {
             tag: ClientTag::of(&uuid),
             uuid,
             host: host(),
-            renews_beside_callers: own || on.metrics().num_workers() > 1,
+            renews_beside_callers: own || task::has_several_threads(&on),
             store: LeakAfterFork::new(store, stamp),
             runtime: LeakAfterFork::new(on, stamp),
             renewals: Mutex::new(RenewalSchedule { watchdog, holds: HashMap::new() }),

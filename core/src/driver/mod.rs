@@ -32,6 +32,7 @@
 pub(crate) mod acquire;
 pub(crate) mod attach;
 pub(crate) mod background;
+#[cfg_attr(target_family = "wasm", path = "callbacks_hosted.rs")]
 pub(crate) mod callbacks;
 pub(crate) mod claim;
 pub(crate) mod close;
@@ -58,6 +59,7 @@ pub(crate) mod undo_guard;
 pub(crate) mod wait_queues;
 
 use crate::sys::clock;
+use crate::sys::task;
 
 /// Sleeps until `time` on the boot clock; for ever if that is [`crate::machine::Time::MAX`].
 pub(crate) async fn sleep_until(time: crate::machine::Time) {
@@ -70,7 +72,7 @@ pub(crate) async fn sleep_until(time: crate::machine::Time) {
         if left.is_zero() {
             return;
         }
-        tokio::time::sleep(left.min(std::time::Duration::from_secs(24 * 3600))).await;
+        task::sleep(left.min(std::time::Duration::from_secs(24 * 3600))).await;
     }
 }
 

@@ -33,7 +33,9 @@ pub(crate) mod member;
 mod memcached;
 pub mod memory;
 #[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
+#[cfg_attr(target_family = "wasm", path = "net_hosted.rs")]
 pub(crate) mod net;
+#[cfg_attr(target_family = "wasm", path = "on_runtime_hosted.rs")]
 mod on_runtime;
 #[cfg(feature = "postgres")]
 #[cfg_attr(not(feature = "redlock"), allow(dead_code, reason = "what only a store of several servers uses"))]
@@ -46,10 +48,18 @@ pub mod redlock;
 pub(crate) mod schemes;
 #[cfg(any(all(feature = "file", unix), feature = "memcached", feature = "etcd"))]
 mod sha256;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
+#[cfg(all(
+    any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"),
+    not(target_family = "wasm")
+))]
 pub(crate) mod tls;
-#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
+#[cfg(all(
+    any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"),
+    not(target_family = "wasm")
+))]
 mod tls_configs;
+#[cfg(any(feature = "redis", feature = "postgres", feature = "etcd", feature = "memcached"))]
+mod tls_files;
 
 /// A boxed future, so that stores are trait objects.
 pub type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;

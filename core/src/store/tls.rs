@@ -1,6 +1,6 @@
 //! TLS by rustls, with an explicit crypto provider: another crate in the same process cannot change it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -10,24 +10,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+pub(crate) use super::tls_files::TlsFiles;
 use crate::error::ErrorKind;
 use crate::machine::Failure;
-
-/// The settings of a TLS connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(not(feature = "redis"), allow(unreachable_pub, reason = "addresses of Redis show it"))]
-pub struct TlsFiles {
-    /// Certificate authorities to believe, PEM; `None` for those of the system.
-    pub ca_file: Option<PathBuf>,
-    /// The client's certificate chain, PEM.
-    pub cert_file: Option<PathBuf>,
-    /// The client's private key, PEM.
-    pub key_file: Option<PathBuf>,
-    /// Accept any certificate. For experiments only.
-    pub insecure: bool,
-    /// Accept a certificate of another host, if it is signed by a believed authority.
-    pub any_name: bool,
-}
 
 /// The configuration of one server's connections. Reads the named files.
 pub(crate) fn config(files: &TlsFiles) -> Result<Arc<ClientConfig>, Failure> {

@@ -1,5 +1,6 @@
 //! The one place that reads clocks.
 
+#[cfg(not(target_family = "wasm"))]
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::machine::Time;
@@ -20,8 +21,12 @@ pub(crate) fn now() -> Time {
     Time::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
+/// Now, on the clock made of the host's.
+#[cfg(target_family = "wasm")]
+pub(crate) use super::hosted::clock::now;
+
 /// Now, on the monotonic clock.
-#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple", target_family = "wasm")))]
 #[allow(clippy::disallowed_methods)] // this is the one place
 pub fn now() -> Time {
     use std::sync::OnceLock;
@@ -32,8 +37,15 @@ pub fn now() -> Time {
 }
 
 /// The wall clock, microseconds since 1970. Only for people and for proposing fencing tokens, never for deadlines.
+#[cfg(not(target_family = "wasm"))]
 #[allow(clippy::disallowed_methods)] // this is the one place
 pub(crate) fn wall_us() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The host's wall clock, for the same.
+#[cfg(target_family = "wasm")]
+pub(crate) fn wall_us() -> u64 {
+    super::hosted::host().wall_us()
 }

@@ -8,10 +8,12 @@
 
 #![allow(unsafe_code)]
 
+#[cfg(not(target_family = "wasm"))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number of this process: not 0, and not that of its parent or of any other relative, even if process ids are
 /// reused. Its lower half is the process id.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn process_number() -> u64 {
     let Some(mark) = page() else { return u64::from(std::process::id()) };
     match mark.load(Ordering::Relaxed) {
@@ -20,7 +22,14 @@ pub(crate) fn process_number() -> u64 {
     }
 }
 
+/// An instance of WebAssembly is not forked: this is the process id.
+#[cfg(target_family = "wasm")]
+pub(crate) fn process_number() -> u64 {
+    super::hosted::host().process_id().into()
+}
+
 /// The first caller decides.
+#[cfg(not(target_family = "wasm"))]
 #[cold]
 fn choose(mark: &AtomicU64) -> u64 {
     let mut random = [0; 4];
@@ -66,7 +75,7 @@ fn map_page() -> Option<&'static AtomicU64> {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_family = "wasm")))]
 fn page() -> Option<&'static AtomicU64> {
     None
 }

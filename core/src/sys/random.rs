@@ -1,8 +1,12 @@
 //! Random bytes from the operating system.
 
+#[cfg(target_family = "wasm")]
+pub(crate) use super::hosted::random;
+#[cfg(not(target_family = "wasm"))]
 use crate::{Error, ErrorKind};
 
 /// Sixteen bytes from the operating system; never from a generator that a fork would copy.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn random() -> Result<[u8; 16], Error> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {

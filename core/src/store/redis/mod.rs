@@ -26,25 +26,27 @@ pub(crate) mod topology;
 
 use std::sync::Arc;
 
-use tokio::time::sleep;
-
 pub use self::address::endpoint::{ConnectionAddr, Endpoint, Protocol, TlsFiles};
 pub use self::address::multi::{ClusterSeeds, SentinelConfig};
 pub use self::options::{RedisOptions, SHARE_FROM};
 pub use self::topology::cluster::ClusterStore;
 
 use self::connection::context::StoreState;
+#[cfg(not(target_family = "wasm"))]
 use self::connection::deadline::Deadline;
 use self::node::{Node, SendOptions};
 use self::node::{scan, server_info};
-use self::topology::failover::{self, FailoverRetry};
+#[cfg(not(target_family = "wasm"))]
+use self::topology::failover;
+use self::topology::failover::FailoverRetry;
 use self::topology::sentinel::SentinelResolver;
-use super::{
-    BlockingSubscription, Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription,
-};
+#[cfg(not(target_family = "wasm"))]
+use super::{BlockingSubscription, Interrupt};
+use super::{Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::error::{Error, ErrorKind};
 use crate::machine::{Answer, ClientTag, Failure, Grade, Key, Kind, Op, Outcome, Time, naming};
 use crate::sys::clock;
+use crate::sys::task::sleep;
 
 /// What a server, a group behind Sentinels and a cluster can do.
 pub(crate) const CAPABILITIES: Capabilities = Capabilities { together: true, ..Capabilities::all("redis", &Kind::ALL) };
@@ -93,6 +95,7 @@ impl Store for RedisStore {
         })
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
         let call = || self.node.call_blocking(op, SendOptions::default(), until, interrupt).answer;
         let mut answer = call();
@@ -120,6 +123,7 @@ impl Store for RedisStore {
         self.node.subscribe(naming::wake_up_channel(kind, key, client), false)
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn subscribe_blocking(
         &self,
         kind: Kind,
@@ -130,7 +134,7 @@ impl Store for RedisStore {
     ) -> Option<Box<dyn BlockingSubscription>> {
         let deadline = Deadline { until, interrupt };
         let channel = naming::wake_up_channel(kind, key, client);
-        Some(Box::new(self.node.blocking_subscriptions.subscribe(channel, deadline)?))
+        Some(Box::new(self.node.threads.subscriptions.subscribe(channel, deadline)?))
     }
 
     fn facts(&self, until: Time) -> Boxed<Result<Facts, Failure>> {

@@ -138,7 +138,7 @@ impl BlockingRound<'_> {
                     continue;
                 }
             };
-            let connection = connection.or_else(|| self.store.nodes[node].pool.get_idle(now));
+            let connection = connection.or_else(|| self.store.nodes[node].threads.pool.get_idle(now));
             match connection {
                 Some(connection) => self.send_to(round, node, connection, &bytes, CommandForm::Sha, true),
                 None => missing.push(node),
@@ -172,10 +172,10 @@ impl BlockingRound<'_> {
                     return;
                 }
                 Err(outcome) => {
-                    place.pool.discard(connection);
+                    place.threads.pool.discard(connection);
                     // closed by the server while it was idle: no byte was sent, so another connection can be used
                     if reused && matches!(outcome, Outcome::NotApplied(_)) {
-                        match place.pool.get_idle(sent_at) {
+                        match place.threads.pool.get_idle(sent_at) {
                             Some(other) => {
                                 connection = other;
                                 continue;
@@ -193,7 +193,7 @@ impl BlockingRound<'_> {
     fn request_connection(&mut self, round: &mut QuorumRound, node: usize, bytes: &[u8], needed: bool) {
         let now = clock::now();
         let until = self.store.limit(now, self.deadline.until);
-        match self.store.connectors[node].request(needed, until, &self.connected.0) {
+        match self.store.connectors.get(node).request(needed, until, &self.connected.0) {
             Ok(ticket) => {
                 self.nodes[node] =
                     NodeState::Connecting(PendingConnect { bytes: bytes.to_vec(), until, _ticket: ticket });
@@ -284,7 +284,7 @@ impl BlockingRound<'_> {
                 if fine {
                     self.nodes[node] = NodeState::Idle(Some(flight.connection));
                 } else {
-                    place.pool.discard(flight.connection);
+                    place.threads.pool.discard(flight.connection);
                 }
                 self.deliver(round, node, &answer);
             }
@@ -295,7 +295,7 @@ impl BlockingRound<'_> {
     fn use_idle_connections(&mut self, round: &mut QuorumRound) {
         for node in 0..self.nodes.len() {
             if matches!(self.nodes[node], NodeState::Connecting(_))
-                && let Some(connection) = self.store.nodes[node].pool.get_idle(clock::now())
+                && let Some(connection) = self.store.nodes[node].threads.pool.get_idle(clock::now())
                 && let NodeState::Connecting(pending) = std::mem::replace(&mut self.nodes[node], NodeState::Idle(None))
             {
                 self.send_to(round, node, connection, &pending.bytes, CommandForm::Sha, true);
@@ -311,7 +311,7 @@ impl BlockingRound<'_> {
             }
             (Ok(connection), other) => {
                 self.nodes[node] = other;
-                self.store.nodes[node].pool.put(connection, clock::now());
+                self.store.nodes[node].threads.pool.put(connection, clock::now());
             }
             (Err(failure), NodeState::Connecting(_)) => {
                 self.answered(round, node, clock::now(), Outcome::NotApplied(failure));
@@ -340,7 +340,7 @@ impl BlockingRound<'_> {
                 }
                 NodeState::InFlight(flight) => {
                     let failure = flight.connection.no_reply_failure();
-                    self.store.nodes[node].pool.discard(flight.connection);
+                    self.store.nodes[node].threads.pool.discard(flight.connection);
                     self.answered(round, node, flight.sent_at, Outcome::Indeterminate(failure));
                 }
             }
@@ -371,7 +371,7 @@ impl BlockingRound<'_> {
             }
         }
         for (node, state) in self.nodes.into_iter().enumerate() {
-            let pool = &self.store.nodes[node].pool;
+            let pool = &self.store.nodes[node].threads.pool;
             match state {
                 NodeState::Idle(Some(connection)) => pool.put(connection, now),
                 NodeState::InFlight(InFlightRequest { mut connection, .. }) => {
@@ -382,7 +382,7 @@ impl BlockingRound<'_> {
             }
         }
         while let Ok((node, Ok(connection))) = self.connected.1.try_recv() {
-            self.store.nodes[node].pool.put(connection, now);
+            self.store.nodes[node].threads.pool.put(connection, now);
         }
     }
 }

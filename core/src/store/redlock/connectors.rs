@@ -37,6 +37,22 @@ struct ConnectWaiter {
     sender: Sender<ConnectResult>,
 }
 
+/// One connector for each server.
+pub(crate) struct Connectors(Vec<Arc<Connector>>);
+
+impl Connectors {
+    /// Those of these servers.
+    pub(crate) fn of(nodes: &[Arc<Node>]) -> Connectors {
+        let connector = |(number, node): (usize, &Arc<Node>)| Arc::new(Connector::new(number, node.clone()));
+        Connectors(nodes.iter().enumerate().map(connector).collect())
+    }
+
+    /// That of the server of this number.
+    pub(crate) fn get(&self, node: usize) -> &Arc<Connector> {
+        &self.0[node]
+    }
+}
+
 /// Makes the connections to one server.
 pub(crate) struct Connector {
     number: usize,
@@ -95,7 +111,7 @@ impl Connector {
     fn run(&self) {
         while let Some(waiter) = self.next(true) {
             let until = clock::now() + self.node.context.options.connect_timeout;
-            let result = self.node.pool.open(Deadline { until, interrupt: &Uninterrupted });
+            let result = self.node.threads.pool.open(Deadline { until, interrupt: &Uninterrupted });
             lock(&self.state).record(&result);
             self.deliver(waiter, result);
         }
@@ -126,7 +142,7 @@ impl Connector {
             next = if left.1.is_ok() { self.next(false) } else { None };
         }
         if let Ok(connection) = left.1 {
-            self.node.pool.put(connection, clock::now());
+            self.node.threads.pool.put(connection, clock::now());
         }
     }
 }

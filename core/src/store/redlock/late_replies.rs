@@ -15,6 +15,7 @@ use crate::machine::{Answer, Claim, Failure, Op, Outcome, Time};
 use crate::store::Boxed;
 use crate::store::redis::node::not_sent;
 use crate::sys::clock;
+use crate::sys::task;
 
 /// A round that tells the quorum of its end, however it ends: completed, dropped by its caller, or with its runtime.
 pub(crate) struct RoundInProgress {
@@ -129,7 +130,7 @@ impl Drop for Repair {
 impl Repair {
     /// Sends it, in the background.
     pub(crate) fn spawn(self) {
-        tokio::spawn(self.send());
+        task::spawn(self.send());
     }
 
     async fn send(mut self) {

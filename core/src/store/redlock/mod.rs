@@ -16,7 +16,9 @@
 
 mod address;
 mod ask_all;
+#[cfg(not(target_family = "wasm"))]
 mod blocking;
+#[cfg_attr(target_family = "wasm", path = "connectors_hosted.rs")]
 mod connectors;
 mod diagnosis;
 mod late_replies;
@@ -35,14 +37,13 @@ use futures_util::stream::FuturesUnordered;
 pub use self::address::RedlockNodes;
 
 use self::ask_all::not_at_first;
-use self::connectors::Connector;
+use self::connectors::Connectors;
 use self::late_replies::{RoundInProgress, SentNodes};
 use self::member::QuorumMember;
 use self::mixed_address::{ListAddress, MemberPlace, MixedAddress};
-use super::{
-    Boxed, Capabilities, Facts, Finding, Interrupt, Scan, Scanned, SharedStore, Store, StoreStats, Subscription,
-    on_runtime,
-};
+use super::{Boxed, Capabilities, Facts, Finding, Scan, Scanned, SharedStore, Store, StoreStats, Subscription};
+#[cfg(not(target_family = "wasm"))]
+use super::{Interrupt, on_runtime};
 use crate::config::Options;
 use crate::error::Error;
 use crate::machine::quorum::{NodeRequest as Request, Quorum, QuorumRound, RoundStatus, Rules};
@@ -57,6 +58,7 @@ use crate::store::redis::diagnosis::DiagnosisPlan;
 use crate::store::redis::node::{Node, SendOptions, not_sent};
 use crate::store::redis::options::RedisOptions;
 use crate::sys::clock;
+use crate::sys::task;
 
 /// What several servers can do together: each votes by itself, and its replicas have no say.
 pub(crate) const CAPABILITIES: Capabilities =
@@ -145,7 +147,7 @@ struct RedlockState {
     members: Vec<QuorumMember>,
     /// The same, if all of them are Redis servers; else none.
     nodes: Vec<Arc<Node>>,
-    connectors: Vec<Arc<Connector>>,
+    connectors: Connectors,
     quorum: Arc<Mutex<Quorum>>,
     node_timeout: Duration,
     /// Each Redis server has its own counters; whether the store is closed is the same for all. There is at least one.
@@ -171,8 +173,7 @@ impl RedlockStore {
             Arc::new(Node::at(endpoint, options.redis.clone(), common.clone(), 0))
         };
         let nodes: Vec<_> = nodes.endpoints.into_iter().zip(&store_states).enumerate().map(member).collect();
-        let connector = |(number, node): (usize, &Arc<Node>)| Arc::new(Connector::new(number, node.clone()));
-        let connectors = nodes.iter().enumerate().map(connector).collect();
+        let connectors = Connectors::of(&nodes);
         let node_timeout = options.node_timeout.min(options.redis.request_timeout);
         let members = nodes.iter().cloned().map(QuorumMember::Redis).collect();
         RedlockStore {
@@ -201,7 +202,7 @@ impl RedlockStore {
         });
         let members = members.collect();
         let node_timeout = redlock.node_timeout.min(options.request_timeout);
-        let (nodes, connectors, address) = (Vec::new(), Vec::new(), text);
+        let (nodes, connectors, address) = (Vec::new(), Connectors::of(&[]), text);
         RedlockStore {
             inner: Arc::new(RedlockState { members, nodes, connectors, quorum, node_timeout, store_states, address }),
         }
@@ -308,7 +309,7 @@ impl RedlockState {
                 requests.next().await
             } else {
                 let left = moment.since(clock::now());
-                let Ok(next) = tokio::time::timeout(left, requests.next()).await else { break };
+                let Ok(next) = task::timeout(left, requests.next()).await else { break };
                 next
             };
             let Some((node, answer)) = next else { break };
@@ -330,7 +331,7 @@ impl RedlockState {
         late_replies::repairs(&mut call, now).into_iter().for_each(late_replies::Repair::spawn);
         // requests in flight have been sent; only for a renewal are their answers still read
         if !call.round.late_nodes().is_empty() {
-            tokio::spawn(late_replies::read_late_replies(call, requests));
+            task::spawn(late_replies::read_late_replies(call, requests));
         }
         answer
     }
@@ -346,6 +347,7 @@ impl Store for RedlockStore {
         Box::pin(inner.call(op, until))
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
         if let Err(failure) = self.inner.check_open() {
             return not_sent(clock::now(), failure).answer;
@@ -356,6 +358,7 @@ impl Store for RedlockStore {
         blocking::call(&self.inner, op, until, interrupt).0
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn renew_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> (Answer, Option<Boxed<()>>) {
         if let Err(failure) = self.inner.check_open() {
             return (not_sent(clock::now(), failure).answer, None);

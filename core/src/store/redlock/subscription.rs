@@ -5,9 +5,9 @@ use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 use crate::store::{Subscription, SubscriptionState};
+use crate::sys::task::{self, AbortHandle};
 
 /// The task that merges the subscriptions, which it owns.
 struct MergeGuard(AbortHandle);
@@ -22,7 +22,7 @@ impl Drop for MergeGuard {
 /// node, so no release of a majority is missed.
 pub(crate) fn merge(parts: Vec<Subscription>) -> Subscription {
     let (sender, state) = watch::channel(combined_state(&parts));
-    let task = tokio::spawn(async move {
+    let task = task::spawn(async move {
         let mut parts = parts;
         loop {
             let now = combined_state(&parts);

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::store::member::RunObserver;
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::resp::value::printable;
-pub use crate::store::tls::TlsFiles;
+pub use crate::store::tls_files::TlsFiles;
 
 const DEFAULT_PORT: u16 = 6379;
 const EXAMPLE: &str = "redis://user:password@localhost:6379/0";

@@ -4,15 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+#[cfg(not(target_family = "wasm"))]
 use rustls::ClientConfig;
 
+#[cfg(not(target_family = "wasm"))]
 use super::deadline::Deadline;
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::store::StoreStats;
-use crate::store::redis::address::endpoint::{Endpoint, TlsFiles};
+use crate::store::redis::address::endpoint::Endpoint;
+#[cfg(not(target_family = "wasm"))]
+use crate::store::redis::address::endpoint::TlsFiles;
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::topology::sentinel::SentinelResolver;
+#[cfg(not(target_family = "wasm"))]
 use crate::store::tls_configs::TlsConfigs;
 use crate::sys::clock;
 
@@ -25,6 +30,7 @@ const WAIT_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// What all nodes of one store share: counters, what was logged, and whether the store was closed.
 #[derive(Default)]
 pub(crate) struct StoreState {
+    #[cfg(not(target_family = "wasm"))]
     tls_configs: TlsConfigs,
     commands_sent: AtomicU64,
     reconnects: AtomicU64,
@@ -40,6 +46,7 @@ pub(crate) struct StoreState {
 
 impl StoreState {
     /// The TLS configuration for a new connection; `None` for plain text.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn tls(&self, files: Option<&TlsFiles>) -> Result<Option<Arc<ClientConfig>>, Failure> {
         let Some(files) = files else { return Ok(None) };
         self.tls_configs.config(files).map(Some)
@@ -148,6 +155,7 @@ impl NodeContext {
     }
 
     /// The same from a thread.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn locate_blocking(&self, deadline: Deadline<'_>) -> Result<Arc<Endpoint>, Failure> {
         match &self.locator {
             Locator::Fixed(endpoint) => Ok(endpoint.clone()),

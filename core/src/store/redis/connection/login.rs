@@ -1,19 +1,23 @@
 //! The credentials of a new connection: those of its address, or those of the credentials provider.
 
 use std::sync::Arc;
+#[cfg(not(target_family = "wasm"))]
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use tokio::sync::oneshot;
-use tokio::time::timeout;
 
+#[cfg(not(target_family = "wasm"))]
 use super::deadline::{Deadline, POLL_INTERVAL};
-use super::socket::{NO_REPLY, broken, no_thread, not_connected};
+#[cfg(not(target_family = "wasm"))]
+use super::socket::NO_REPLY;
+use super::socket::{broken, no_thread, not_connected};
 use crate::config::credentials::{Credentials, CredentialsRequest, CredentialsSource, Given};
 use crate::error::{Error, ErrorKind};
 use crate::machine::{Failure, Time};
 use crate::store::redis::address::endpoint::{Endpoint, wrong};
 use crate::store::redis::options::RedisOptions;
 use crate::sys::clock;
+use crate::sys::task::timeout;
 
 /// Every failure of a provider contains this, after the name of the server.
 const PROVIDER_WORDS: &str = ": the credentials provider ";
@@ -66,6 +70,7 @@ pub(crate) async fn credentials(
 }
 
 /// The same from a thread.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn credentials_blocking(
     options: &RedisOptions,
     endpoint: &Endpoint,

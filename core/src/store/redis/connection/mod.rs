@@ -13,9 +13,11 @@
 //! | `timer_tick` | a tick while requests are in flight, so that time limits wake nobody |
 //! | `tls` | the failures of TLS handshakes |
 
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod blocking;
 pub(crate) mod context;
 pub(crate) mod deadline;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod event_loop;
 pub(crate) mod handshake;
 pub(crate) mod login;
@@ -23,4 +25,5 @@ pub(crate) mod multiplexed;
 pub(crate) mod pending_request;
 pub(crate) mod socket;
 pub(crate) mod timer_tick;
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod tls;

@@ -5,7 +5,9 @@ use std::io;
 
 use crate::error::ErrorKind;
 use crate::machine::Failure;
-pub(crate) use crate::store::net::{AddressAttempts, is_limit, literal, no_thread, tune};
+#[cfg(not(target_family = "wasm"))]
+pub(crate) use crate::store::net::{AddressAttempts, literal, tune};
+pub(crate) use crate::store::net::{is_limit, no_thread};
 use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 
 /// The failure to connect: nothing was sent.

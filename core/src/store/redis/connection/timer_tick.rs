@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use tokio::time::sleep;
+
+use crate::sys::task::{self, AbortHandle, sleep};
 
 /// Shorter than the default time limits of requests; rare enough not to be noticed as work.
 const TICK: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ impl TimerTick {
     pub(crate) fn start() -> TimerTick {
         let timer = Arc::new(Timer::default());
         let running = timer.clone();
-        let task = tokio::spawn(async move { running.run().await }).abort_handle();
+        let task = task::spawn(async move { running.run().await }).abort_handle();
         TimerTick { timer, task }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! | file | does |
 //! |---|---|
-//! | `probe` | a connection made step by step: name, TCP, TLS, protocol, user, database, role |
+//! | `open` | the first steps of a connection: name, TCP, TLS |
+//! | `probe` | the further ones: protocol, user, database, role |
 //! | `settings` | what the server is and how it is set up; its clock, the round trip, a proxy in between |
 //! | `permissions` | each permission that locks need, tried one by one |
 //! | `acl_line` | the one line that gives what is missing |
@@ -11,6 +12,8 @@
 //! It changes nothing on the server: commands that write are sent in a form that has no effect.
 
 mod acl_line;
+#[cfg_attr(target_family = "wasm", path = "open_hosted.rs")]
+mod open;
 mod permissions;
 mod probe;
 mod settings;

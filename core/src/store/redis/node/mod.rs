@@ -1,11 +1,17 @@
 //! One server: its connections of each kind, and one operation on them.
 
 pub(crate) mod exchange;
+#[cfg(target_family = "wasm")]
+mod hosted;
+#[cfg(not(target_family = "wasm"))]
+mod loop_sender;
 pub(crate) mod replicas;
 pub(crate) mod run_id;
 pub(crate) mod scan;
 mod sender;
 pub(crate) mod server_info;
+#[cfg(not(target_family = "wasm"))]
+mod threads;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,30 +19,25 @@ use redis::{Cmd, Value};
 
 use self::exchange::is_refused_for_good;
 pub(crate) use self::exchange::{RawExchange, RoutedAnswer, SendOptions, is_worth_keeping, not_sent};
-use self::sender::{LoopSender, MultiplexedSender, ReceivedExchange};
-use super::command::{reply, request};
+use self::sender::MultiplexedSender;
+#[cfg(not(target_family = "wasm"))]
+use self::threads::ThreadConnections;
+use super::command::reply;
 use super::options::RedisOptions;
 use super::pubsub::registry;
 use crate::machine::{Answer, Failure, Op, Outcome, Time};
+use crate::store::Subscription;
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::command::form::CommandForms;
-use crate::store::redis::connection::blocking::connection::BlockingConnection;
-use crate::store::redis::connection::blocking::gauge::ConcurrencyGauge;
-use crate::store::redis::connection::blocking::pool::ConnectionPool;
-use crate::store::redis::connection::blocking::shared_pool::SharedPool;
 use crate::store::redis::connection::context::{Locator, NodeContext, StoreState};
-use crate::store::redis::connection::deadline::Deadline;
-use crate::store::redis::connection::event_loop::connection::EventLoopConnection;
-use crate::store::redis::connection::event_loop::pool::EventLoopPool;
 use crate::store::redis::connection::multiplexed::connection::AsyncConnection;
 use crate::store::redis::connection::multiplexed::manager::ConnectionManager;
 use crate::store::redis::connection::socket::no_connection_in_time;
-use crate::store::redis::pubsub::blocking::BlockingSubscriptions;
 use crate::store::redis::pubsub::registry::SubscriptionRegistry;
 use crate::store::redis::topology::cluster::redirect::Redirect;
 use crate::store::redis::topology::sentinel::SentinelResolver;
-use crate::store::{Interrupt, Subscription};
 use crate::sys::clock;
+use crate::sys::task;
 
 /// How many idle connections are kept for acquires that wait for replicas.
 const MAX_IDLE: usize = 16;
@@ -47,11 +48,8 @@ pub(crate) struct Node {
     pub(crate) manager: Arc<ConnectionManager>,
     subscriptions: Arc<SubscriptionRegistry>,
     sharded_subscriptions: Arc<SubscriptionRegistry>,
-    pub(crate) pool: Arc<ConnectionPool>,
-    pub(crate) blocking_subscriptions: Arc<BlockingSubscriptions>,
-    event_loops: Arc<EventLoopPool>,
-    concurrency: ConcurrencyGauge,
-    shared_pool: SharedPool,
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) threads: ThreadConnections,
     command_forms: CommandForms,
     /// Idle connections for acquires that wait for replicas: no other request may queue behind `WAIT`.
     dedicated: Mutex<Vec<AsyncConnection>>,
@@ -77,23 +75,17 @@ impl Node {
         let context = Arc::new(context);
         let subscriptions = Arc::new(SubscriptionRegistry::default());
         let manager = Arc::new(ConnectionManager::new(context.clone(), subscriptions.clone(), numbers_from));
-        let pool = Arc::new(ConnectionPool::new(context.clone()));
-        let event_loops = Arc::default();
-        let blocking_subscriptions = Arc::new(BlockingSubscriptions::new(context.clone(), pool.clone()));
         let sharded_subscriptions = Arc::new(SubscriptionRegistry::sharded());
-        let shared_pool = SharedPool::new(context.clone(), pool.clone());
-        let (concurrency, dedicated, command_forms) =
-            (ConcurrencyGauge::new(context.options.share_from), Mutex::default(), CommandForms::default());
+        #[cfg(not(target_family = "wasm"))]
+        let threads = ThreadConnections::new(&context);
+        let (dedicated, command_forms) = (Mutex::default(), CommandForms::default());
         Node {
             context,
             manager,
             subscriptions,
             sharded_subscriptions,
-            pool,
-            blocking_subscriptions,
-            event_loops,
-            concurrency,
-            shared_pool,
+            #[cfg(not(target_family = "wasm"))]
+            threads,
             command_forms,
             dedicated,
         }
@@ -110,10 +102,8 @@ impl Node {
 
     /// Ends its connections. The store must be closed before, so that no new ones are made.
     pub(crate) fn close(&self) {
-        self.shared_pool.close();
-        self.pool.close();
-        self.blocking_subscriptions.close();
-        self.event_loops.close();
+        #[cfg(not(target_family = "wasm"))]
+        self.threads.close();
         self.manager.close();
         self.dedicated().clear();
         self.subscriptions.wake();
@@ -122,9 +112,8 @@ impl Node {
 
     /// Drops its idle connections, since it will not be asked again. Connections in use end with their users.
     pub(crate) fn drop_idle(&self) {
-        self.shared_pool.close();
-        self.pool.close();
-        self.blocking_subscriptions.close();
+        #[cfg(not(target_family = "wasm"))]
+        self.threads.drop_idle();
         self.dedicated().clear();
     }
 
@@ -142,34 +131,6 @@ impl Node {
         } else {
             self.call_multiplexed(op, options, until).await
         }
-    }
-
-    /// The connection of the event loop that runs on this thread, if it accepts another request.
-    pub(crate) fn event_loop_connection(&self) -> Option<Arc<EventLoopConnection>> {
-        if self.context.options.min_replicas > 0 {
-            None
-        } else {
-            self.event_loops.for_current_loop(&self.context, &self.pool)
-        }
-    }
-
-    /// One operation from an event loop, on the loop's own connection: without a switch to another thread.
-    pub(crate) async fn call_from_loop(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
-        let Some(connection) = self.event_loop_connection() else { return self.call(op, options, until).await };
-        let sender = LoopSender { context: &self.context, connection: &connection, options, until };
-        let exchanged = self.command_forms.exchange(op, sender);
-        let Some(ReceivedExchange { sent, received_at }) = exchanged.await else {
-            return self.call(op, options, until).await;
-        };
-        let routed = self.read(op, sent, received_at);
-        if is_refused_for_good(&routed.answer.outcome) {
-            // outstanding replies are still delivered: in another epoch it accepts no more requests
-            if !self.can_move() {
-                connection.close();
-            }
-            self.context.mark_stale(connection.epoch);
-        }
-        routed
     }
 
     async fn call_multiplexed(&self, op: &Op, options: SendOptions, until: Time) -> RoutedAnswer {
@@ -229,7 +190,7 @@ impl Node {
     async fn connect_dedicated(&self, until: Time) -> Result<AsyncConnection, Failure> {
         self.context.store_state.check_open()?;
         let left = until.since(clock::now());
-        let made = tokio::time::timeout(left, self.manager.connect_dedicated()).await;
+        let made = task::timeout(left, self.manager.connect_dedicated()).await;
         made.unwrap_or_else(|_| Err(no_connection_in_time(&self.context.name)))
     }
 
@@ -267,109 +228,6 @@ impl Node {
             Outcome::Applied(value) => Ok(value),
             Outcome::NotApplied(failure) | Outcome::Indeterminate(failure) => Err(failure),
         }
-    }
-
-    /// One operation from a thread, on a connection that the thread drives.
-    pub(crate) fn call_blocking(
-        &self,
-        op: &Op,
-        options: SendOptions,
-        until: Time,
-        interrupt: &dyn Interrupt,
-    ) -> RoutedAnswer {
-        let begun = clock::now();
-        if let Err(failure) = self.context.store_state.check_open() {
-            return not_sent(begun, failure);
-        }
-        let deadline = Deadline { until, interrupt };
-        let caller = self.concurrency.enter();
-        if caller.above_threshold
-            && !options.asking
-            && !self.waits_for_replicas(op)
-            && let Some(routed) = self.call_on_shared_pool(op, options, deadline)
-        {
-            return routed;
-        }
-        // a shared connection may have been waited for
-        if let Err(failure) = self.context.store_state.check_open() {
-            return not_sent(begun, failure);
-        }
-        let mut pooled = self.pool.get_idle(if caller.above_threshold { clock::now() } else { begun });
-        loop {
-            let reused = pooled.is_some();
-            let mut connection = match pooled.take().map_or_else(|| self.pool.open(deadline), Ok) {
-                Ok(connection) => connection,
-                Err(failure) => return not_sent(begun, failure),
-            };
-            let sent = self.exchange_blocking(&mut connection, op, options, deadline);
-            let received_at = clock::now();
-            if reused && matches!(sent.outcome, Outcome::NotApplied(_)) {
-                // closed by the server while it was idle: no byte was sent, so a new connection can be used
-                self.pool.discard(connection);
-                continue;
-            }
-            let routed = self.read(op, sent, received_at);
-            let epoch = connection.socket.epoch;
-            if is_worth_keeping(&routed.answer.outcome) {
-                self.pool.put(connection, received_at);
-            } else {
-                self.pool.discard(connection);
-            }
-            if is_refused_for_good(&routed.answer.outcome) {
-                self.context.mark_stale(epoch);
-            }
-            return routed;
-        }
-    }
-
-    /// On a connection that threads share. `None` when none accepts it: then no byte was sent.
-    fn call_on_shared_pool(&self, op: &Op, options: SendOptions, deadline: Deadline<'_>) -> Option<RoutedAnswer> {
-        let begun = clock::now();
-        let connection = match self.shared_pool.get(begun, deadline) {
-            Ok(connection) => connection?,
-            Err(failure) => return Some(not_sent(begun, failure)),
-        };
-        let sent = self.command_forms.exchange_blocking(op, |form| {
-            let bytes = request::command(op, form, options.announce).get_packed_command();
-            let sent_at = clock::now();
-            let within = Deadline { until: self.context.reply_until(deadline.until, sent_at), ..deadline };
-            let outcome = connection.request(&bytes, sent_at, within)?;
-            Some(RawExchange { sent_at, connection: connection.number, outcome, confirmations: None })
-        })?;
-        let routed = self.read(op, sent, clock::now());
-        if is_refused_for_good(&routed.answer.outcome) {
-            self.shared_pool.close();
-            self.context.mark_stale(connection.epoch);
-        }
-        Some(routed)
-    }
-
-    fn exchange_blocking(
-        &self,
-        connection: &mut BlockingConnection,
-        op: &Op,
-        options: SendOptions,
-        deadline: Deadline<'_>,
-    ) -> RawExchange {
-        let context = &*self.context;
-        let asking = options.asking.then(|| redis::cmd("ASKING"));
-        let number = connection.socket.number;
-        let mut sent = self.command_forms.exchange_blocking(op, |form| {
-            let request = request::command(op, form, options.announce);
-            let sent_at = clock::now();
-            let within = Deadline { until: context.reply_until(deadline.until, sent_at), ..deadline };
-            context.store_state.count_command();
-            let outcome = connection.exchange(asking.as_ref(), &request, sent_at, within);
-            RawExchange { sent_at, connection: number, outcome, confirmations: None }
-        });
-        let granted = matches!(&sent.outcome, Outcome::Applied(value) if reply::is_grant(value));
-        if granted && self.waits_for_replicas(op) {
-            let wait = replicas::wait(context, deadline.until);
-            let now = clock::now();
-            let within = Deadline { until: now + wait.limit + context.options.request_timeout, ..deadline };
-            sent.confirm(context, connection.exchange(None, &wait.command, now, within));
-        }
-        sent
     }
 
     /// What a raw reply says about `op`.

@@ -1,16 +1,13 @@
-//! Sends an operation once on a connection of tasks or of an event loop.
-
-use std::sync::Arc;
+//! Sends an operation once on a connection of tasks.
 
 use redis::{Cmd, Value};
 
 use super::exchange::{RawExchange, SendOptions};
 use crate::machine::{Op, Outcome, Time};
 use crate::store::redis::command::call::CommandForm;
-use crate::store::redis::command::form::{Exchanged, FormSender};
+use crate::store::redis::command::form::FormSender;
 use crate::store::redis::command::request;
 use crate::store::redis::connection::context::NodeContext;
-use crate::store::redis::connection::event_loop::connection::EventLoopConnection;
 use crate::store::redis::connection::multiplexed::connection::AsyncConnection;
 use crate::sys::clock;
 
@@ -45,40 +42,4 @@ pub(super) async fn exchange(
     let sent_at = clock::now();
     let limit = until.since(sent_at).min(context.options.request_timeout);
     (sent_at, connection.request(asking.as_ref(), command, sent_at, limit).await)
-}
-
-/// Sends on the connection of the event loop that runs on this thread.
-pub(super) struct LoopSender<'a> {
-    pub(super) context: &'a NodeContext,
-    pub(super) connection: &'a Arc<EventLoopConnection>,
-    pub(super) options: SendOptions,
-    pub(super) until: Time,
-}
-
-impl FormSender for LoopSender<'_> {
-    /// With the time at which the reply was received. `None` if the connection takes no more requests.
-    type Exchanged = Option<ReceivedExchange>;
-
-    async fn send(&self, op: &Op, form: CommandForm) -> Option<ReceivedExchange> {
-        let bytes = request::command(op, form, self.options.announce).get_packed_command();
-        let sent_at = clock::now();
-        let limit = self.context.reply_until(self.until, sent_at);
-        let exchange = self.connection.request(&bytes, sent_at, limit, self.context.options.request_timeout);
-        self.context.store_state.count_command();
-        let (outcome, received_at) = exchange.await?;
-        let sent = RawExchange { sent_at, connection: self.connection.number, outcome, confirmations: None };
-        Some(ReceivedExchange { sent, received_at })
-    }
-}
-
-/// One request, how it ended, and when.
-pub(super) struct ReceivedExchange {
-    pub(super) sent: RawExchange,
-    pub(super) received_at: Time,
-}
-
-impl Exchanged for ReceivedExchange {
-    fn outcome(&self) -> Option<&Outcome<Value>> {
-        self.sent.outcome()
-    }
 }

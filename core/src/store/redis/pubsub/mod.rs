@@ -6,6 +6,7 @@
 //! | `subscriber` | subscribes and unsubscribes on one connection |
 //! | `blocking` | a subscription that a waiting thread reads itself |
 
+#[cfg(not(target_family = "wasm"))]
 pub(crate) mod blocking;
 pub(crate) mod registry;
 pub(crate) mod subscriber;

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep, sleep_until};
 
 use super::SubscribeError;
 use super::subscriber::Subscriber;
@@ -20,6 +19,7 @@ use crate::store::redis::command::server_error;
 use crate::store::redis::connection::multiplexed::manager::ConnectionManager;
 use crate::store::redis::connection::multiplexed::transport::PushHandler;
 use crate::store::{Subscription, SubscriptionState};
+use crate::sys::task::{self, Instant, sleep, sleep_until};
 
 /// How long the task stays when nobody listens, so that the next listener finds a connection.
 const STOP_AFTER_IDLE: Duration = Duration::from_secs(5);
@@ -131,7 +131,7 @@ pub(crate) fn subscribe(
     drop(table);
     if let Some(number) = needed {
         let task = RegistryTask { registry: registry.clone(), number };
-        tokio::spawn(run(task, manager.clone()));
+        task::spawn(run(task, manager.clone()));
     }
     registry.changed.notify_one();
     Subscription { state, guard: Box::new(ListenerGuard { registry: registry.clone(), channel }) }

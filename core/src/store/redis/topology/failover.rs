@@ -1,11 +1,13 @@
 //! Repeating a call while a master is being replaced. A server that has become a replica refuses before it changes
 //! anything, so the same operation is sent to the new master a moment later. Decides; sends nothing.
 
+#[cfg(not(target_family = "wasm"))]
 use std::thread;
 use std::time::Duration;
 
 use crate::error::ErrorKind;
 use crate::machine::{Answer, Failure, Jitter, Outcome, Time};
+#[cfg(not(target_family = "wasm"))]
 use crate::store::redis::connection::deadline::{Deadline, POLL_INTERVAL};
 use crate::sys::clock;
 
@@ -78,6 +80,7 @@ impl FailoverRetry {
 }
 
 /// Pauses a thread, until the deadline at most.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn pause_blocking(pause: Duration, deadline: Deadline<'_>) {
     let deadline = Deadline { until: deadline.until.min(clock::now() + pause), ..deadline };
     while let Ok(left) = deadline.check() {

@@ -4,21 +4,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{Cmd, Value};
-use tokio::time::timeout;
+#[cfg(not(target_family = "wasm"))]
+use redis::Cmd;
+use redis::Value;
 
-use crate::machine::{Failure, Outcome};
+use crate::machine::Failure;
+#[cfg(not(target_family = "wasm"))]
+use crate::machine::Outcome;
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::command::server_error;
+#[cfg(not(target_family = "wasm"))]
 use crate::store::redis::connection::blocking::connection::BlockingConnection;
 use crate::store::redis::connection::context::StoreState;
+#[cfg(not(target_family = "wasm"))]
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::connection::multiplexed::connect::connect_to;
 use crate::store::redis::connection::multiplexed::raw::RawConnection;
 use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::resp::value::words;
+#[cfg(not(target_family = "wasm"))]
 use crate::sys::clock;
+use crate::sys::task::timeout;
 
 /// The replies to `questions`, refusals included, within `limit`.
 pub(crate) async fn query(
@@ -44,6 +51,7 @@ pub(crate) async fn query(
 }
 
 /// The same from a thread, within `limit` and the deadline.
+#[cfg(not(target_family = "wasm"))]
 pub(crate) fn query_blocking(
     common: &StoreState,
     options: &RedisOptions,

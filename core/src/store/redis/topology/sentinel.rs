@@ -8,14 +8,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::Value;
-use tokio::time::{sleep, timeout};
 
-use super::query::{query, query_blocking, server_failure};
+#[cfg(not(target_family = "wasm"))]
+use super::query::query_blocking;
+use super::query::{query, server_failure};
 use crate::error::ErrorKind;
 use crate::machine::{Failure, Time};
 use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::address::multi::{SentinelConfig, host_list};
 use crate::store::redis::connection::context::StoreState;
+#[cfg(not(target_family = "wasm"))]
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::connection::multiplexed::connect::connect_to;
 use crate::store::redis::connection::multiplexed::manager::ConnectionManager;
@@ -26,6 +28,7 @@ use crate::store::redis::resp::exchange::Received;
 use crate::store::redis::resp::push::Push;
 use crate::store::redis::resp::value::text;
 use crate::sys::clock;
+use crate::sys::task::{sleep, timeout};
 
 /// The channel on which a Sentinel announces a new master.
 const SWITCH_CHANNEL: &str = "+switch-master";
@@ -98,6 +101,7 @@ impl SentinelResolver {
     }
 
     /// The same from a thread.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn locate_blocking(&self, deadline: Deadline<'_>) -> Result<Arc<Endpoint>, Failure> {
         let mut search = SentinelSearch::new(self);
         search.until = search.until.min(deadline.until);

@@ -6,29 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-#[cfg(unix)]
-use tokio::net::UnixStream;
-use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::dial::connect_stream;
+pub(crate) use super::stream::AsyncStream;
 use crate::config::credentials::Credentials;
 use crate::machine::{Failure, Time};
-pub(crate) use crate::store::net::{resolve, tcp, tcp_to};
-use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
+use crate::store::redis::address::endpoint::Endpoint;
 use crate::store::redis::connection::context::{NodeContext, StoreState};
 use crate::store::redis::connection::handshake::{Handshake, HandshakeResult, HandshakeStep};
-use crate::store::redis::connection::socket::{NO_RESP, broken, no_connection_in_time, not_connected, reason};
-use crate::store::redis::connection::{login, tls};
+use crate::store::redis::connection::login;
+use crate::store::redis::connection::socket::{NO_RESP, broken, no_connection_in_time, reason};
 use crate::store::redis::options::RedisOptions;
 use crate::store::redis::resp::exchange::{Exchange, Received};
 use crate::store::redis::resp::request_queue::RequestQueue;
 use crate::sys::clock;
-
-/// Any async byte stream.
-pub(crate) trait AsyncStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> AsyncStream for S {}
+use crate::sys::task::timeout;
 
 /// A connected stream after its handshake, with no unread reply.
 pub(crate) struct ConnectedStream {
@@ -78,41 +71,6 @@ pub(crate) async fn connect_to(
         done => done?,
     };
     Ok(ConnectedStream { endpoint, stream, exchange, result })
-}
-
-async fn connect_stream(
-    common: &StoreState,
-    endpoint: &Endpoint,
-    limit: Duration,
-) -> Result<Box<dyn AsyncStream>, Failure> {
-    let until = clock::now() + limit;
-    match &endpoint.addr {
-        ConnectionAddr::Unix(path) => unix(path).await.map_err(|error| not_connected(endpoint, &error)),
-        ConnectionAddr::Tcp { host, port } => {
-            let stream = tcp(host, *port, limit).await.map_err(|error| not_connected(endpoint, &error))?;
-            match common.tls(endpoint.tls.as_ref())? {
-                None => Ok(Box::new(stream)),
-                Some(config) => {
-                    let name: ServerName<'static> = tls::server_name(host)?;
-                    // less than the whole limit, so that the failure can name what took so long
-                    let left = until.since(clock::now());
-                    let tls = timeout(left / 8 * 7, TlsConnector::from(config).connect(name, stream)).await;
-                    let tls = tls.map_err(|_| tls::no_handshake_in_time(endpoint))?;
-                    Ok(Box::new(tls.map_err(|error| tls::handshake_failure(endpoint, &error))?))
-                }
-            }
-        }
-    }
-}
-
-#[cfg(unix)]
-pub(crate) async fn unix(path: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
-    Ok(Box::new(UnixStream::connect(path).await?))
-}
-
-#[cfg(not(unix))]
-pub(crate) async fn unix(_: &std::path::Path) -> io::Result<Box<dyn AsyncStream>> {
-    Err(io::ErrorKind::Unsupported.into())
 }
 
 async fn handshake(

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
-use tokio::time::timeout;
 
 use super::connect::ConnectedStream;
 use super::transport::{PushHandler, Submitted, Transport};
@@ -17,6 +16,7 @@ use crate::store::redis::connection::socket::{NO_REPLY, broken};
 use crate::store::redis::connection::timer_tick::TimerTick;
 use crate::store::redis::resp::exchange::Exchange;
 use crate::sys::clock;
+use crate::sys::task::timeout;
 
 const GONE: &str = "the connection is gone";
 

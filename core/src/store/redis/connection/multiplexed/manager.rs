@@ -4,8 +4,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
 
 use super::connect::connect;
 use super::connection::AsyncConnection;
@@ -16,6 +14,7 @@ use crate::store::redis::connection::context::{Locator, NodeContext};
 use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::pubsub::subscriber::Subscriber;
 use crate::sys::clock;
+use crate::sys::task::{self, AbortHandle, timeout};
 
 /// The first pause between two attempts to connect; each further failure doubles it …
 const BACKOFF_MIN: Duration = Duration::from_millis(10);
@@ -171,8 +170,8 @@ impl ConnectionManager {
         let manager = self.clone();
         state.attempt = Some(receiver.clone());
         let number = self.numbers_from + state.made + 1;
-        tokio::spawn(async move {
-            tokio::time::sleep(pause).await;
+        task::spawn(async move {
+            task::sleep(pause).await;
             let made = manager.connect(number).await;
             sender.send_replace(Some(manager.finish_attempt(made)));
         });
@@ -215,7 +214,7 @@ impl ConnectionManager {
             && state.master_watch.as_ref().is_none_or(AbortHandle::is_finished)
         {
             state.master_watch =
-                Some(tokio::spawn(sentinels.clone().watch_switches(Arc::downgrade(self))).abort_handle());
+                Some(task::spawn(sentinels.clone().watch_switches(Arc::downgrade(self))).abort_handle());
         }
         Ok(connection)
     }

@@ -21,6 +21,7 @@ use crate::store::redis::resp::exchange::{Exchange, ExchangeError, Received};
 use crate::store::redis::resp::push::Push;
 use crate::store::redis::resp::request_queue::FailedRequest;
 use crate::sys::clock;
+use crate::sys::task;
 
 /// With more bytes than this to send, callers wait before they queue theirs.
 pub(crate) const MAX_UNSENT_BYTES: usize = 256 << 10;
@@ -107,7 +108,7 @@ impl Transport {
             push_handler,
         });
         let (task, mut wakers) = (TransportTask(transport.clone()), Vec::new());
-        tokio::spawn(poll_fn(move |context| task.0.poll_task(context, &mut wakers)));
+        task::spawn(poll_fn(move |context| task.0.poll_task(context, &mut wakers)));
         transport
     }
 

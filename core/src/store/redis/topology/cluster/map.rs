@@ -18,11 +18,15 @@ use crate::store::redis::address::endpoint::{ConnectionAddr, Endpoint};
 use crate::store::redis::address::multi::{ClusterSeeds, host_list};
 use crate::store::redis::command::call::Announce;
 use crate::store::redis::connection::context::StoreState;
+#[cfg(not(target_family = "wasm"))]
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::node::Node;
 use crate::store::redis::options::RedisOptions;
-use crate::store::redis::topology::query::{query, query_blocking, server_failure};
+#[cfg(not(target_family = "wasm"))]
+use crate::store::redis::topology::query::query_blocking;
+use crate::store::redis::topology::query::{query, server_failure};
 use crate::sys::clock;
+use crate::sys::task;
 
 /// The commands that fetch a map. A server that does not know the second one has no sharded channels.
 const DISCOVERY_COMMANDS: &[&[&str]] = &[&["CLUSTER", "SLOTS"], &["PUBSUB", "SHARDNUMSUB"]];
@@ -188,8 +192,8 @@ impl ClusterTopology {
             return;
         }
         let (topology, doubtful_at) = (self.clone(), clock::now());
-        tokio::spawn(async move {
-            tokio::time::sleep(REFRESH_DELAY).await;
+        task::spawn(async move {
+            task::sleep(REFRESH_DELAY).await;
             topology.refresh_scheduled.store(false, Ordering::Release);
             if let Err(failure) = topology.refresh(doubtful_at).await {
                 tracing::debug!(cause = failure.detail, "the cluster's map could not be had");
@@ -222,6 +226,7 @@ impl ClusterTopology {
     }
 
     /// The same from a thread.
+    #[cfg(not(target_family = "wasm"))]
     pub(crate) fn refresh_blocking(&self, doubtful_at: Time, deadline: Deadline<'_>) -> Result<(), Failure> {
         let mut search = DiscoverySearch::new(self);
         search.until = search.until.min(deadline.until);

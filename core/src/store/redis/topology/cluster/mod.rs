@@ -26,20 +26,25 @@ use futures_util::future::join_all;
 
 use self::map::ClusterTopology;
 use self::routing::{RouteStep, Router};
+#[cfg(not(target_family = "wasm"))]
 use super::failover;
 use crate::config::warning::{SLOTS, finding};
 use crate::error::{Error, ErrorKind};
 use crate::machine::{
     Answer, Claim, ClientTag, Failure, Grade, Key, Kind, NodeSet, Op, Outcome, Renewal, Reply, Time, naming,
 };
+#[cfg(not(target_family = "wasm"))]
+use crate::store::Interrupt;
 use crate::store::redis::address::multi::ClusterSeeds;
+#[cfg(not(target_family = "wasm"))]
 use crate::store::redis::connection::deadline::Deadline;
 use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::node::server_info;
 use crate::store::redis::node::{Node, SendOptions, not_sent};
 use crate::store::redis::options::RedisOptions;
-use crate::store::{Boxed, Capabilities, Facts, Interrupt, Scan, Scanned, Store, StoreStats, Subscription};
+use crate::store::{Boxed, Capabilities, Facts, Scan, Scanned, Store, StoreStats, Subscription};
 use crate::sys::clock;
+use crate::sys::task;
 
 /// Locks on a Redis or Valkey cluster, 6.2 or newer.
 pub struct ClusterStore {
@@ -69,6 +74,7 @@ impl Store for ClusterStore {
         Box::pin(async move { call(&topology, &op, until).await })
     }
 
+    #[cfg(not(target_family = "wasm"))]
     fn call_blocking(&self, op: &Op, until: Time, interrupt: &dyn Interrupt) -> Answer {
         if let Some(parts) = split_by_slot(op) {
             let answers = parts.iter().map(|(_, op)| self.call_blocking(op, until, interrupt)).collect();
@@ -283,14 +289,14 @@ async fn call_one(topology: &Arc<ClusterTopology>, op: &Op, until: Time) -> Opti
                 topology.schedule_refresh();
             }
             RouteStep::Ask { host, port } => to = Some(topology.node_at(&host, port)),
-            RouteStep::Retry(pause) => tokio::time::sleep(pause).await,
+            RouteStep::Retry(pause) => task::sleep(pause).await,
             RouteStep::Split => return None,
             RouteStep::RetryAfterFailover(pause) => {
-                tokio::time::sleep(pause).await;
-                let _ = tokio::time::timeout(until.since(clock::now()), topology.refresh(begun)).await;
+                task::sleep(pause).await;
+                let _ = task::timeout(until.since(clock::now()), topology.refresh(begun)).await;
             }
             RouteStep::RefreshThenRetry => {
-                let limit = tokio::time::timeout(until.since(clock::now()), topology.refresh(begun)).await;
+                let limit = task::timeout(until.since(clock::now()), topology.refresh(begun)).await;
                 if !matches!(limit, Ok(Ok(()))) || is_served_by(topology, slot, &node) {
                     return Some(router.final_answer(reply));
                 }
@@ -300,6 +306,7 @@ async fn call_one(topology: &Arc<ClusterTopology>, op: &Op, until: Time) -> Opti
 }
 
 /// The same from a thread.
+#[cfg(not(target_family = "wasm"))]
 fn call_one_blocking(
     topology: &Arc<ClusterTopology>,
     op: &Op,
@@ -352,11 +359,12 @@ async fn owner(topology: &ClusterTopology, slot: u16, until: Time) -> Result<Arc
         return Ok(node);
     }
     let now = clock::now();
-    let asked = tokio::time::timeout(until.since(now), topology.refresh(now)).await;
+    let asked = task::timeout(until.since(now), topology.refresh(now)).await;
     asked.unwrap_or_else(|_| Err(no_connection_in_time(&topology.name)))?;
     topology.owner(slot).ok_or_else(|| unserved(slot))
 }
 
+#[cfg(not(target_family = "wasm"))]
 fn owner_blocking(topology: &ClusterTopology, slot: u16, deadline: Deadline<'_>) -> Result<Arc<Node>, Failure> {
     if let Some(node) = topology.owner(slot) {
         return Ok(node);
@@ -381,7 +389,7 @@ fn slot_is_moving() -> Answer {
 /// What the masters report about themselves. Those that do not answer are skipped, unless none does.
 async fn query_server_info(topology: &Arc<ClusterTopology>, until: Time) -> Result<Facts, Failure> {
     let begun = clock::now();
-    let refreshed = tokio::time::timeout(until.since(begun), topology.refresh(begun)).await;
+    let refreshed = task::timeout(until.since(begun), topology.refresh(begun)).await;
     refreshed.unwrap_or_else(|_| Err(no_connection_in_time(&topology.name)))?;
     let map = topology.map().clone();
     let answers = join_all(map.nodes.iter().map(|node| server_info::query(node, until))).await;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
 use super::map::ClusterTopology;
 use crate::store::redis::command::call::Announce;
 use crate::store::redis::node::Node;
 use crate::store::{Subscription, SubscriptionState};
 use crate::sys::clock;
+use crate::sys::task::{self, AbortHandle};
 
 /// How long a subscription may be missing before the map is refreshed.
 const REFRESH_AFTER: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ impl Drop for FollowGuard {
 /// Subscribes to `channel`, which belongs to this slot, until the guard is dropped.
 pub(crate) fn subscribe(topology: &Arc<ClusterTopology>, slot: u16, channel: Vec<u8>) -> Subscription {
     let (sender, state) = watch::channel(SubscriptionState::default());
-    let task = tokio::spawn(follow_slot(topology.clone(), slot, channel, sender));
+    let task = task::spawn(follow_slot(topology.clone(), slot, channel, sender));
     Subscription { state, guard: Box::new(FollowGuard(task.abort_handle())) }
 }
 
@@ -42,7 +42,7 @@ async fn follow_slot(
         versions.borrow_and_update();
         let Some(node) = topology.owner(slot) else {
             if topology.refresh(clock::now()).await.is_err() {
-                tokio::time::sleep(REFRESH_AFTER).await;
+                task::sleep(REFRESH_AFTER).await;
             }
             if topology.store_state.check_open().is_err() {
                 return;
@@ -66,7 +66,7 @@ async fn follow_slot(
                         break;
                     }
                 }
-                () = tokio::time::sleep(REFRESH_AFTER), if !subscribed => topology.schedule_refresh(),
+                () = task::sleep(REFRESH_AFTER), if !subscribed => topology.schedule_refresh(),
             }
         }
         drop(subscriptions);

@@ -11,6 +11,7 @@ use crate::store::redis::connection::socket::no_connection_in_time;
 use crate::store::redis::node::{Node, scan};
 use crate::store::{Scan, Scanned, foreign_cursor};
 use crate::sys::clock;
+use crate::sys::task;
 
 /// One step on one master. A cursor is `<address>/<its own>`; of a master that is gone, the scan goes on with the next.
 pub(super) async fn step(topology: &Arc<ClusterTopology>, scan: &Scan, until: Time) -> Result<Scanned, Failure> {
@@ -56,7 +57,7 @@ fn from_on<'a>(nodes: &'a [Arc<Node>], name: &str) -> Option<(&'a Arc<Node>, &'a
 
 async fn refresh(topology: &ClusterTopology, until: Time) -> Result<(), Failure> {
     let begun = clock::now();
-    let refreshed = tokio::time::timeout(until.since(begun), topology.refresh(begun)).await;
+    let refreshed = task::timeout(until.since(begun), topology.refresh(begun)).await;
     refreshed.unwrap_or_else(|_| Err(no_connection_in_time(&topology.name)))
 }
 
