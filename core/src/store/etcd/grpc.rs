@@ -17,6 +17,7 @@ const ANSWER_MAX: usize = 64 * 1024 * 1024;
 /// The codes of gRPC that mean something here.
 pub(super) mod code {
     pub(crate) const CANCELLED: u32 = 1;
+    pub(crate) const UNKNOWN: u32 = 2;
     pub(crate) const INVALID_ARGUMENT: u32 = 3;
     pub(crate) const DEADLINE_EXCEEDED: u32 = 4;
     pub(crate) const NOT_FOUND: u32 = 5;
@@ -174,7 +175,13 @@ fn ended(trailers: &HeaderMap) -> Result<(), CallError> {
     }
     let words = text("grpc-message").unwrap_or_default();
     let words = percent_encoding::percent_decode_str(&words).decode_utf8_lossy().into_owned();
-    Err(CallError { code: status, words, unsent: false, broken: false })
+    // some servers give Go's words for it, and no code
+    let code = match (status, words.as_str()) {
+        (code::UNKNOWN, "context deadline exceeded") => code::DEADLINE_EXCEEDED,
+        (code::UNKNOWN, "context canceled") => code::CANCELLED,
+        (other, _) => other,
+    };
+    Err(CallError { code, words, unsent: false, broken: false })
 }
 
 /// The answers of a stream. Dropping it cancels the stream.
@@ -218,5 +225,26 @@ impl AnswerStream {
     pub(super) async fn read<R: ReceivedMessage>(&mut self) -> Result<R, CallError> {
         let message = self.next().await?.ok_or_else(|| CallError::broken("the server ended the stream"))?;
         R::read(&message).map_err(|_| CallError::malformed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_time_limit_that_passed_in_the_server_is_known_by_its_code_or_its_words() {
+        let of = |code: u32, words: &'static str| {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", code.into());
+            trailers.insert("grpc-message", http::HeaderValue::from_static(words));
+            ended(&trailers).unwrap_err().code
+        };
+        assert_eq!(of(4, "context deadline exceeded"), code::DEADLINE_EXCEEDED);
+        assert_eq!(of(2, "context deadline exceeded"), code::DEADLINE_EXCEEDED);
+        assert_eq!(of(2, "context%20canceled"), code::CANCELLED);
+        assert_eq!(of(2, "something else"), code::UNKNOWN);
+        assert_eq!(of(14, "context deadline exceeded"), code::UNAVAILABLE);
     }
 }

@@ -48,6 +48,8 @@ mod connection;
 mod diagnosis;
 mod failure;
 mod grpc;
+#[cfg(test)]
+mod keepalive_tests;
 mod lane;
 mod listener;
 mod messages;
