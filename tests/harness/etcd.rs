@@ -5,6 +5,9 @@
 //! assert_eq!(server.ctl(&["get", "a"]), "");
 //! ```
 
+mod links;
+mod members;
+
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -16,6 +19,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::servers::{Port, Tls, spawn};
+
+pub use members::EtcdMembers;
 
 /// How long a server may take to start. Far more than it needs, for a machine that is busy.
 const START_LIMIT: Duration = Duration::from_secs(40);
@@ -145,6 +150,11 @@ impl Etcd {
     }
 
     fn launch(&self) {
+        self.launch_known_as(|_| {});
+    }
+
+    /// The same; who has to know the number of its process before it answers is told.
+    fn launch_known_as(&self, tell: impl FnOnce(u32)) {
         let mut server = program("etcd");
         let clients = format!("{}://127.0.0.1:{}", self.scheme(), self.port());
         let peers = format!("http://127.0.0.1:{}", self.peers.number());
@@ -160,6 +170,7 @@ impl Etcd {
         let log = std::fs::File::create(self.folder.path().join("log")).expect("a log can be made");
         server.stdout(Stdio::null()).stderr(log);
         let mut child = spawn(server).expect("the server can be started");
+        tell(child.id());
         let begun = Instant::now();
         while self.try_ctl(&["endpoint", "health"]).is_err() {
             if let Ok(Some(status)) = child.try_wait() {

@@ -6,6 +6,7 @@ mod access;
 mod breaks;
 mod extending;
 mod foreign;
+mod members;
 mod place;
 mod waiting;
 
