@@ -69,9 +69,14 @@ int main(int count, char **arguments) {
     onelock_lock_free(lock);
 
     /* a server that does not answer holds the exit up for a second, not for longer */
-    ask_server("INFO server\r\n", reply, sizeof reply);
-    const char *found = strstr(reply, "process_id:");
-    CHECK(found != NULL && sscanf(found, "process_id:%15[0-9]", server_pid) == 1);
+    const char *known = getenv("ONELOCK_SERVER_PID");
+    if (known != NULL) {
+        CHECK(snprintf(server_pid, sizeof server_pid, "%s", known) < (int)sizeof server_pid);
+    } else {
+        ask_server("INFO server\r\n", reply, sizeof reply);
+        const char *found = strstr(reply, "process_id:");
+        CHECK(found != NULL && sscanf(found, "process_id:%15[0-9]", server_pid) == 1);
+    }
     double took = run(self, "deaf-server", unique("deaf"), server_pid);
     kill((pid_t)atoi(server_pid), SIGCONT);
     CHECK(took > 900 && took < 15000);

@@ -99,6 +99,8 @@ check_programs() {
         build "test_$name" c11 "$work/$name-static" $(static)
         run 120 "$work/$name-static"
     done
+    step "waiting, forks and the end of a process on etcd, with AddressSanitizer"
+    for name in wait fork exit; do run 120 tools/with-etcd.sh "$work/$name"; done
     step "signals every 10 ms, plain and over TLS, with AddressSanitizer and with the static library"
     build test_signals c99 "$work/signals" -fsanitize=address $(shared)
     build test_signals c11 "$work/signals-static" $(static)
