@@ -193,7 +193,7 @@ function drawWrites(parent, { trace, place, x, gap }) {
     line(parent, `writing${write.admitted ? '' : ' refused'}`, x('client', write.client), y, x('resource'), y)
     if (write.admitted) make(parent, 'circle', { class: 'admitted', cx: rounded(x('resource')), cy: rounded(y), r: 4 })
     else cross(parent, x('resource'), y, 5)
-    if (gap > 60) {
+    if (gap > 90) {
       const attributes = { class: 'label', x: rounded(x('resource') + 7), y: rounded(y + 3) }
       make(parent, 'text', attributes, shortToken(write.token).replace('…', ''))
     }

@@ -17,7 +17,7 @@
 //! | `places`, `server_queue` | locks with a queue on the server: their properties, and bugs planted in their scripts |
 //! | `belief` | messages that tell of grants, and how a client believes them, rightly and wrongly |
 //! | `quorum` | the same for several servers at once |
-//! | `story` | schedules with one theme, for people who look at them |
+//! | `story`, `cast` | schedules with one theme, for people who look at them; who takes part |
 //! | `watch`, `recorder`, `words`, `trace`, `json` | what happened, written down for whoever draws it |
 //! | `abi` | what a page calls when this crate is compiled to WebAssembly |
 //! | `bug` | bugs planted on purpose, to see that the checks find them |
@@ -34,6 +34,7 @@ pub mod abi;
 mod acquiring;
 mod belief;
 mod bug;
+mod cast;
 mod checks;
 mod clock;
 mod dice;

@@ -4,6 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 PATH=$PATH:$HOME/.cargo/bin
+tools/node/needs.sh
+bindings-node/node_modules/.bin/biome check --config-path=bindings-node docs/simulator/*.mjs tools/simulator/*.mjs
 browser=$(tools/simulator/needs.sh)
 page=$(tools/simulator/build.sh)
 # beside what is compiled for the page: the rest of the workspace has other features
