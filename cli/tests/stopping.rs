@@ -79,6 +79,11 @@ fn what_was_stopped_before_the_job_stays_so_and_what_the_job_stopped_outlives_it
     let pids = numbers(&place.wait_written("pids"));
     let [stopped, other, command] = pids[..] else { panic!("{pids:?}") };
     let id = screen.child.id();
+    // in the group of the command they would go on with it
+    let its = |process: u32| fs::read(format!("/proc/{process}/cmdline")).unwrap();
+    wait_until(SOON, "both have left", || {
+        [stopped, other].into_iter().all(|process| its(process).starts_with(b"sleep"))
+    });
     signal(stopped, "STOP");
     wait_until(SOON, "it has stopped", || state(stopped) == 'T');
     screen.press(b"\x1a");
