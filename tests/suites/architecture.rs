@@ -317,7 +317,7 @@ fn files_are_short_enough_to_read() {
 
 #[test]
 fn the_page_names_files_that_exist() {
-    let all: Vec<String> = ["core/src", "tests", "demo"]
+    let all: Vec<String> = ["cli/src", "core/src", "tests", "demo"]
         .iter()
         .flat_map(|folder| [files(&root().join(folder), "rs"), files(&root().join("core/src"), "lua")].concat())
         .map(|path| path.to_string_lossy().into_owned())
