@@ -1,10 +1,11 @@
-// Writes the ES module entries beside the CommonJS ones in dist/: the same objects under the same names, so that a program
-// that loads the package in both ways has one of everything.
+// Writes the ES module entries beside the CommonJS ones in dist/ of this package, or of that in the folder that is named: the
+// same objects under the same names, so that a program that loads the package in both ways has one of everything.
 const { readFileSync, writeFileSync } = require('node:fs')
 const { join } = require('node:path')
 
-const dist = join(__dirname, '..', 'dist')
-const entries = Object.values(require('../package.json').exports).filter((entry) => entry.import)
+const folder = process.argv[2] ?? join(__dirname, '..')
+const dist = join(folder, 'dist')
+const entries = Object.values(require(join(folder, 'package.json')).exports).filter((entry) => entry.import)
 for (const entry of entries) {
   const name = entry.require.default.replace('./dist/', '').replace(/\.js$/, '')
   const cjs = require(join(dist, `${name}.js`))

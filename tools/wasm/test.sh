@@ -1,24 +1,71 @@
 #!/usr/bin/env bash
-# The core compiles to WebAssembly, with what a host that is an event loop can use, and with nothing that needs a system.
+# Everything about WebAssembly. `make test-wasm` runs it.
+#
+#   tools/wasm/test.sh           all
+#   tools/wasm/test.sh PART...   only these parts: core package
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 cd "$root"
 PATH=$PATH:$HOME/.cargo/bin
-# before RUSTC is Debian's: features of the same crates, without the dependencies of tests
-needs=$(cargo tree --locked --package onelock --no-default-features --features redlock --edges normal \
-    --target wasm32-unknown-unknown --prefix none --format '{p}' | cut -d ' ' -f 1 | sort -u)
-for crate in libc rustix socket2 ring rustls tokio-rustls getrandom mio; do
-    if grep -qx "$crate" <<<"$needs"; then
-        echo "wasm: the core needs $crate there, which has no use in a host" >&2
-        exit 1
+parts=("$@")
+[ ${#parts[@]} -gt 0 ] || parts=(core package)
+started=$SECONDS
+fail() { echo "failed: $*" >&2; exit 1; }
+step() { printf '\n== WebAssembly: %s\n' "$*"; }
+
+check_core() {
+    step "the core needs nothing that a host lacks"
+    local needs crate
+    needs=$(cargo tree --locked --package onelock --no-default-features --features redlock --edges normal \
+        --target wasm32-unknown-unknown --prefix none --format '{p}' | cut -d ' ' -f 1 | sort -u)
+    for crate in libc rustix socket2 ring rustls tokio-rustls getrandom mio; do
+        if grep -qx "$crate" <<<"$needs"; then fail "the core needs $crate there"; fi
+    done
+}
+
+# At most so many bytes when gzipped.
+size_max=$((640 * 1024))
+
+check_package() {
+    step "the package, and its size"
+    tools/wasm/build.sh
+    local size
+    size=$(gzip -9c bindings-wasm/dist/onelock.wasm | wc -c)
+    [ "$size" -le "$size_max" ] || fail "the module has $size bytes gzipped, more than $size_max"
+    step "formatting and lint"
+    (cd bindings-wasm && ../bindings-node/node_modules/.bin/biome check --error-on-warnings .)
+    step "tests, on real servers: its own, and those of the Node package"
+    tools/servers.sh valkey-server-9.1
+    export ONELOCK_SERVERS=${ONELOCK_SERVERS:-$root/.tools/bin}
+    local folder program
+    folder=$(mktemp -d)
+    # the tests of the Node package load it by its name
+    mkdir -p "$folder/node_modules"
+    ln -s "$root"/bindings-node/node_modules/* "$folder/node_modules/"
+    ln -s "$root/bindings-wasm" "$folder/node_modules/onelock"
+    cp -r bindings-node/test "$folder/test"
+    for program in node "$(tools/node/version.sh 18)" "$(tools/node/version.sh 22)"; do
+        run_tests "$program" bindings-wasm test/host.test.cjs
+        # without those of processes, threads, and files of the native package
+        run_tests "$program" "$folder" test/{arguments,basics,loss,multi_lock,using}.test.cjs
+    done
+    rm -rf "$folder"
+}
+
+# run_tests NODE FOLDER FILES...: only what failed is shown, and the counts
+run_tests() {
+    local log; log=$(mktemp)
+    if (cd "$2" && timeout --kill-after=5 300 "$1" --test "${@:3}") >"$log" 2>&1 && ! grep -Eq '(skipped|todo|cancelled) [1-9]' "$log"; then
+        grep -E '^. (tests|pass|fail) [0-9]|^# (tests|pass|fail)' "$log" | tr '\n' ' '
+        echo
+        rm -f "$log"
+    else
+        cat "$log"
+        rm -f "$log"
+        fail "tests on $1"
     fi
-done
-eval "$(tools/wasm/toolchain.sh)"
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target}/wasm
-export CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_RUSTFLAGS='-D warnings'
-# shellcheck disable=SC2086 # none or one word
-cargo check --quiet --locked --package onelock --no-default-features --features redlock --target wasm32-unknown-unknown $ONELOCK_WASM_CARGO
-# what decides alone: no store, no runtime
-# shellcheck disable=SC2086
-cargo check --quiet --locked --package onelock --no-default-features --target wasm32-unknown-unknown $ONELOCK_WASM_CARGO
-echo 'wasm: the core compiles for a host'
+}
+
+tools/node/needs.sh
+for part in "${parts[@]}"; do "check_$part"; done
+printf '\nWebAssembly: %s: all passed in %d s\n' "${parts[*]}" $((SECONDS - started))
