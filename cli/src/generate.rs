@@ -8,7 +8,7 @@ use clap::CommandFactory;
 
 use crate::arguments::{Arguments, Completions, Man};
 use crate::print;
-use crate::status::{Failure, Status};
+use crate::status::{Failure, STATUSES, Status};
 
 pub(crate) fn completions(options: &Completions) -> Result<Status, Failure> {
     let mut script = Vec::new();
@@ -18,10 +18,11 @@ pub(crate) fn completions(options: &Completions) -> Result<Status, Failure> {
 }
 
 pub(crate) fn man(options: &Man) -> Result<Status, Failure> {
-    let mut command = Arguments::command();
+    // whoever reads a page needs no command that shows the same
+    let mut command = Arguments::command().disable_help_subcommand(true);
     command.build();
     page(&options.folder, &command, "onelock")?;
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+    for sub in command.get_subcommands() {
         page(&options.folder, sub, &format!("onelock-{}", sub.get_name()))?;
     }
     Ok(Status::Done)
@@ -51,6 +52,11 @@ fn rendered(command: &clap::Command, name: &str) -> io::Result<Vec<u8>> {
     for (title, lines) in parts(&after) {
         section(&mut text, &title, &lines)?;
     }
+    if !command.has_subcommands() {
+        for (title, lines) in parts(STATUSES) {
+            section(&mut text, &title, &lines)?;
+        }
+    }
     let mut environment = Vec::new();
     if command.has_subcommands() || command.get_arguments().any(|argument| argument.get_id() == "url") {
         environment.push("ONELOCK_URL             the address of the server, where --url does not say it");
@@ -58,6 +64,8 @@ fn rendered(command: &clap::Command, name: &str) -> io::Result<Vec<u8>> {
     if command.get_name() == "run" {
         environment.push("ONELOCK_NAME            set for the command: the name of the lock");
         environment.push("ONELOCK_FENCING_TOKEN   set for the command: grows with every grant; not with --limit");
+        environment.push("ONELOCK_OWNER           set for the command with --owner: lets an onelock run inside enter;");
+        environment.push("                        sudo, ssh and env -i drop it (sudo --preserve-env=ONELOCK_OWNER)");
     }
     if command.get_name() == "top" {
         environment.push("NO_COLOR                set to anything: no colours");
@@ -65,7 +73,17 @@ fn rendered(command: &clap::Command, name: &str) -> io::Result<Vec<u8>> {
     if !environment.is_empty() {
         section(&mut text, "ENVIRONMENT", &environment.join("\n"))?;
     }
+    section(&mut text, "SEE ALSO", &see_also(command))?;
     Ok(text)
+}
+
+/// The other pages, and the command of one machine.
+fn see_also(command: &clap::Command) -> String {
+    let pages = command.get_subcommands().map(|sub| format!("onelock-{}(1)", sub.get_name()));
+    let mut pages: Vec<String> =
+        if command.has_subcommands() { pages.collect() } else { vec!["onelock(1)".to_owned()] };
+    pages.push("flock(1)".to_owned());
+    pages.join(",\n")
 }
 
 /// The parts of a help text, each below a line that ends with a colon and is not indented.

@@ -1,9 +1,12 @@
 //! `onelock list`: the locks of a server.
 
+use std::collections::HashSet;
 use std::io::IsTerminal;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use onelock::blocking::Client;
 use onelock::{Error, LockEntry, Origin};
+use serde_json::json;
 
 use crate::arguments::List;
 use crate::columns::{self, Column};
@@ -17,6 +20,9 @@ use crate::{print, say, server, show};
 const HOME: &str = "\x1b[H";
 const CLEAR: &str = "\x1b[J";
 const CLEAR_LINE: &str = "\x1b[K";
+
+/// How many locks are written at a time.
+const PAGE: u32 = 100;
 
 const TITLES: [&str; 8] = ["NAME", "KIND", "CLIENT", "HOLDER", "HELD", "TTL", "TOKEN", "WAITING"];
 /// With less a name, a holder and who waits cannot be told from others.
@@ -36,14 +42,29 @@ pub(crate) fn list(options: &List) -> Result<Status, Failure> {
         tell_absent(&client);
     }
     loop {
+        if options.json {
+            match told_as_json(options, &client)? {
+                Ok(number) => {
+                    if number == 0 && !answered {
+                        tell_left_out(options, &client);
+                    }
+                    answered = true;
+                }
+                Err(error) if options.watch.is_some() && answered && error.is_retryable() => say(&error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+            let Some(every) = options.watch else { return Ok(Status::Done) };
+            std::thread::sleep(every);
+            continue;
+        }
         match entries(options, &client) {
             Ok(entries) => {
                 let terminal = std::io::stdout().is_terminal().then(|| terminal_size(&std::io::stdout()).0);
-                let shown = if options.json { json(&entries) } else { table(&entries, terminal) };
+                let shown = table(&entries, terminal);
                 if redraw {
                     let clear = if answered { "" } else { CLEAR };
                     print(&format!("{HOME}{clear}{}{CLEAR}", screen(&shown, terminal_size(&std::io::stdout()))))?;
-                } else if answered && !options.json {
+                } else if answered {
                     print(&format!("\n{shown}"))?;
                 } else {
                     print(&shown)?;
@@ -92,16 +113,43 @@ fn is_a_time(pattern: &str) -> bool {
 /// All of them, each once, in the order of their names.
 fn entries(options: &List, client: &Client) -> Result<Vec<LockEntry>, Error> {
     let listing = client.listing(options.pattern.as_encoded_bytes());
-    let wanted = |entry: &LockEntry| options.client.as_deref().is_none_or(|it| it == entry.inspection.origin.as_str());
-    let mut entries = listing.filter(|entry| entry.as_ref().map_or(true, wanted)).collect::<Result<Vec<_>, _>>()?;
+    let is_wanted = |entry: &LockEntry| is_wanted(options, entry);
+    let mut entries = listing.filter(|entry| entry.as_ref().map_or(true, is_wanted)).collect::<Result<Vec<_>, _>>()?;
     entries.sort_by(|one, other| one.name.cmp(&other.name));
     entries.dedup_by(|one, other| one.name == other.name);
     Ok(entries)
 }
 
-fn json(entries: &[LockEntry]) -> String {
-    let line = |entry: &LockEntry| show::json_line(&show::json(&entry.name, &entry.inspection));
-    entries.iter().map(line).collect()
+fn is_wanted(options: &List, entry: &LockEntry) -> bool {
+    options.client.as_deref().is_none_or(|client| client == entry.inspection.origin.as_str())
+}
+
+/// One line for each, as soon as the server has told it, each once and in no order; with --watch a line that ends the round.
+/// How many there were, unless the server did not tell.
+fn told_as_json(options: &List, client: &Client) -> Result<Result<usize, Error>, Failure> {
+    let (mut told, mut cursor) = (HashSet::new(), None);
+    loop {
+        let page = match client.list(options.pattern.as_encoded_bytes(), PAGE, cursor.as_deref()) {
+            Ok(page) => page,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut lines = String::new();
+        for entry in page.entries.iter().filter(|entry| is_wanted(options, entry)) {
+            if told.insert(entry.name.clone()) {
+                lines += &show::json_line(&show::json(&entry.name, &entry.inspection));
+            }
+        }
+        print(&lines)?;
+        cursor = page.next;
+        if cursor.is_none() {
+            break;
+        }
+    }
+    if options.watch.is_some() {
+        let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+        print(&show::json_line(&json!({"round_ended_ms": at, "locks": told.len()})))?;
+    }
+    Ok(Ok(told.len()))
 }
 
 /// Says that the one lock that was asked for stands there all the same, if it is one that no listing shows: a string without a

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::time::{Duration, Instant};
 
 use common::{Place, SOON, text};
-use onelock_tests::proxy::Proxy;
+use onelock_tests::proxy::{Match, Proxy};
 use onelock_tests::wait::wait_until;
 use serde_json::Value;
 
@@ -29,7 +29,13 @@ fn list_tells_what_is_locked_by_whom() {
     place.server.cmd(&[b"SET".as_slice(), b"job:\xff\x1b[2J", b"v", b"PX", b"60000"]);
     place.server.cmd(&["SADD", "job:none", "x"]);
 
-    let found = lines(&place.output(&["list", "job:*", "--json"]).stdout);
+    let mut found = lines(&place.output(&["list", "job:*", "--json"]).stdout);
+    let place_of = |it: &Value| {
+        it["name"]
+            .as_str()
+            .map_or(3, |name| ["job:a", "job:foreign", "job:java"].iter().position(|known| *known == name).unwrap())
+    };
+    found.sort_by_key(place_of);
     assert_eq!(found.len(), 4, "{found:?}");
     let [ours, foreign, java, odd] = &found[..] else { panic!() };
     assert_eq!((&ours["name"], &ours["client"], &ours["waiting"]), (&"job:a".into(), &"onelock".into(), &1.into()));
@@ -66,6 +72,15 @@ fn watching_shows_what_changes_until_nobody_reads() {
     drop(holder);
     drop(lines);
     assert_eq!(watching.code(), 0, "who has seen enough goes");
+    // for a program each round has an end
+    let mut watching = place.start(&["list", "y", "--watch=50ms", "--json"]);
+    let told = BufReader::new(watching.child().stdout.take().unwrap()).lines();
+    let _holder = place.start(&["run", "y", "--", "cat"]);
+    let mut rows = told.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
+    assert!(rows.any(|row| row["name"] == "y"));
+    let end = rows.next().unwrap();
+    assert!(end["locks"] == 1 && end["round_ended_ms"].as_u64().unwrap() > 1_700_000_000_000, "{end}");
+    drop(rows);
     let pattern = place.output(&["list", "--watch", "1s"]);
     assert_eq!(pattern.status.code(), Some(64), "{pattern:?}");
     assert!(text(&pattern.stderr).contains("--watch=1s"), "{pattern:?}");
@@ -160,6 +175,14 @@ fn a_hundred_thousand_locks_are_listed_a_few_at_a_time() {
     fill("100000");
     let listed = place.output(&["list", "--json"]);
     assert_eq!(text(&listed.stdout).lines().count(), 100_000);
+
+    // the first are told when the others are not asked for yet: the proxy lets no more than some steps pass
+    let proxy = Proxy::start(&place.server);
+    let held_back = proxy.on(Match::command("SCAN")).after(3).hold();
+    let mut listing = place.start(&["list", "--json", "--url", &proxy.url()]);
+    let first = BufReader::new(listing.child().stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&first).unwrap()["client"], "other");
+    held_back.release();
 }
 
 #[test]
@@ -280,10 +303,12 @@ fn a_server_that_is_away_for_a_while_is_waited_for() {
     let place = Place::new();
     place.server.cmd(&["SET", "x", "v", "PX", "600000"]);
     let mut waiting = place.start(&["wait", "x", "--timeout", "60s"]);
+    // its script has looked, so the answer is on its way
+    wait_until(SOON, "it asks", || place.server.info("commandstats").contains_key("cmdstat_type"));
     let mut watching = place.start(&["list", "--watch=50ms", "--json"]);
     let mut told = BufReader::new(watching.child().stdout.take().unwrap()).lines();
     assert!(told.next().unwrap().unwrap().contains("\"x\""));
-    wait_until(SOON, "it asks", || place.server.text(&["CLIENT", "LIST"]).matches("lib-name=onelock").count() >= 2);
+    assert!(told.any(|line| line.unwrap().contains("round_ended_ms")), "it was told everything");
     place.server.restart();
     place.server.cmd(&["SET", "y", "v", "PX", "60000"]);
     assert!(told.any(|line| line.unwrap().contains("\"y\"")));

@@ -157,7 +157,7 @@ fn who_comes_second_waits_as_long_as_it_says() {
     place.wait_held("x");
     let output = place.output(&["run", "x", "--wait", "0", "--", "true"]);
     assert_eq!(output.status.code(), Some(75));
-    assert!(text(&output.stderr).contains("x: held by somebody else") && output.stdout.is_empty(), "{output:?}");
+    assert!(text(&output.stderr).contains("x: held by cat ") && output.stdout.is_empty(), "{output:?}");
     assert_eq!(place.status(&["run", "x", "-w0", "-E", "3", "--", "true"]), 3);
     let output = place.output(&["run", "x", "-w0", "-E0", "--", "true"]);
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0), "a conflict that is no failure is silent");

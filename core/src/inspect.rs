@@ -41,7 +41,8 @@ pub struct Inspection {
     /// Of a semaphore how many permits are free.
     pub free: Option<u64>,
     /// How many processes wait for it: those that listen for its release or have a place in its queue. `None` where the server
-    /// doesn't tell, such as a cluster without sharded channels. Clients that poll are not counted.
+    /// doesn't tell, such as a cluster without sharded channels, and where nobody listens for a lock of Redisson's, which may
+    /// be a fair one with a queue of its own. Clients that poll are not counted.
     pub waiting: Option<u64>,
     /// Those of them that have a place in the queue on the server, the first 16, the head first: who waits for a fair lock, for
     /// permits of a semaphore, or to write. Who waits for any other lock, or to read, has told the server no name.

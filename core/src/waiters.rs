@@ -8,7 +8,7 @@ use futures_util::stream::{self, StreamExt};
 use crate::driver::engine::Engine;
 use crate::inspect::Inspection;
 use crate::list::LOOKS_AT_ONCE;
-use crate::machine::{Key, Kind, Op, Outcome, OwnerInfo, QueuePlace, QueueSight, Reply, Time, token};
+use crate::machine::{Key, Kind, Op, Origin, Outcome, OwnerInfo, QueuePlace, QueueSight, Reply, Time, token};
 
 /// Somebody who waits for a lock, with a place in its queue on the server: for a fair lock, permits of a semaphore, or to
 /// write. From [`Inspection::waiters`].
@@ -36,7 +36,10 @@ pub(crate) struct WhoWaits {
 
 impl WhoWaits {
     pub(crate) fn tell(self, inspection: Inspection) -> Inspection {
-        Inspection { waiting: self.count, waiters: self.first, ..inspection }
+        // a fair lock of Redisson's looks as its reentrant one does, and has a queue that is not looked into
+        let may_be_fair = inspection.origin == Origin::Redisson && inspection.kind == Kind::Reentrant;
+        let waiting = self.count.filter(|count| *count > 0 || !may_be_fair);
+        Inspection { waiting, waiters: self.first, ..inspection }
     }
 }
 

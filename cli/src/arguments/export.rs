@@ -55,4 +55,7 @@ const EXPORT_HELP: &str = "\
 Examples:
   onelock export 'deploy:*' 'nightly'
   onelock export '*' --file /var/lib/node_exporter/onelock.prom --every 30s
-  onelock export '*' --file /var/lib/node_exporter/onelock.prom --once";
+  onelock export '*' --file /var/lib/node_exporter/onelock.prom --once
+
+Times:
+  500ms, 30s, 5m, 2h, 1d; a number alone is seconds.";

@@ -9,7 +9,10 @@ use crate::span::{Wait, wait};
 
 /// Wait until nobody holds a lock, without taking it
 #[derive(Debug, Parser)]
-#[command(name = "wait", after_help = "Examples:\n  onelock wait deploy:shop --timeout 5m && echo free")]
+#[command(
+    name = "wait",
+    after_help = "Examples:\n  onelock wait deploy:shop --timeout 5m && echo free\n\nTimes:\n  500ms, 30s, 5m, 2h, 1d; a number alone is seconds."
+)]
 pub(crate) struct WaitFree {
     /// The name of the lock
     #[arg(value_name = "NAME")]

@@ -23,6 +23,9 @@ pub(crate) struct List {
     #[arg(value_name = "PATTERN", default_value = "*")]
     pub(crate) pattern: OsString,
     /// One JSON object for each lock, a line each
+    ///
+    /// As soon as the server has told it, in no order. With --watch an object with round_ended_ms and locks (how many) ends
+    /// each round. What the fields mean stands in the README: "JSON".
     #[arg(long)]
     pub(crate) json: bool,
     /// Only those that are told by onelock itself, or only by the named client
@@ -39,4 +42,7 @@ const LIST_HELP: &str = "\
 Examples:
   onelock list
   onelock list 'deploy:*' --watch
-  onelock list --json | jq -r 'select(.waiting > 0) | .name'";
+  onelock list --json | jq -r 'select(.waiting > 0) | .name'
+
+Times:
+  500ms, 30s, 5m, 2h, 1d; a number alone is seconds.";

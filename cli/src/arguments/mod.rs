@@ -33,8 +33,9 @@ use crate::status::STATUSES;
 
 /// Run a command under a distributed lock, and see what is locked
 ///
-/// The lock is kept on a Redis or Valkey server, or on several, and shared with every program that uses onelock, and
-/// with clients of the same form: redis-py, node-redlock, Redisson.
+/// The lock is kept on a Redis or Valkey server, on several of them, in PostgreSQL, etcd or memcached, or in files of this
+/// machine, and shared with every program that uses onelock. On Redis it is shared with clients of the same form, too:
+/// redis-py, node-redlock, Redisson.
 #[derive(Debug, Parser)]
 #[command(name = "onelock", version, after_help = STATUSES, arg_required_else_help = true, max_term_width = 100)]
 pub(crate) struct Arguments {

@@ -65,7 +65,9 @@ pub(crate) struct Run {
     /// Let the command enter again: an `onelock run` of the same lock inside it does not wait for itself
     ///
     /// The one inside need not repeat --owner, nor --reentrant, --fair, --shared or --exclusive. It names the server by the same
-    /// address. It looks every 2s whether the lock is still held, and ends its command when it is not.
+    /// address. It looks every 2s whether the lock is still held, and ends its command when it is not. It is told by the
+    /// variable ONELOCK_OWNER: what drops that (sudo, ssh, env -i) makes it wait for itself. Write sudo
+    /// --preserve-env=ONELOCK_OWNER.
     #[arg(long)]
     pub(crate) owner: bool,
     /// Take the lock as a reentrant one, which Redisson's RLock shares
@@ -121,5 +123,9 @@ Examples:
   A line for the shell; the resource is told the fencing token, so that it can
   refuse a late writer:
       onelock run import -c 'psql -v token=$ONELOCK_FENCING_TOKEN -f import.sql'
+
+Times:
+  500ms, 30s, 5m, 2h, 1d; a number alone is seconds. One number and one unit:
+  90m, not 1h30m.
 
 The status is that of the command; see `onelock --help` for the others.";

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Server {
-    /// Address of the server: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, postgres://, or file:///FOLDER
+    /// Address of the server: redis:// or valkey://, rediss://, unix://, redis+sentinel://, redis+cluster://, redlock://, postgres://, etcd://, memcached://, or file:///FOLDER
     ///
     /// Without it, the environment variable ONELOCK_URL says. A password in the address is seen by whoever sees the
     /// command line: better give it by the variable.

@@ -18,7 +18,9 @@ use crate::span::every;
 /// Keys: q, Escape or Ctrl-C end it, Ctrl-Z stops it until the shell brings it back, the space bar asks the server at once, o changes
 /// the order (waiting, held, grants, name), the arrows, Page Up, Page Down, Home and End (or k, j, g, G) scroll.
 #[derive(Debug, Parser)]
-#[command(after_help = "Examples:\n  onelock top\n  onelock top 'deploy:*' --every 500ms")]
+#[command(
+    after_help = "Examples:\n  onelock top\n  onelock top 'deploy:*' --every 500ms\n\nTimes:\n  500ms, 30s, 5m, 2h, 1d; a number alone is seconds."
+)]
 pub(crate) struct Top {
     /// Which names: `*`, `?`, `[abc]` and `\` before what stands for itself
     #[arg(value_name = "PATTERN", default_value = "*")]

@@ -87,6 +87,11 @@ fn held(options: &Run) -> Result<End, Failure> {
                 format!("{}: the command that this runs in reads; nobody writes before it has ended", show::name(name));
             return Err(Failure::usage(text));
         }
+        Inside::Hold(_) if !options.min_hold.is_zero() => {
+            let text = "this runs inside the `onelock run` that holds the lock, which alone decides how long it is kept: give \
+                        --min-hold to that one";
+            return Err(Failure::usage(format!("{}: {text}", show::name(name))));
+        }
         Inside::Hold(token) => {
             if entering::stands(client.inspect(name)?.as_ref(), token) {
                 told(options, "entered again: it is held by the command that this one runs in");
@@ -100,7 +105,13 @@ fn held(options: &Run) -> Result<End, Failure> {
         }
     }
 
-    let lease = match acquire(options, &lock) {
+    if options.verbose {
+        // what the library warns of; who cannot be asked is told by what follows
+        for danger in client.check().iter().flat_map(|facts| &facts.dangers) {
+            told(options, danger);
+        }
+    }
+    let lease = match acquire(options, &client, &lock) {
         Ok(lease) => lease,
         Err(failure) => {
             client.close();
@@ -150,7 +161,8 @@ fn lock(options: &Run, client: &Client, events: &Events) -> Lock {
     lock.ttl(ttl).min_hold(options.min_hold).interrupt(events.cancel())
 }
 
-fn acquire(options: &Run, lock: &Lock) -> Result<Lease, Failure> {
+fn acquire(options: &Run, client: &Client, lock: &Lock) -> Result<Lease, Failure> {
+    let name = options.name.as_encoded_bytes();
     let conflict = |status| options.conflict_exit_code.map_or(status, Status::Other);
     let held = |status, text: String| {
         let status = conflict(status);
@@ -158,19 +170,46 @@ fn acquire(options: &Run, lock: &Lock) -> Result<Lease, Failure> {
         Failure { text: (status.number() != 0).then_some(text), status }
     };
     let result = match options.wait {
-        Wait::Forever => lock.acquire(),
         Wait::For(wait) if wait.is_zero() => {
-            let name = show::name(options.name.as_encoded_bytes());
-            let busy = || held(Status::Busy, format!("{name}: held by somebody else; see `onelock inspect`"));
+            let busy = || held(Status::Busy, format!("{}: {}", show::name(name), holder(client, name)));
             return lock.try_acquire()?.ok_or_else(busy);
         }
-        Wait::For(wait) => lock.acquire_within(wait),
+        wait => {
+            if options.verbose {
+                if let Some(lease) = lock.try_acquire()? {
+                    return Ok(lease);
+                }
+                told(options, &format!("waiting; {}", holder(client, name)));
+            }
+            match wait {
+                Wait::Forever => lock.acquire(),
+                Wait::For(wait) => lock.acquire_within(wait),
+            }
+        }
     };
     result.map_err(|error| match error.kind() {
         ErrorKind::Busy => held(Status::Busy, error.to_string()),
-        ErrorKind::Timeout => held(Status::Timeout, error.to_string()),
+        ErrorKind::Timeout => held(Status::Timeout, format!("{error}; {}", holder(client, name))),
         _ => error.into(),
     })
+}
+
+/// Who holds a lock that could not be taken, as far as it is told.
+fn holder(client: &Client, name: &[u8]) -> String {
+    match client.inspect(name) {
+        Ok(Some(found)) if found.hold_count == 0 => {
+            let left = show::optional(found.ttl_left);
+            format!("it was released, and stays taken for the rest of its --min-hold ({left})")
+        }
+        Ok(Some(found)) => {
+            let since =
+                show::held_for(found.owner.as_ref()).map_or_else(String::new, |span| format!(" for {}", show(span)));
+            let holder = Some(show::holder(&found)).filter(|holder| holder != "-");
+            format!("held by {}{since}", holder.as_deref().unwrap_or("somebody else"))
+        }
+        // it has gone meanwhile, or is seen by too few
+        Ok(None) | Err(_) => "held by somebody else; see `onelock inspect`".to_owned(),
+    }
 }
 
 /// Whether the options say of which kind the lock is. Who enters again need not.
