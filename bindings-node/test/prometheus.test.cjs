@@ -2,8 +2,8 @@
 const assert = require('node:assert/strict')
 const { test } = require('node:test')
 const { Registry } = require('prom-client')
-const { Client } = require('..')
-const { registerStats } = require('../dist/prometheus')
+const { Client } = require('onelock')
+const { registerStats } = require('onelock/prometheus')
 
 /** Every sample of a scrape by its name and labels. */
 async function scraped(registry) {

@@ -148,6 +148,7 @@ fn histogram(histogram: &Histogram) -> Json {
         fields.set("count", Json::number(histogram.count as f64));
         fields.set("sum", Json::number(histogram.sum_us as f64 / 1e3));
         fields.set("p50", quantile(0.5)).set("p90", quantile(0.9)).set("p99", quantile(0.99));
+        fields.set("buckets", Json::array(histogram.buckets.iter().map(|count| Json::number(*count as f64))));
     })
 }
 

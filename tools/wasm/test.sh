@@ -47,7 +47,7 @@ check_package() {
     for program in node "$(tools/node/version.sh 18)" "$(tools/node/version.sh 22)"; do
         run_tests "$program" bindings-wasm test/host.test.cjs
         # without those of processes, threads, and files of the native package
-        run_tests "$program" "$folder" test/{arguments,basics,loss,multi_lock,using}.test.cjs
+        run_tests "$program" "$folder" test/{abort,arguments,basics,loss,multi_lock,prometheus,properties,redlock,redlock_quorum,using}.test.cjs
     done
     rm -rf "$folder"
 }
