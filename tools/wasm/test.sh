@@ -43,6 +43,7 @@ check_package() {
     mkdir -p "$folder/node_modules"
     ln -s "$root"/bindings-node/node_modules/* "$folder/node_modules/"
     ln -s "$root/bindings-wasm" "$folder/node_modules/onelock"
+    ln -s "$root/bindings-wasm/dist" "$folder/dist"
     cp -r bindings-node/test "$folder/test"
     for program in node "$(tools/node/version.sh 18)" "$(tools/node/version.sh 22)"; do
         run_tests "$program" bindings-wasm test/host.test.cjs
