@@ -38,6 +38,20 @@ fn who_has_to_wait_is_told_for_whom() {
 }
 
 #[test]
+fn a_server_that_is_away_is_waited_for_with_words_as_without() {
+    let place = Place::new();
+    place.server.kill();
+    let mut command = place.onelock(&["run", "-v", "x", "--wait", "60s", "--", "true"]);
+    let mut waiting = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(waiting.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let first = lines.next().unwrap();
+    assert!(first.starts_with("onelock: x: waiting; ") && first.contains("refused"), "{first}");
+    place.server.restart();
+    assert!(lines.any(|line| line.starts_with("onelock: x: acquired")));
+    assert!(waiting.wait().unwrap().success());
+}
+
+#[test]
 fn what_endangers_the_lock_is_said_to_whom_it_is_worth_words() {
     let place = Place::new();
     place.server.config_set("maxmemory-policy", "allkeys-lru");

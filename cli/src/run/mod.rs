@@ -164,32 +164,36 @@ fn lock(options: &Run, client: &Client, events: &Events) -> Lock {
 fn acquire(options: &Run, client: &Client, lock: &Lock) -> Result<Lease, Failure> {
     let name = options.name.as_encoded_bytes();
     let conflict = |status| options.conflict_exit_code.map_or(status, Status::Other);
-    let held = |status, text: String| {
+    let held = |status, text: &dyn Fn() -> String| {
         let status = conflict(status);
-        // who calls a conflict a success does not want to hear of it
-        Failure { text: (status.number() != 0).then_some(text), status }
+        // who calls a conflict a success does not want to hear of it, and the server is not asked for it
+        Failure { text: (status.number() != 0).then(text), status }
     };
     let result = match options.wait {
         Wait::For(wait) if wait.is_zero() => {
-            let busy = || held(Status::Busy, format!("{}: {}", show::name(name), holder(client, name)));
+            let busy = || held(Status::Busy, &|| format!("{}: {}", show::name(name), holder(client, name)));
             return lock.try_acquire()?.ok_or_else(busy);
         }
         wait => {
+            let begun = Instant::now();
             if options.verbose {
-                if let Some(lease) = lock.try_acquire()? {
-                    return Ok(lease);
+                match lock.try_acquire() {
+                    Ok(Some(lease)) => return Ok(lease),
+                    Ok(None) => told(options, &format!("waiting; {}", holder(client, name))),
+                    // what is waited for below
+                    Err(error) if error.is_retryable() => told(options, &format!("waiting; {error}")),
+                    Err(error) => return Err(error.into()),
                 }
-                told(options, &format!("waiting; {}", holder(client, name)));
             }
             match wait {
                 Wait::Forever => lock.acquire(),
-                Wait::For(wait) => lock.acquire_within(wait),
+                Wait::For(wait) => lock.acquire_within(wait.saturating_sub(begun.elapsed())),
             }
         }
     };
     result.map_err(|error| match error.kind() {
-        ErrorKind::Busy => held(Status::Busy, error.to_string()),
-        ErrorKind::Timeout => held(Status::Timeout, format!("{error}; {}", holder(client, name))),
+        ErrorKind::Busy => held(Status::Busy, &|| error.to_string()),
+        ErrorKind::Timeout => held(Status::Timeout, &|| format!("{error}; {}", holder(client, name))),
         _ => error.into(),
     })
 }
@@ -201,6 +205,7 @@ fn holder(client: &Client, name: &[u8]) -> String {
             let left = show::optional(found.ttl_left);
             format!("it was released, and stays taken for the rest of its --min-hold ({left})")
         }
+        Ok(Some(found)) if found.kind == Kind::Semaphore => format!("{} held", show::holder(&found)),
         Ok(Some(found)) => {
             let since =
                 show::held_for(found.owner.as_ref()).map_or_else(String::new, |span| format!(" for {}", show(span)));

@@ -59,7 +59,9 @@ impl Asking {
     pub(super) fn look(&mut self) -> Option<Answer> {
         let now = Instant::now();
         let answer = self.answers.try_recv().ok();
-        if let (Some(_), Some(begun)) = (&answer, self.begun.take()) {
+        if answer.is_some()
+            && let Some(begun) = self.begun.take()
+        {
             // the server has others to serve for at least as long as this took
             let due = (begun + self.every).max(now + (now - begun));
             self.next = if std::mem::take(&mut self.at_once) { now } else { due };
@@ -78,9 +80,9 @@ impl Asking {
         Some((self.begun?.elapsed(), self.found.load(Ordering::Relaxed)))
     }
 
-    /// How long until it is time to ask.
+    /// How long until it is time to ask. While an answer is waited for there is no such time.
     pub(super) fn left(&self) -> Duration {
-        self.next.saturating_duration_since(Instant::now())
+        if self.begun.is_some() { Duration::MAX } else { self.next.saturating_duration_since(Instant::now()) }
     }
 }
 
@@ -115,5 +117,30 @@ impl Question {
         let name = [plain.as_slice(), b"onelock-top"].concat();
         let begun = Instant::now();
         self.client.inspect(name).ok().map(|_| begun.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_asked_while_an_answer_is_waited_for() {
+        let (ask, asked) = channel();
+        let (told, answers) = channel();
+        let (found, every) = (Arc::default(), Duration::ZERO);
+        let mut asking = Asking { ask, answers, found, begun: None, next: Instant::now(), at_once: false, every };
+        for _ in 0..3 {
+            assert!(asking.look().is_none());
+            asking.hurry();
+            assert!(asking.under_way().is_some());
+            assert_eq!(asking.left(), Duration::MAX, "nobody looks at a clock meanwhile");
+        }
+        assert_eq!(asked.try_iter().count(), 1);
+        // wanted at once, while the first answer was waited for
+        assert!(told.send(Answer { entries: Ok(Vec::new()), round_trip: None }).is_ok());
+        assert!(asking.look().is_some());
+        assert_eq!(asked.try_iter().count(), 1);
+        assert!(asking.under_way().is_some());
     }
 }
